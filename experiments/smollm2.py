@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 from dph.errors import UserError
-from dph.models.gguf import cached, dequantise
+from dph.models.loading import cached, dequantise
 from dph.process.progress import say, show_messages
 
 NAME = "smollm2"

@@ -19,8 +19,8 @@ from benchmarks._support.shapes import Where
 from dph.config import LossConfig, OptimConfig
 from dph.models.attention import IMPLEMENTATIONS, using
 from dph.models.batch import by_prompt, microbatches
+from dph.models.loading import computed_in
 from dph.models.policy import Policy
-from dph.models.precision import computed_in
 from dph.objective import Objective
 from dph.process.distributed import World
 from dph.training.optim import Optimizer

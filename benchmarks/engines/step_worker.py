@@ -149,8 +149,8 @@ def reward(token_ids: list[int]) -> float:
 def ours(asked: Asked, clock: Clock) -> None:
     """Steps of this package: the built-in sampler and the update of `dph train`."""
     from dph.config import LossConfig, OptimConfig
+    from dph.models.loading import computed_in
     from dph.models.policy import Policy
-    from dph.models.precision import computed_in
     from dph.objective import Objective, group_advantages
     from dph.process.distributed import World
     from dph.process.memory import FreedMemory

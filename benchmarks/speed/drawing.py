@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers.generation.logits_process import TopPLogitsWarper
 
-from dph.sampling.drawing import draw
+from dph.sampling.hf import draw
 from dph.sampling.seeding import uniforms
 from dph.types import SamplingParams
 

@@ -11,7 +11,7 @@ from benchmarks.gpu.toy_model import write_toy
 from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models.card import base_of
-from dph.models.gguf import model_folder
+from dph.models.loading import model_folder
 from dph.models.policy import Policy
 from experiments import smollm2
 

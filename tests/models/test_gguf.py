@@ -10,7 +10,7 @@ from benchmarks.gpu.toy_model import write_toy
 from dph.cli.main import main
 from dph.config import ModelConfig
 from dph.errors import ModelError
-from dph.models.gguf import folder_of, model_folder
+from dph.models.loading import folder_of, model_folder
 from dph.models.policy import Policy
 
 pytest.importorskip("gguf", reason="needs the extra llm")

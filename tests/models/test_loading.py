@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 import dph
 from dph.config import ModelConfig
 from dph.errors import ModelError, SettingsError, UserError
-from dph.models import language_model
+from dph.models import policy as language_model
 from dph.models.policy import Policy
 from helpers import tiny_policy
 

@@ -19,10 +19,8 @@ def seen_by(layout, place):
     """Packed indices that a token attends to, according to the layout."""
     seen = []
     for bucket in layout.buckets:
-        count, width = bucket.shape
-        every = range(bucket.start, bucket.start + count * width) if bucket.index is None else bucket.index.tolist()
-        present = range(count * width) if bucket.present is None else bucket.present.tolist()
-        for slot in present:
+        width, every = bucket.shape[1], bucket.index.tolist()
+        for slot in bucket.present.tolist():
             if every[slot] == place:
                 seen += [every[other] for other in range(slot - slot % width, slot + 1)]
     for group in layout.branches:

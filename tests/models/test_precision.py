@@ -7,10 +7,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from dph.config import ModelConfig
-from dph.models import precision
+from dph.models import loading as precision
 from dph.models.batch import Tokens
+from dph.models.loading import choose_precision, settled
 from dph.models.policy import Policy
-from dph.models.precision import choose_precision, settled
 from dph.runs.directory import RunDir
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from dph.sampling import drawing as module
-from dph.sampling.drawing import draw
+from dph.sampling import hf as module
+from dph.sampling.hf import draw
 from dph.sampling.seeding import uniforms
 from dph.types import SamplingParams
 

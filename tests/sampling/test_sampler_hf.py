@@ -20,8 +20,7 @@ from dph.sampling import hf as module
 from dph.sampling.decoders import PlainDecoder, StateDecoder, WholeDecoder, why_not
 from dph.sampling.hf import HFSampler
 from dph.sampling.seeding import derive_key
-from dph.sampling.shared_decode import SharedDecoder, why_not_shared
-from dph.sampling.static_decode import StaticDecoder
+from dph.sampling.shared_decode import SharedDecoder, StaticDecoder, why_not_shared
 from dph.training.rows import Row
 from dph.types import SamplingParams
 from helpers import TEXTS, TINY, policy_with_outliers, random_rows, randomise, shrinking, tiny_policy
@@ -230,8 +229,7 @@ def test_a_response_does_not_depend_on_its_batch(monkeypatch, decoder):
     for share in (0.0, 1.1):  # never, and after every finished row
         monkeypatch.setattr(module, "COMPACT_BELOW", share)
         assert tokens(sample(policy, params)) == tokens(whole)
-    for place in (decoders, shared_decode):
-        monkeypatch.setattr(place, "GROW_TOKENS", 1)
+    monkeypatch.setattr(decoders, "GROW_TOKENS", 1)
     assert tokens(sample(policy, params)) == tokens(whole)
     monkeypatch.setattr(shared_decode, "PREFILL_TOKENS", 8)
     assert tokens(sample(policy, params)) == tokens(whole)

@@ -15,10 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from architectures import ARCHITECTURES, architecture
-from dph.sampling import hf, static_decode
+from dph.sampling import hf, shared_decode
 from dph.sampling.hf import HFSampler
-from dph.sampling.shared_decode import SharedDecoder, why_not_shared
-from dph.sampling.static_decode import StaticDecoder, why_not_static
+from dph.sampling.shared_decode import SharedDecoder, StaticDecoder, why_not_shared, why_not_static
 from dph.types import SamplingParams
 from helpers import shrinking, tiny_policy
 
@@ -83,7 +82,7 @@ def replaying(monkeypatch: pytest.MonkeyPatch, *, tape: bool, places: int) -> It
         decoder.records = tape
 
     with monkeypatch.context() as patch:
-        patch.setattr(static_decode, "FIRST_TOKENS", places)
+        patch.setattr(shared_decode, "FIRST_TOKENS", places)
         patch.setattr(StaticDecoder, "__init__", begun)
         patch.setattr(StaticDecoder, "record", note)
         patch.setattr(HFSampler, "replays", lambda *_: True)
@@ -215,10 +214,10 @@ class Cuda:
         self.current: Any = "default"
         for name in ("CUDAGraph", "graph", "graph_pool_handle", "Stream", "stream", "current_stream"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
-        monkeypatch.setattr(static_decode, "FIRST_TOKENS", 6)
+        monkeypatch.setattr(shared_decode, "FIRST_TOKENS", 6)
         monkeypatch.setattr(HFSampler, "replays", lambda *_: True)
-        static_decode.recording_stream.cache_clear()
-        static_decode.say_unrecorded.cache_clear()
+        shared_decode.recording_stream.cache_clear()
+        shared_decode.say_unrecorded.cache_clear()
         begin = StaticDecoder.__init__
 
         def begun(decoder: StaticDecoder, *given: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dph.config import ModelConfig
 from dph.errors import RunError
-from dph.models import precision
+from dph.models import loading as precision
 from dph.models.policy import Policy
 from dph.runs.directory import RunDir, read_metrics
 from dph.stages import train as module

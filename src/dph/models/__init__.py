@@ -5,11 +5,10 @@ computed once. `new_policy` makes a small model from scratch.
 """
 
 from dph.models.batch import Inputs, Tokens, collate_tokens, microbatches
-from dph.models.language_model import tokenizer_hash
 from dph.models.loading import choose_device, load_model
 from dph.models.logprobs import chunked_logprobs, token_logprobs
 from dph.models.packing import Packed, PrefixLayout, group_by_prompt, pack, packed_tokens
-from dph.models.policy import Policy
+from dph.models.policy import Policy, tokenizer_hash
 from dph.models.scratch import new_policy
 from dph.models.sharing import shared_attention
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from dph.models.packing import Packed, PrefixLayout, group_by_prompt, moved, pack, packed_tokens
+from dph.models.packing import Packed, PrefixLayout, Tokens, group_by_prompt, moved, pack, packed_tokens
 from dph.process.memory import free_memory
 
 if TYPE_CHECKING:
@@ -23,18 +23,6 @@ _SHARE = 0.5
 """Of the memory that is free beside gradients and moments, the share that activations may take."""
 _PROBED = (64, 192)  # tokens of the two trials
 _FEWEST, _MOST = 256, 16384
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Token ids of a prompt and one response."""
-
-    prompt_ids: Sequence[int]
-    response_ids: Sequence[int]
-
-    @property
-    def length(self) -> int:
-        return len(self.prompt_ids) + len(self.response_ids)
 
 
 R = TypeVar("R", bound=Tokens)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import flatten
-from dph.models.gguf import model_folder
+from dph.models.loading import model_folder
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.files import directory_written_atomically
 

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from dph.config import ModelConfig
 from dph.errors import ModelError
-from dph.models.language_model import merged_state
 from dph.models.loading import load_model, refuse_adapters
-from dph.models.policy import Policy
+from dph.models.policy import Policy, merged_state
 
 
 def interpolated(initial: ModelConfig, trained: str, weight: float) -> Policy:

@@ -1,12 +1,16 @@
-"""Load a model and its tokenizer from a directory or a hub. A failure is reported in one sentence.
+"""Load a model and its tokenizer from a directory, a hub or a GGUF file, in a type and onto a device.
 
-No code in the files is run. Weights are read only from safetensors files of the model's own folder, because the older
-format (pytorch_model.bin) is a pickle, which can contain code.
+A failure is reported in one sentence. No code in the files is run. Weights are read only from safetensors files of the
+model's own folder, because the older format (pytorch_model.bin) is a pickle, which can contain code.
 """
 
+import hashlib
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
@@ -17,12 +21,21 @@ from dph.config import ModelConfig
 from dph.config.checks import ask_hub, check_model
 from dph.config.text import read_json
 from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory
-from dph.models.gguf import model_folder
+from dph.process.distributed import World
 from dph.process.progress import say
+from dph.runs.directory import RunDir
+from dph.runs.files import cache_folder, directory_written_atomically, waiting_for
 
 _INDEX = ".safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _LONGEST_REASON = 400  # characters of a library's message that are quoted
+_LOADING = ("is_local", "local_files_only")
+"""What transformers notes in a tokenizer about how it was loaded, and would write with it: whether from a directory,
+and whether the hub was forbidden. A resumed run loads from its checkpoint, and must write the same files."""
+CPU_CAPABILITIES = ("amx_bf16", "avx512_bf16")
+"""Instructions with which a CPU multiplies matrices in bf16 faster than in fp32, as torch names them."""
+
+M = TypeVar("M", bound=ModelConfig)
 
 
 def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
@@ -44,7 +57,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     device = choose_device(config.device)
     path = from_hub(model_folder(config.path))
     common = {"trust_remote_code": config.trust_remote_code}
-    try:
+    with _explained(config.path):
         base = _base_of(path)
         settings = _settings(base, config.trust_remote_code)
         refuse_other_kinds(config.path, settings)
@@ -60,12 +73,6 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
             **common,
         )
         model, info = loaded
-    except UserError:
-        raise
-    except Exception as error:  # damaged files make transformers raise many types
-        if is_out_of_memory(error):
-            raise
-        raise ModelError(_load_failure(config.path, error)) from error
     _check_keys(config.path, info["missing_keys"], info["unexpected_keys"])
     if config.gradient_checkpointing:
         # transformers 5.2x renamed it and warns about the old name
@@ -79,11 +86,6 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def weight_type(precision: str) -> torch.dtype:
-    """The type in which a model's weights are kept, for a setting `model.precision`."""
-    return torch.bfloat16 if precision == "bf16_master" else torch.float32
-
-
 def read_config(config: ModelConfig) -> Any:
     """The settings of a model's files; for a folder with adapters, those of the model that it names.
 
@@ -91,12 +93,8 @@ def read_config(config: ModelConfig) -> Any:
     """
     check_model(config.path)
     path = from_hub(model_folder(config.path))
-    try:
+    with _explained(config.path):
         return _settings(_base_of(path), config.trust_remote_code)
-    except UserError:
-        raise
-    except Exception as error:  # damaged files make transformers raise many types
-        raise ModelError(_load_failure(config.path, error)) from error
 
 
 def _settings(path: str, trust_remote_code: bool) -> Any:
@@ -109,21 +107,6 @@ def _settings(path: str, trust_remote_code: bool) -> Any:
         if hasattr(config, name):
             setattr(config, name, None)  # also in the configs that this one contains
     return config
-
-
-def choose_device(name: str) -> torch.device:
-    """The device with this name; "auto" is CUDA if available, else the CPU.
-
-    Raises UserError if the device cannot be used on this machine.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device).item()  # devices without storage, such as meta, fail here
-    except (RuntimeError, AssertionError) as error:
-        raise SettingsError(f"device {name!r} cannot be used here ({_said(error)}); try model.device cpu") from error
-    return device
 
 
 def from_hub(model: str) -> str:
@@ -269,6 +252,19 @@ def _check_finite(path: str, model: Any) -> None:
             )
 
 
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Context of reading a model's files. Damaged ones make libraries raise many types; all become one sentence."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise ModelError(_load_failure(path, error)) from error
+
+
 def _load_failure(path: str, error: Exception) -> str:
     if Path(path).exists():
         return f"cannot load a model from {path}: {_said(error)}"
@@ -299,9 +295,173 @@ def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
     )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         torch.manual_seed(seed)
-        # peft warns of adapters of tied embeddings; a merged model has both embeddings (`dph.models.language_model`)
+        # peft warns of adapters of tied embeddings; a merged model has both embeddings (`dph.models.policy`)
         warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")
         try:
             return get_peft_model(model, lora)
         except ValueError as error:
             raise SettingsError(f"model.lora_targets {targets!r} does not fit this model: {_said(error)}") from error
+
+
+# GGUF files, and models in the cache ----------------------------------------------------------------------------------
+
+
+def model_folder(path: str) -> str:
+    """Where a model is that the setting `model.path` names: the folder in the cache for a GGUF file or the name of a
+    model there (`experiments/smollm2.py` writes one); anything else (a folder, a hub name) unchanged, but for a leading
+    "~". Raises UserError as `folder_of` does.
+    """
+    if path.endswith(".gguf"):
+        return str(folder_of(Path(path).expanduser()))
+    kept = cache_folder() / "models" / path
+    if path and Path(path).name == path and not Path(path).exists() and kept.is_dir():
+        return str(kept)
+    return str(Path(path).expanduser()) if path.startswith("~") else path
+
+
+def folder_of(file: Path) -> Path:
+    """The folder in the cache that holds the model of a GGUF file; it is written on first use.
+
+    A file that was changed or replaced gets another folder. Raises UserError if the file cannot be read as a causal
+    language model that transformers knows, if the package gguf is missing, or if the cache cannot be written.
+    """
+    try:
+        file = file.resolve()
+        status = file.stat()
+    except OSError as error:
+        raise ModelError(f"cannot read the model file {file}: {error.strerror}") from error
+    key = hashlib.sha256(f"{file}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()[:12]
+    return cached(f"{file.stem}-{key}", lambda folder: dequantise(file, folder))
+
+
+def cached(name: str, write: Callable[[Path], None]) -> Path:
+    """The folder `name` among the cache's models; `write(folder)` fills it if it is not there. Raises UserError if it
+    cannot be written."""
+    folder = cache_folder() / "models" / name
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with waiting_for(folder.parent):
+            if not folder.is_dir():
+                with directory_written_atomically(folder) as draft:
+                    write(draft)
+    except OSError as error:
+        raise ModelError(
+            f"cannot write the model folder {folder} ({error.strerror or error}); set the variable DPH_CACHE to a "
+            "writable folder with enough space"
+        ) from error
+    return folder
+
+
+def dequantise(file: Path, folder: Path) -> None:
+    """Write the model of a GGUF file in fp32, with its tokenizer and chat template, into a folder."""
+    try:
+        from gguf import GGUFReader
+    except ImportError as error:
+        raise ModelError("reading GGUF files needs gguf; install it with: pip install 'dph-rl[llm]'") from error
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    transformers_logging.disable_progress_bar()
+    say(f"dequantising {file.name}, once")
+    if (file.parent / "adapter_config.json").exists():  # transformers would load these adapters, pickled or not
+        raise ModelError(f"{file.parent} holds adapters too; move {file.name} into a folder of its own")
+    place: dict[str, Any] = {
+        "pretrained_model_name_or_path": str(file.parent),
+        "gguf_file": file.name,
+        "trust_remote_code": False,
+    }
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(**place)
+        _set_special_tokens(tokenizer, GGUFReader(file))
+        model: Any = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32, **_dequantised())
+        model.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
+    except Exception as error:  # damaged files make gguf and transformers raise many types
+        if isinstance(error, OSError) and error.errno is not None:  # of the system; for bad files it has no number
+            raise
+        raise ModelError(f"cannot read a model from the GGUF file {file}: {_said(error)}") from error
+
+
+def _set_special_tokens(tokenizer: Any, reader: Any) -> None:
+    """Take the ids of special tokens from the file's metadata: some versions of transformers guess them wrong."""
+    for kind, key in {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}.items():
+        field = reader.get_field(f"tokenizer.ggml.{key}_token_id")
+        if field is not None:
+            setattr(tokenizer, f"{kind}_token", tokenizer.convert_ids_to_tokens(int(field.parts[field.data[0]][0])))
+
+
+def _dequantised() -> dict[str, Any]:
+    """The argument that makes transformers dequantise; older versions always do."""
+    try:
+        from transformers.utils.quantization_config import GgufConfig
+    except ImportError:
+        return {}
+    return {"quantization_config": GgufConfig(dequantize=True)}
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write a tokenizer: the same files for the same tokenizer, wherever it was loaded from."""
+    for key in _LOADING:
+        tokenizer.init_kwargs.pop(key, None)
+    tokenizer.save_pretrained(folder)
+
+
+# Types and devices ----------------------------------------------------------------------------------------------------
+
+
+def weight_type(precision: str) -> torch.dtype:
+    """The type in which a model's weights are kept, for a setting `model.precision`."""
+    return torch.bfloat16 if precision == "bf16_master" else torch.float32
+
+
+def choose_device(name: str) -> torch.device:
+    """The device with this name; "auto" is CUDA if available, else the CPU.
+
+    Raises UserError if the device cannot be used on this machine.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).item()  # devices without storage, such as meta, fail here
+    except (RuntimeError, AssertionError) as error:
+        raise SettingsError(f"device {name!r} cannot be used here ({_said(error)}); try model.device cpu") from error
+    return device
+
+
+def computed_in(precision: str) -> str:
+    """The precision of a policy, "fp32" or "bf16", for a setting `model.precision` other than "auto"."""
+    return "fp32" if precision == "fp32" else "bf16"
+
+
+def settled(model: M, run: RunDir, world: World | None = None) -> M:
+    """A model's settings without "auto": with the precision in the run's manifest, or one chosen and written there.
+
+    Args:
+        model: the settings of the run.
+        run: its directory; a resumed run keeps the choice, on any device.
+        world: the processes that train together, of which the leading one chooses.
+    """
+    if model.precision != "auto":
+        return model
+
+    def choose() -> str:
+        if "precision" not in run.manifest:
+            run.update(precision=choose_precision(model))
+        return str(run.manifest["precision"])
+
+    return replace(model, precision=(world or World()).decided(choose))
+
+
+def choose_precision(model: ModelConfig) -> str:
+    """ "fp32" or "bf16" for a model on its device; says which. It is bf16 on a GPU with products of this type (CUDA,
+    capability 8.0 or more) and on a CPU with AMX-BF16 or AVX512-BF16, and fp32 on any other."""
+    device = choose_device(model.device)
+    if device.type == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast = device.type == "cpu" and any(torch.cpu.get_capabilities().get(name) for name in CPU_CAPABILITIES)
+    precision = "bf16" if fast else "fp32"
+    say(f"model.precision auto is {precision} on {device}")
+    return precision

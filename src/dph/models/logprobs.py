@@ -14,7 +14,7 @@ nothing of a chunk's logits; the backward pass computes them again, chunk by chu
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import torch
@@ -73,42 +73,47 @@ class Normalized:
 
     def fill(self, logits: Tensor, temperature: float) -> None:
         """Compute the numbers for each row of logits [U, V]."""
-        wide, size, sums = _wide(logits), _rows_at_once(logits), compiled(softmax_sums, logits)
+        size = _rows_at_once(logits)
+        sums = compiled(softmax_sums, logits) or partial(softmax_sums, entropy=self.entropies is not None)
         for start in range(0, len(logits), size):
             rows = slice(start, start + size)
-            if sums:
-                self.largest[rows], self.log_sum[rows], entropies = sums(logits[rows], temperature)
-                if self.entropies is not None:
-                    self.entropies[rows] = entropies
-                continue
-            z = logits[rows].to(wide, copy=True)
-            self.largest[rows] = top = z.amax(-1)
-            z.sub_(top[:, None])
-            if temperature != 1.0:
-                z.div_(temperature)
-            if self.entropies is not None:
-                z.clamp_(min=_LEAST)
-            weights = z.exp()
-            total = weights.sum(-1)
-            self.log_sum[rows] = logarithm = total.log()
-            if self.entropies is not None:
-                self.entropies[rows] = logarithm - weights.mul_(z).sum(-1) / total
+            self.largest[rows], self.log_sum[rows], entropies = sums(logits[rows], temperature)
+            if self.entropies is not None and entropies is not None:
+                self.entropies[rows] = entropies
 
 
-def softmax_sums(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """As `Normalized.fill`, with entropies, for all rows; to be compiled."""
-    z = logits.to(_wide(logits))
+def softmax_sums(logits: Tensor, temperature: float, entropy: bool = True) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The numbers of `Normalized` for a few rows of logits; entropies only if wanted. Compiled for a GPU."""
+    z = logits.to(_wide(logits), copy=True)
     top = z.amax(-1)
-    z = ((z - top[:, None]) / temperature).clamp(min=_LEAST)
+    z.sub_(top[:, None]).div_(temperature)
+    if entropy:
+        z.clamp_(min=_LEAST)
     weights = z.exp()
     total = weights.sum(-1)
-    return top, total.log(), total.log() - (weights * z).sum(-1) / total
+    logarithm = total.log()
+    return top, logarithm, logarithm - weights.mul_(z).sum(-1) / total if entropy else None
 
 
-def weighted_softmax(logits: Tensor, temperature: float, largest: Tensor, log_sum: Tensor, factor: Tensor) -> Tensor:
-    """p · factor for each row; to be compiled."""
-    z = (logits.to(_wide(logits)) - largest[:, None]) / temperature
-    return (z - log_sum[:, None]).exp() * factor[:, None]
+def weighted_softmax(
+    logits: Tensor,
+    temperature: float,
+    largest: Tensor,
+    log_sum: Tensor,
+    factor: Tensor,
+    entropies: Tensor | None = None,
+    of_entropy: Tensor | None = None,
+) -> Tensor:
+    """p · (factor − of_entropy · (log p + entropies)) for a few rows; without the second term if there is none.
+    Compiled for a GPU."""
+    z = logits.to(_wide(logits), copy=True)  # becomes log p, p, and the result
+    z.sub_(largest[:, None])  # first: large logits have no digits left for the logarithm
+    z.div_(temperature).sub_(log_sum[:, None])
+    factor = factor[:, None]
+    if of_entropy is not None and entropies is not None:
+        z.clamp_(min=_LEAST)
+        factor = factor - (z + entropies[:, None]).mul_(of_entropy[:, None])
+    return z.exp_().mul_(factor)
 
 
 def logprobs_of(logits: Tensor, known: Normalized, states: Tensor, targets: Tensor, temperature: float) -> Tensor:
@@ -134,22 +139,13 @@ def logit_gradient(
     gradient = torch.empty_like(logits)
     slopes = known.largest.new_zeros(len(states)) if grad is None else grad.to(wide) / temperature
     totals = slopes.new_zeros(len(logits)).index_add_(0, states, slopes).neg_()
-    weighted = compiled(weighted_softmax, logits, 3) if grad_entropy is None or known.entropies is None else None
+    numbers, weighted = [known.largest, known.log_sum, totals], weighted_softmax
+    if grad_entropy is not None and known.entropies is not None:
+        numbers += [known.entropies, grad_entropy / temperature]
+    else:
+        weighted = compiled(weighted_softmax, logits, 3) or weighted_softmax
     for rows, inside in chunks(states, len(logits), _rows_at_once(logits)):
-        if weighted:
-            change = weighted(logits[rows], temperature, known.largest[rows], known.log_sum[rows], totals[rows])
-        else:
-            change = logits[rows].to(wide, copy=True)  # becomes log p, p, and the gradient
-            change.sub_(known.largest[rows, None])  # first: large logits have no digits left for the logarithm
-            if temperature != 1.0:
-                change.div_(temperature)
-            change.sub_(known.log_sum[rows, None])
-            factor = totals[rows, None]
-            if grad_entropy is not None and known.entropies is not None:
-                of_entropy = grad_entropy[rows, None] / temperature
-                change.clamp_(min=_LEAST)
-                factor = factor - (change + known.entropies[rows, None]).mul_(of_entropy)
-            change.exp_().mul_(factor)
+        change = weighted(logits[rows], temperature, *(x[rows] for x in numbers))
         change.index_put_((states[inside] - rows.start, targets[inside]), slopes[inside], accumulate=True)
         gradient[rows] = change
     return gradient
@@ -299,13 +295,11 @@ def chunked_logprobs(
         return token_logprobs(head(part), local, chosen, temperature, entropy)
 
     order, pieces = [], []
-    for start in range(0, hidden.shape[0], size):
-        inside = ((states >= start) & (states < start + size)).nonzero().squeeze(1)
+    for chunk, inside in chunks(states, len(hidden), size):
         order.append(inside)
-        part = (hidden[start : start + size], states[inside] - start, targets[inside])
+        part = (hidden[chunk], states[inside] - chunk.start, targets[inside])
         pieces.append(checkpoint(piece, *part, use_reentrant=False))
-    back = torch.empty_like(states)
-    back[torch.cat(order)] = torch.arange(len(states), device=states.device)
+    back = torch.cat(order).argsort()
     logprobs, entropies = zip(*pieces, strict=True)
     return torch.cat(logprobs)[back], torch.cat(entropies)[back] if entropy != "none" else None
 

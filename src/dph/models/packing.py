@@ -16,7 +16,7 @@ Apart from attention, a model processes every token independently. `dph.models.a
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,34 +37,42 @@ def moved(value: Any, device: torch.device | str) -> Any:
     return value
 
 
-class Sequences(Protocol):
-    """The part of a row that packing reads."""
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Token ids of a prompt and one response."""
+
+    prompt_ids: Sequence[int]
+    response_ids: Sequence[int]
 
     @property
-    def prompt_ids(self) -> Sequence[int]: ...
-
-    @property
-    def response_ids(self) -> Sequence[int]: ...
+    def length(self) -> int:
+        return len(self.prompt_ids) + len(self.response_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Packed sequences, each with causal attention to itself, computed in one call and padded to one length.
+    """Packed sequences, each with causal attention to itself, computed in one call and padded to one length."""
 
-    If all sequences have the same length and follow one another, `start` and `shape` describe them and the tensors are
-    None.
-    """
-
-    start: int
-    """Packed index of the first token."""
     shape: tuple[int, int]
     """Number of sequences, and length of the longest in tokens."""
-    index: Tensor | None = None
+    index: Tensor
     """int64 [sequences · tokens]: packed index of every token of the padded sequences; padding repeats the last."""
-    present: Tensor | None = None
+    present: Tensor
     """int64: indices, into the flattened padded sequences, of the tokens that are not padding."""
-    places: Tensor | None = None
+    places: Tensor
     """int64, as long as `present`: packed indices of these tokens."""
+    start: int | None
+    """Packed index of the first token if the sequences follow one another without padding: they need no copy."""
+
+    def take(self, x: Tensor) -> Tensor:
+        """The sequences, [N, …] → [B, L, …]; padding repeats a sequence's last token."""
+        if self.start is None:
+            return x.index_select(0, self.index).unflatten(0, self.shape)
+        return x[self.start : self.start + len(self.index)].unflatten(0, self.shape)
+
+    def kept(self, values: Tensor) -> Tensor:
+        """The sequences [B, L, …] without their padding, in the order of `places`."""
+        return values.flatten(0, 1).index_select(0, self.present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +186,7 @@ class _Group:
         return bool(self.stem) and any(self.branches)
 
 
-def group_by_prompt(rows: Sequence[Sequences]) -> list[list[int]]:
+def group_by_prompt(rows: Sequence[Tokens]) -> list[list[int]]:
     """Row indices for each distinct prompt; prompts in the order of their first rows, indices ascending."""
     known: dict[int, tuple[int, ...]] = {}  # by id: the rows of a group usually hold the same list object
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -190,7 +198,7 @@ def group_by_prompt(rows: Sequence[Sequences]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _group(rows: Sequence[Sequences], indices: list[int], one_target: bool = False) -> _Group:
+def _group(rows: Sequence[Tokens], indices: list[int], one_target: bool = False) -> _Group:
     prompt = tuple(rows[indices[0]].prompt_ids)
     responses = list(dict.fromkeys(tuple(rows[index].response_ids) for index in indices))
     first, last = min(responses), max(responses)  # their common prefix is that of all
@@ -200,14 +208,12 @@ def _group(rows: Sequence[Sequences], indices: list[int], one_target: bool = Fal
     return _Group(prompt, indices, responses, len(prompt) + common - (alone or (one_target and len(responses) > 1)))
 
 
-def packed_tokens(rows: Sequence[Sequences]) -> int:
+def packed_tokens(rows: Sequence[Tokens]) -> int:
     """Number of tokens N of the packed rows."""
     return sum(_group(rows, indices).tokens for indices in group_by_prompt(rows))
 
 
-def pack(
-    rows: Sequence[Sequences], *, one_target: bool = False, first_positions: Sequence[int] | None = None
-) -> Packed:
+def pack(rows: Sequence[Tokens], *, one_target: bool = False, first_positions: Sequence[int] | None = None) -> Packed:
     """Pack rows as described at the top of this file.
 
     Args:
@@ -247,9 +253,7 @@ def pack(
             branches.append(Branches((stem_start, stem_length), (first, len(tokens) - first), _bucket(own)))
     longest = max(len(row.prompt_ids) + len(row.response_ids) for row in rows)
     count = len(groups)
-    buckets = [
-        bucket for part in (spans[:count], spans[count:]) for bucket in _buckets([one for one in part if one[1]])
-    ]
+    buckets = [bucket for part in (spans[:count], spans[count:]) for bucket in _buckets([x for x in part if x[1]])]
     every = torch.tensor([place for row in sources for place in row], dtype=torch.long)
     distinct, states = every.unique(return_inverse=True)
     return Packed(
@@ -287,12 +291,9 @@ def _buckets(spans: Sequence[tuple[int, int]]) -> list[Bucket]:
 
 
 def _bucket(spans: Sequence[tuple[int, int]]) -> Bucket:
-    first, width = spans[0][0], max(length for _, length in spans)
-    shape = (len(spans), width)
-    if all(span == (first + index * width, width) for index, span in enumerate(spans)):
-        return Bucket(first, shape)
     starts, lengths = (torch.tensor(column)[:, None] for column in zip(*spans, strict=True))
-    steps = torch.arange(width)[None]
+    steps = torch.arange(int(lengths.max()))[None]
     index = (starts + torch.minimum(steps, lengths - 1)).flatten()  # padding repeats the last token
     present = (steps < lengths).flatten().nonzero().squeeze(1)
-    return Bucket(first, shape, index, present, index[present])
+    start = int(starts[0]) if index.equal(starts[0] + torch.arange(len(present))) else None
+    return Bucket((len(spans), steps.shape[1]), index, present, index[present], start)

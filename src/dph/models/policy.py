@@ -1,38 +1,53 @@
-"""A policy: a causal language model with its tokenizer, and the log-probabilities that training reads."""
+"""A policy: a causal language model with its tokenizer: log-probabilities, texts as token ids, hashes, and files.
 
-from collections.abc import Callable, Iterator, Sequence
+Chat templates are programs that come with a model: transformers runs them in a sandbox, which forbids access to this
+process and its machine; here any error is one sentence, and so is a template that does not end.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig
+from dph.errors import ModelError, reason_of
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
-from dph.models.language_model import LanguageModel
 from dph.models.lean import cast_layers, make_lean
-from dph.models.loading import load_model
+from dph.models.loading import choose_precision, computed_in, load_model, save_tokenizer
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
-from dph.models.precision import choose_precision, computed_in
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import (
     Arguments,
-    Causality,
     check_runs,
+    context_of,
     evaluating,
+    is_causal,
     plain_head,
     recomputing,
+    rotary_limit,
     without_wrapped_autocast,
 )
-from dph.models.trial import with_first_layers
+from dph.models.trial import GrowingTrial, scale, with_first_layers
 from dph.process.progress import say
+from dph.process.user_code import TimeLimitReached, time_limit
+from dph.types import Message, as_messages, as_text
 
 T = TypeVar("T")
 
+LONGEST_SECONDS = 10.0
+"""Time of a chat template for one prompt; real templates take less than a thousandth of it."""
+MOST_ADDED = 1_000_000
+"""Characters that a template may add to one prompt: splitting hundreds of megabytes into tokens takes minutes."""
 
-class Policy(LanguageModel):
+
+class Policy:
     """A causal language model and its tokenizer on one device: the distribution of a token given the tokens before it.
 
     log π(y_t | x, y_<t) is what the model's own forward pass over x and y_<t predicts, in evaluation mode: dropout and
@@ -52,7 +67,14 @@ class Policy(LanguageModel):
 
         Raises UserError if the tokenizer has no EOS token or the model's end tokens are not token ids.
         """
-        super().__init__(model, tokenizer)
+        if tokenizer.eos_token_id is None:
+            raise ModelError("the tokenizer has no EOS token, so no response could ever end; set one in its config")
+        self.model, self.tokenizer = model, tokenizer
+        eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
+        if not all(isinstance(i, int) for i in ids):
+            raise ModelError(f"eos_token_id of the model's generation_config.json is {eos!r}, which is not a token id")
+        self.eos_ids = frozenset([*ids, int(tokenizer.eos_token_id)])
         self.precision, self.shared_prefix = precision, shared_prefix
         self._said_sharing = self._said_budget = False
 
@@ -68,6 +90,29 @@ class Policy(LanguageModel):
         _ = policy.head  # refuses a model that cannot be a policy
         return policy
 
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def config(self) -> Any:
+        """The model's text config."""
+        return self.model.config.get_text_config()
+
+    @property
+    def context_length(self) -> int:
+        """Longest sequence that the model accepts, in tokens."""
+        return context_of(self.config)
+
+    @property
+    def causal_lm(self) -> Any:
+        """The model as transformers' class, with adapters in its layers."""
+        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+
+    def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """Names and parameters that the optimizer updates, in a fixed order."""
+        return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+
     def keep_less(self) -> None:
         """Keep fewer numbers for the backward pass, where `dph.models.lean` can; for a policy that will be trained."""
         if self.precision == "bf16":
@@ -79,14 +124,28 @@ class Policy(LanguageModel):
         return Arguments.of(self.model)
 
     def check_length(self, tokens: int) -> None:
-        """Raise UserError if sequences of this many tokens have no probability that the model defines."""
-        if not self._causality.vouches_for(tokens):
-            _ = self.head  # refuses a model that cannot be a policy
-            self._causality.check(tokens)
+        """Raise UserError if sequences of this many tokens have no probability that the model defines, because that of
+        a token depends on the sequence's length or on later tokens."""
+        _ = self.head  # refuses a model that cannot be a policy
+        reason = ""
+        if tokens > (limit := rotary_limit(self.config)):
+            reason = f"beyond {limit} this model's rotary embedding depends on the sequence's length"
+        elif tried := self._causality.failure_at(scale(tokens, self.context_length)):
+            reason = f"this model ({self.config.model_type}) {tried}"
+        if reason:
+            raise ModelError(
+                f"a sequence may have {tokens} tokens, but {reason}; lower the limits of prompts and responses"
+            )
 
     @cached_property
-    def _causality(self) -> Causality:
-        return Causality(self._states, self.config, self.in_trial)
+    def _causality(self) -> GrowingTrial:
+        """Whether the model predicts each token from earlier ones only; trials at the lengths of the rows tell."""
+
+        def trial(longest: int) -> str:
+            causal = self.in_trial(lambda: is_causal(self._states, int(self.config.vocab_size), longest))
+            return "" if causal else f"predicts a token also from later ones in sequences of {longest} tokens"
+
+        return GrowingTrial(trial)
 
     def in_trial(self, trial: Callable[[], T]) -> T:
         """What a trial of the model returns: it computes in fp32, with the model's first layers."""
@@ -162,7 +221,14 @@ class Policy(LanguageModel):
             return microbatches([row for group in groups for row in group], token_budget), False
         parts = packed_microbatches(groups, token_budget)
         if len(parts) > 1 and not self._said_budget:
-            self._check_budget(len(groups), parts, token_budget)
+            computed = sum(len(by_prompt(batch)) for batch in parts)
+            if computed > 2 * len(groups):
+                self._said_budget = True
+                say(
+                    f"each prompt is computed {computed / len(groups):.1f} times, because a micro-batch of "
+                    f"{token_budget} tokens does not hold all its responses; raise optim.tokens_per_microbatch if "
+                    "memory allows"
+                )
         return parts, True
 
     def collate(self, rows: Sequence[Tokens], *, shared: bool = False) -> Inputs:
@@ -180,25 +246,14 @@ class Policy(LanguageModel):
         Returns:
             For each row, in order, one value in nats per response token.
         """
-        results: dict[int, list[float]] = {}
-        index = {id(row): position for position, row in enumerate(rows)}
+        by_row: dict[int, list[float]] = {}
         parts, shared = self.cut(by_prompt(rows), token_budget)
         with self.casting_once():
             for batch in parts:
                 logprobs, _ = self.logprobs(self.collate(batch, shared=shared), temperature)
                 for row, values in zip(batch, logprobs.float().cpu().tolist(), strict=True):
-                    results[index[id(row)]] = values[: len(row.response_ids)]
-        return [results[position] for position in range(len(rows))]
-
-    def _check_budget(self, prompts: int, parts: Sequence[Sequence[Tokens]], token_budget: int) -> None:
-        """Warn once if micro-batches are so small that prompts are computed several times."""
-        computed = sum(len(by_prompt(batch)) for batch in parts)
-        if computed > 2 * prompts:
-            self._said_budget = True
-            say(
-                f"each prompt is computed {computed / prompts:.1f} times, because a micro-batch of {token_budget} "
-                "tokens does not hold all its responses; raise optim.tokens_per_microbatch if memory allows"
-            )
+                    by_row[id(row)] = values[: len(row.response_ids)]
+        return [by_row[id(row)] for row in rows]
 
     @cached_property
     def sharing(self) -> Sharing:
@@ -221,8 +276,7 @@ class Policy(LanguageModel):
         obstacle = self.sharing.obstacle(max(lengths), min(sum(lengths), token_budget))
         if obstacle is not None and not self._said_sharing:
             self._said_sharing = True
-            kind = self.config.model_type
-            say(f"this model computes the prompt again for each response: {obstacle} ({kind})")
+            say(f"this model computes the prompt again for each response: {obstacle} ({self.config.model_type})")
         return obstacle is None
 
     def logprobs(
@@ -307,10 +361,131 @@ class Policy(LanguageModel):
             raise RuntimeError("only a policy with adapters can be its own reference")
         return self.model.disable_adapter()
 
-    def _causal_lm(self) -> Any:
-        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+    # Texts -----------------------------------------------------------------------------------------------------
+
+    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Token ids of a prompt; the tokenizer's chat template is applied if it has one. Without a template, special
+        tokens that the tokenizer puts before a text stay (BOS), and those that it appends are left out (EOS).
+
+        Raises UserError if the template fails or does not end (see `render_prompt`), or a token id is outside the
+        model's vocabulary.
+        """
+        if getattr(self.tokenizer, "chat_template", None):
+            text = render_prompt(self.tokenizer, prompt)
+            return self._checked(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        ids, own = (self.tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
+        ends = (end for end in range(len(ids), len(own) - 1, -1) if ids[end - len(own) : end] == own)
+        return self._checked(ids[: next(ends, len(ids))])
+
+    def encode_response(self, text: str) -> list[int]:
+        """Token ids of a response, ending with EOS. Raises UserError for ids outside the model's vocabulary."""
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return self._checked([*ids, int(self.tokenizer.eos_token_id)])
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of a response without special tokens."""
+        return self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _checked(self, ids: list[int]) -> list[int]:
+        """Return the ids if each has an embedding. On a GPU, a larger id would kill the process without a reason."""
+        size = int(self.config.vocab_size)
+        if ids and max(ids) >= size:
+            raise ModelError(
+                f"the tokenizer produced token id {max(ids)}, but the model has only {size} tokens: they do not belong "
+                "together"
+            )
+        return ids
+
+    # Files -----------------------------------------------------------------------------------------------------
+
+    def save(self, path: Path, state: Mapping[str, Tensor] | None = None) -> None:
+        """Write the model, adapters merged, and the tokenizer. AutoModelForCausalLM and vLLM can load them.
+
+        The model's config says that the embeddings are not tied if they differ, as after adapters of one of them were
+        merged. Other programs believe the config, and would read one for both.
+
+        state: what to write instead of `merged_state`, under the same names.
+        """
+        transformers_logging.disable_progress_bar()
+        model, state = self.causal_lm, merged_state(self.causal_lm) if state is None else state
+        configs = [model.config, model.config.get_text_config()]
+        wrong = [x for x in configs if getattr(x, "tie_word_embeddings", False) and not _ties(model, state)]
+        for config in wrong:
+            config.tie_word_embeddings = False
+        try:
+            model.save_pretrained(path, state_dict=dict(state))
+        finally:
+            for config in wrong:
+                config.tie_word_embeddings = True
+        save_tokenizer(self.tokenizer, path)
+
+    def weight_hash(self) -> str:
+        """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, parameter in sorted(self.causal_lm.named_parameters()):
+            if "lora_" in name:
+                continue
+            digest.update(name.replace(".base_layer", "").encode())
+            digest.update(parameter.detach().to("cpu").float().contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def tokenizer_hash(self) -> str:
+        """Hash of everything that determines how text is tokenised."""
+        return tokenizer_hash(self.tokenizer)
 
 
 def _spread(flat: Tensor, present: Tensor) -> Tensor:
     """Scatter values [K, …] to the positions of [B, T] that are present; the rest is 0."""
     return flat.new_zeros(present.shape + flat.shape[1:]).index_put((present,), flat)
+
+
+def render_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> str:
+    """The text of a prompt by a tokenizer's chat template, up to where the response begins.
+
+    Raises UserError if the template fails, does not end, or adds over `MOST_ADDED` characters.
+    """
+    messages = [dict(message) for message in as_messages(prompt)]
+    try:
+        with time_limit(LONGEST_SECONDS):
+            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except TimeLimitReached as error:
+        raise ModelError(
+            f"the tokenizer's chat template did not end within {LONGEST_SECONDS:g} s for one prompt; use another "
+            "template"
+        ) from error
+    except Exception as error:  # whatever the template's code raises
+        raise ModelError(f"the tokenizer's chat template rejects the prompt: {reason_of(error)}") from error
+    if len(text) > len(str(messages)) + MOST_ADDED:
+        raise ModelError(
+            f"the tokenizer's chat template makes one prompt {len(text)} characters long; use another template"
+        )
+    return text
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """Hash of everything in a tokenizer that determines how text is tokenised, the chat template included."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    state = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    template = getattr(tokenizer, "chat_template", None)
+    return hashlib.blake2b(f"{state}\x1f{template}".encode(), digest_size=16).hexdigest()
+
+
+def merged_state(model: Any) -> dict[str, Tensor]:
+    """State dict of a model with its adapters added to the weights.
+
+    The live weights stay untouched: adding the adapters and subtracting them again would not restore them exactly.
+    """
+    state = {name: value for name, value in model.state_dict().items() if "lora_" not in name}
+    for name, module in model.named_modules():
+        if hasattr(module, "get_delta_weight") and hasattr(module, "base_layer"):
+            key = f"{name}.base_layer.weight"
+            state[key] = state[key] + module.get_delta_weight("default").to(state[key].dtype)
+    return {name.replace(".base_layer", ""): value for name, value in state.items()}
+
+
+def _ties(model: Any, state: Mapping[str, Tensor]) -> bool:
+    """Whether input and output embedding are one tensor in a state dict, or the model has not both."""
+    names = {module: name for name, module in model.named_modules()}
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    weights = [state.get(f"{names.get(end)}.weight") for end in ends]
+    return any(x is None for x in weights) or len({x.data_ptr() for x in weights if x is not None}) == 1

@@ -16,10 +16,9 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from dph.models.attention import implementation
-from dph.models.batch import Tokens
-from dph.models.packing import PrefixLayout
+from dph.models.packing import PrefixLayout, Tokens
 from dph.models.traits import attention_window, context_of, rotary_limit
-from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, scale
+from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, random_ids, scale
 
 NAME = "dph_shared_prefix"
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
@@ -103,11 +102,7 @@ class Sharing:
 
 def _trial_rows(vocabulary: int, longest: int, tokens: int) -> tuple[list[list[Tokens]], list[list[Tokens]]]:
     """Groups of rows with the same prompt: short ones, and as many of the longest as fill a micro-batch."""
-    generator = torch.Generator().manual_seed(0)
-
-    def ids(count: int) -> list[int]:
-        return torch.randint(vocabulary, (count,), generator=generator).tolist()
-
+    ids = random_ids(vocabulary)
     prompt = ids(5)
     short = [[Tokens(prompt, [1 % vocabulary, *ids(2)]), Tokens(prompt, [2 % vocabulary, *ids(3)])]]
     short = [rows for rows in (*short, [Tokens(ids(3), ids(2))]) if rows[-1].length <= longest]

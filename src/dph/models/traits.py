@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from dph.errors import ModelError
-from dph.models.trial import differing, says_of_model, scale
+from dph.models.trial import differing, says_of_model
 
 _CACHES = ("cache", "past_key_values", "cache_params")
 """Names of the argument that holds keys, values and states of earlier tokens, the newest first. A model returns the
@@ -25,8 +25,6 @@ _CHUNK, _LARGEST_CHUNK = 8, 512
 _TOKENS_BEYOND_A_CHUNK = 15
 """The trial's rows are this many tokens longer than a chunk, and differ in their last `_APART` tokens."""
 _APART = 8
-_ROWS_TRIED = 16
-"""Rows of a trial of causality that is made at the very length of the rows."""
 
 
 # How a model is called ------------------------------------------------------------------------------------------------
@@ -223,71 +221,21 @@ def _head_of(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
 # Lengths --------------------------------------------------------------------------------------------------------------
 
 
-class Causality:
-    """Up to which length a model predicts each token from earlier ones only; trials at the lengths of the rows tell."""
-
-    def __init__(
-        self,
-        outputs: Callable[[Tensor], Tensor],
-        config: Any,
-        within: Callable[[Callable[[], bool]], bool] = lambda trial: trial(),
-    ) -> None:
-        """
-        Args:
-            outputs: returns the model's outputs [R·L, …] for ids [R, L].
-            config: the model's text config.
-            within: runs a trial; it may prepare the model for it.
-        """
-        self._outputs, self._config, self._within = outputs, config, within
-        self._tokens = 0  # of the longest rows that a trial vouches for
-        self._looks_ahead = 1 << 62  # tokens of the shortest trial's rows in which the model was not causal
-
-    def vouches_for(self, tokens: int) -> bool:
-        """Whether a trial of rows of this many tokens was made, or of longer ones."""
-        return tokens <= self._tokens
-
-    def check(self, tokens: int) -> None:
-        """Raise UserError if the probability of a token depends on the length of a row of this many tokens."""
-        if tokens > (limit := rotary_limit(self._config)):
-            raise ModelError(
-                f"a sequence may have {tokens} tokens, but beyond {limit} this model's rotary embedding depends on the "
-                "sequence's length; lower the limits of prompts and responses"
-            )
-        causal = partial(is_causal, self._outputs, int(self._config.vocab_size))
-        longer = scale(tokens, context_of(self._config))
-        if longer < self._looks_ahead and self._within(partial(causal, longer)):
-            self._tokens = longer
-            return
-        self._looks_ahead = min(longer, self._looks_ahead)
-        # What begins only beyond these tokens does not matter; what begins just before them, few rows show
-        if not self._within(partial(causal, tokens, _ROWS_TRIED)):
-            raise ModelError(
-                f"a sequence may have {tokens} tokens, but in sequences of that length this model "
-                f"({self._config.model_type}) predicts a token also from later ones; lower the limits of prompts and "
-                "responses"
-            )
-        self._tokens = tokens
-
-
 @torch.no_grad()
-def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int, rows: int = 1) -> bool:
+def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int) -> bool:
     """Whether the outputs at a token are the same in a row of `longest` tokens and in shorter ones: layers may select
     tokens, or compute in another way, from some length on.
 
     Args:
-        outputs: returns the model's outputs [R·L, …] for ids [R, L].
+        outputs: returns the model's outputs [L, …] for ids [1, L].
         vocabulary: number of tokens.
         longest: tokens of the longest row.
-        rows: number R of random rows that are tried.
     """
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(vocabulary, (rows, longest), generator=generator)
-    together = outputs(ids).float().unflatten(0, (rows, longest))
+    ids = torch.randint(vocabulary, (1, longest), generator=torch.Generator().manual_seed(0))
+    together = outputs(ids).float()
     for length in {longest - 1, longest - _APART, longest // 2}:
-        if length > 0:
-            alone = outputs(ids[:, :length]).float().unflatten(0, (rows, length))
-            if any(len(differing(one, other[:length], _TOLERANCE)) for one, other in zip(alone, together, strict=True)):
-                return False
+        if length > 0 and len(differing(outputs(ids[:, :length]).float(), together[:length], _TOLERANCE)):
+            return False
     return True
 
 

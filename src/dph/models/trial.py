@@ -79,6 +79,12 @@ def differing(found: Tensor, expected: Tensor, tolerance: float) -> Tensor:
     return wrong if len(wrong) > len(expected) // 100 else wrong[:0]
 
 
+def random_ids(vocabulary: int, seed: int = 0) -> Callable[[int], list[int]]:
+    """A function that draws so many token ids, the same ones in every run."""
+    generator = torch.Generator().manual_seed(seed)
+    return lambda count: torch.randint(vocabulary, (count,), generator=generator).tolist()
+
+
 def with_first_layers(model: Any, trial: Callable[[], T]) -> T:
     """What a trial returns with the model's first layers (see `first_layers`), or with all if it cannot run with
     fewer."""

@@ -4,8 +4,8 @@
 `StateDecoder`. `WholeDecoder` must be asked for.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from typing import Any, Protocol
 
 import torch
@@ -14,10 +14,10 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from dph.models.policy import Policy
 from dph.models.traits import agree
-from dph.models.trial import MAX_ERROR_RATIO, Unsupported, attempt, with_first_layers
+from dph.models.trial import MAX_ERROR_RATIO, Unsupported, attempt, random_ids, with_first_layers
 
 GROW_TOKENS = 64
-"""Key/value buffers grow by this many positions at a time."""
+"""Buffers of keys and values grow by half their length, at least by this many positions."""
 _TOKENS_AT_ONCE = 16384
 """Most tokens, padding included, in one forward pass of a decoder without a cache."""
 _LONG_TOLERANCE = 1e-3
@@ -58,41 +58,40 @@ Start = Callable[[Policy, Sequence[Sequence[int]], int], Decoder]
 
 
 class BufferedLayer(DynamicLayer):
-    """A key/value cache layer that appends to a preallocated buffer instead of copying the cache at every token."""
+    """Keys and values of one layer, written into buffers that grow, instead of copying all of them at every token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = 0
+        self.buffers: list[Tensor] = []
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Append states [B, heads, new, dim]. Return all keys and values so far, as views of the buffers."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self._used, self._buffers = 0, [key_states[..., :0, :], value_states[..., :0, :]]
-        end = self._used + key_states.shape[-2]
-        if end > self._buffers[0].shape[-2]:
-            self._buffers = [self._grown(buffer, end) for buffer in self._buffers]
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[..., self._used : end, :] = states
-        self._used = end
-        return self._show()
+        states, end = (key_states, value_states), self.used + key_states.shape[2]
+        if not self.buffers or end > self.buffers[0].shape[2]:
+            self.enlarge(states, max(end, self.used + max(GROW_TOKENS, self.used // 2)))
+        for buffer, state in zip(self.buffers, states, strict=True):
+            buffer[:, :, self.used : end] = state
+        self.used = end
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
+        return self.keys, self.values
 
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        self._buffers = [buffer.repeat_interleave(repeats, dim=0) for buffer in self._buffers]
-        self._show()
+    def get_seq_length(self) -> int:
+        return self.used
 
-    def batch_select_indices(self, indices: Tensor) -> None:
-        self._buffers = [buffer[indices] for buffer in self._buffers]
-        self._show()
+    def select(self, rows: Tensor) -> None:
+        """Continue with these rows, some of which may be equal."""
+        self.buffers = [buffer[rows] for buffer in self.buffers]
+        self.keys = self.values = None  # views of the buffers of before
 
-    def _grown(self, buffer: Tensor, end: int) -> Tensor:
-        batch, heads, _, dim = buffer.shape
-        larger = buffer.new_empty(batch, heads, end + GROW_TOKENS, dim)
-        larger[..., : self._used, :] = buffer[..., : self._used, :]
-        return larger
-
-    def _show(self) -> tuple[Tensor, Tensor]:
-        keys, values = (buffer[..., : self._used, :] for buffer in self._buffers)
-        self.keys, self.values = keys, values
-        return keys, values
+    def enlarge(self, states: tuple[Tensor, Tensor], length: int) -> None:
+        """Give the buffers, which begin with those for states like these, this length."""
+        larger = [state.new_zeros(*state.shape[:2], length, state.shape[3]) for state in states]
+        for buffer, before in zip(larger, self.buffers, strict=False):
+            buffer[:, :, : before.shape[2]] = before
+        self.buffers = larger
 
 
 class PlainDecoder:
@@ -104,39 +103,32 @@ class PlainDecoder:
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
         """Run the left-padded prompts once, then repeat the cache for each response of a group."""
-        self._policy = policy
-        device, width = policy.device, max(map(len, prompts))
-        ids = torch.zeros(len(prompts), width, dtype=torch.long)
-        mask = torch.zeros(len(prompts), width, dtype=torch.long)
-        for index, prompt in enumerate(prompts):
-            ids[index, width - len(prompt) :] = torch.tensor(prompt)
-            mask[index, width - len(prompt) :] = 1
-        ids, mask = ids.to(device), mask.to(device)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        self._policy, device, width = policy, policy.device, max(map(len, prompts))
+        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
+        missing = torch.tensor([[width - len(prompt)] for prompt in prompts], device=device)
+        self._mask = (torch.arange(width, device=device) >= missing).long()
+        self._positions = (self._mask.cumsum(1) - 1).clamp(min=0)
         self._cache = Cache(layer_class_to_replicate=BufferedLayer)
-        with policy.autocast():
-            last = policy.arguments.taken(logits_to_keep=1)
-            logits = policy.model(input_ids=ids, use_cache=True, **self._taken(mask, positions), **last).logits[:, -1]
-        self._cache.batch_repeat_interleave(repeats)
-        self.logits = logits.float().repeat_interleave(repeats, dim=0)
-        self._positions = (positions[:, -1] + 1).repeat_interleave(repeats)
-        self._mask = mask.repeat_interleave(repeats, dim=0)
+        self._run(ids, logits_to_keep=1)
+        self._positions = self._positions[:, -1:]
+        self.select(torch.arange(len(prompts), device=device).repeat_interleave(repeats))
 
     def step(self, tokens: Tensor) -> None:
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(tokens), 1)], dim=1)
-        with self._policy.autocast():
-            output = self._policy.model(
-                input_ids=tokens[:, None], use_cache=True, **self._taken(self._mask, self._positions[:, None])
-            )
-        self.logits = output.logits[:, -1].float()
         self._positions = self._positions + 1
-
-    def _taken(self, mask: Tensor, positions: Tensor) -> dict[str, Any]:
-        return self._policy.arguments.taken(cache=self._cache, attention_mask=mask, position_ids=positions)
+        self._run(tokens[:, None])
 
     def select(self, keep: Tensor) -> None:
-        self._cache.batch_select_indices(keep)
+        layers: list[Any] = self._cache.layers
+        for layer in layers:
+            layer.select(keep)
         self.logits, self._positions, self._mask = self.logits[keep], self._positions[keep], self._mask[keep]
+
+    def _run(self, ids: Tensor, **more: Any) -> None:
+        given = {"cache": self._cache, "attention_mask": self._mask, "position_ids": self._positions, **more}
+        with self._policy.autocast():
+            output = self._policy.model(input_ids=ids, use_cache=True, **self._policy.arguments.taken(**given))
+        self.logits: Tensor = output.logits[:, -1].float()
 
 
 class StateDecoder:
@@ -151,19 +143,15 @@ class StateDecoder:
         """Run the prompts once, then repeat their state for each response of a group."""
         self._policy, self._cache = policy, {}
         self._run(torch.tensor(prompts, device=policy.device))
-        self._take(torch.arange(len(prompts), device=policy.device).repeat_interleave(repeats))
+        self.select(torch.arange(len(prompts), device=policy.device).repeat_interleave(repeats))
 
     def step(self, tokens: Tensor) -> None:
         self._run(tokens[:, None])
 
     def select(self, keep: Tensor) -> None:
-        self._take(keep)
-
-    def _take(self, rows: Tensor) -> None:
-        """Continue with these rows, some of which may be equal."""
         for cache in self._cache.values():
-            cache.reorder_cache(rows)
-        self.logits = self.logits[rows]
+            cache.reorder_cache(keep)
+        self.logits = self.logits[keep]
 
     def _run(self, ids: Tensor) -> None:
         with self._policy.autocast():
@@ -218,14 +206,24 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
         longest: tokens of the longest row of the test.
     """
 
+    vocabulary = policy.config.vocab_size
+
+    def fit(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+        return [[token % vocabulary for token in row] for row in rows]
+
     def short() -> str:
-        for logits, rows in _trial(start, policy, ragged):
-            if not agree(logits, _plain_logits(policy, rows)):
-                return "its logits differ from those of its plain forward pass"
+        padding = getattr(policy.config, "pad_token_id", None)
+        steps = [_TOKENS[0] if padding is None else (*_TOKENS[0][:-1], padding), *_TOKENS[1:]]
+        for prompts in _PROMPTS[ragged]:
+            for logits, rows in _decoded(start, policy, fit(prompts), 2, fit(steps), _KEPT):
+                if not agree(logits, _plain_logits(policy, rows)):
+                    return "its logits differ from those of its plain forward pass"
         return ""
 
     def long() -> str:
-        logits, rows = _long_trial(start, policy, ragged, longest)
+        ids, room = random_ids(vocabulary, seed=1), longest - len(_TOKENS)
+        prompts = [ids(length) for length in (sorted({5, room // 4 + 1, room}) if ragged else [room, room])]
+        *_, (logits, rows) = _decoded(start, policy, prompts, 1, (ids(len(prompts)) for _ in _TOKENS))
         if agree(logits, _plain_logits(policy, rows), _LONG_TOLERANCE):
             return ""
         return f"its logits differ from those of its plain forward pass in rows of {longest} tokens"
@@ -243,49 +241,43 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
         return attempt(tried)
 
 
-def _trial(start: Start, policy: Policy, ragged: bool) -> Iterator[tuple[Tensor, list[list[int]]]]:
-    """Decode a few tokens; yield the logits and the rows that they continue, at each step."""
-    config = policy.model.config.get_text_config()
-    vocabulary, padding = config.vocab_size, getattr(config, "pad_token_id", None)
-    steps = [_TOKENS[0] if padding is None else (*_TOKENS[0][:-1], padding), *_TOKENS[1:]]
-    steps = [[token % vocabulary for token in tokens] for tokens in steps]
-    for prompts in _PROMPTS[ragged]:
-        rows = [[token % vocabulary for token in prompt] for prompt in prompts]
-        decoder = start(policy, rows, 2)
-        rows = [row for row in rows for _ in range(2)]
+def _decoded(
+    start: Start,
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    repeats: int,
+    steps: Iterable[Sequence[int]],
+    kept: Sequence[int] = (),
+) -> Iterator[tuple[Tensor, list[list[int]]]]:
+    """Decode tokens after prompts; yield the logits and the rows that they continue, at first and after each step.
+
+    Args:
+        start, policy, prompts, repeats: make the decoder.
+        steps: for each step, the next token of each row.
+        kept: the rows that are left after the first step; all if empty.
+    """
+    decoder = start(policy, prompts, repeats)
+    rows = [list(prompt) for prompt in prompts for _ in range(repeats)]
+    yield decoder.logits, rows
+    for number, tokens in enumerate(steps):
+        decoder.step(torch.tensor(tokens, device=policy.device))
+        rows = [[*row, token] for row, token in zip(rows, tokens, strict=True)]
         yield decoder.logits, rows
-        for number, tokens in enumerate(steps):
-            rows = _appended(decoder, rows, tokens)
-            yield decoder.logits, rows
-            if number == 0:
-                decoder.select(torch.tensor(_KEPT, device=policy.device))
-                rows = [rows[row] for row in _KEPT]
-
-
-def _long_trial(start: Start, policy: Policy, ragged: bool, longest: int) -> tuple[Tensor, list[list[int]]]:
-    """Decode a few tokens after prompts of which the longest leave just room for them; return the last logits and the
-    rows that they continue."""
-    vocabulary, generator = policy.model.config.get_text_config().vocab_size, torch.Generator().manual_seed(1)
-    room = longest - len(_TOKENS)
-    lengths = sorted({5, room // 4 + 1, room}) if ragged else [room, room]
-    prompts = [torch.randint(vocabulary, (length,), generator=generator).tolist() for length in lengths]
-    decoder = start(policy, prompts, 1)
-    rows = prompts
-    for _ in _TOKENS:
-        rows = _appended(decoder, rows, torch.randint(vocabulary, (len(rows),), generator=generator).tolist())
-    return decoder.logits, rows
-
-
-def _appended(decoder: Decoder, rows: Sequence[list[int]], tokens: Sequence[int]) -> list[list[int]]:
-    """The rows with a token more each, which the decoder has decoded."""
-    decoder.step(torch.tensor(tokens, device=decoder.logits.device))
-    return [[*row, token] for row, token in zip(rows, tokens, strict=True)]
+        if kept and number == 0:
+            decoder.select(torch.tensor(kept, device=policy.device))
+            rows = [rows[row] for row in kept]
 
 
 def _error(start: Start, policy: Policy, ragged: bool) -> float:
     """Error of a decoder's logits in the policy's precision, as a multiple of the plain pass's: root mean squares over
-    the vocabulary, geometric mean over rows of random tokens."""
-    decoded = list(_random_trial(start, policy, ragged))
+    the vocabulary, geometric mean over rows of random tokens. The prompts' own logits need no decoder."""
+    ids = random_ids(policy.config.vocab_size)
+    decoded: list[tuple[Tensor, list[list[int]]]] = []
+    for prompts in _PROMPTS[ragged]:
+        steps = (ids(len(prompts) * _RESPONSES) for _ in _TOKENS)
+        results = _decoded(start, policy, [ids(len(prompt)) for prompt in prompts], _RESPONSES, steps)
+        # a decoder may write the next step's logits into the same place
+        decoded += [(logits.clone(), rows) for logits, rows in islice(results, 1, None)]
     plain = [_plain_logits(policy, rows) for _, rows in decoded]
     with policy.in_precision("fp32"):
         exact = [_plain_logits(policy, rows) for _, rows in decoded]
@@ -295,18 +287,6 @@ def _error(start: Start, policy: Policy, ragged: bool) -> float:
         error, usual = (torch.maximum((each - true).square().sum(-1), least) for each in (logits, rounded))
         logarithms.append(0.5 * (error / usual).log())
     return float(torch.cat(logarithms).mean().exp())
-
-
-def _random_trial(start: Start, policy: Policy, ragged: bool) -> Iterator[tuple[Tensor, list[list[int]]]]:
-    """As `_trial`, with random tokens, more responses, and without the prompts' own logits, which need no decoder."""
-    vocabulary, generator = policy.model.config.get_text_config().vocab_size, torch.Generator().manual_seed(0)
-    for prompts in _PROMPTS[ragged]:
-        rows = [torch.randint(vocabulary, (len(prompt),), generator=generator).tolist() for prompt in prompts]
-        decoder = start(policy, rows, _RESPONSES)
-        rows = [row for row in rows for _ in range(_RESPONSES)]
-        for _ in _TOKENS:
-            rows = _appended(decoder, rows, torch.randint(vocabulary, (len(rows),), generator=generator).tolist())
-            yield decoder.logits.clone(), rows  # a decoder may write the next step's into the same place
 
 
 def _plain_logits(policy: Policy, rows: Sequence[Sequence[int]]) -> Tensor:

@@ -4,9 +4,9 @@ import base64
 from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from dph.errors import DataError, JudgeError
 from dph.models.policy import Policy
@@ -16,10 +16,6 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
-
-
-class _Verifies(Protocol):
-    def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ def still_usable(chunks: Chunks, verifiers: Verifiers, problems: Sequence[Proble
 def sample_groups(
     policy: Policy,
     sampler: Sampler,
-    verifiers: _Verifies,
+    verifiers: Verifiers,
     items: Sequence[Prompted],
     params: SamplingParams,
     seed: int,
@@ -103,13 +99,27 @@ def sample_groups(
     """
     keys = [derive_key(seed, *purpose, item.draw, item.problem.id) for item in items]
     drawn: dict[int, tuple[list[Completion], list[str]]] = {}
-    with _Judging(verifiers) as judging:
+    verdicts: dict[int, list[Verdict]] = {}
+    waiting: deque[int] = deque()
+
+    def judge_waiting() -> None:
+        """Judge the responses that arrived while the thread was busy, together."""
+        taken = [waiting.popleft() for _ in range(len(waiting))]
+        pairs = [(items[index].problem, text) for index in taken for text in drawn[index][1]]
+        judged = iter(verifiers.verify(pairs) if pairs else [])
+        verdicts.update({index: [next(judged) for _ in drawn[index][1]] for index in taken})
+
+    thread, parts = ThreadPoolExecutor(1, "dph-judging"), []
+    try:
         for index, completions in sampler.stream([item.prompt_ids for item in items], params, keys):
-            texts = [policy.decode(completion.token_ids) for completion in completions]
-            drawn[index] = completions, texts
-            judging.add(index, items[index].problem, texts)
+            drawn[index] = completions, [policy.decode(completion.token_ids) for completion in completions]
+            waiting.append(index)
+            parts.append(thread.submit(judge_waiting))
             doing(f"sampled {len(drawn)} of {len(items)} prompts")
-        verdicts = judging.verdicts()
+        for part in parts:
+            part.result()
+    finally:
+        thread.shutdown(cancel_futures=True)
     return [
         Group(item.problem, item.prompt_ids, list(map(Rollout, *drawn[index], verdicts[index])))
         for index, item in enumerate(items)
@@ -119,20 +129,18 @@ def sample_groups(
 def rollouts_as_json(group: Group) -> list[list[Any]]:
     """The rollouts of a group as JSON. Token ids and log-probabilities are packed, because there are many; the latter
     are rounded to fp32, in which samplers compute them."""
-
-    def listed(rollout: Rollout) -> list[Any]:
-        completion, verdict = rollout.completion, rollout.verdict
-        numbers = [_packed("i", completion.token_ids), _packed("f", completion.logprobs)]
-        return [
-            *numbers,
-            completion.finish_reason,
+    return [
+        [
+            _packed("i", rollout.completion.token_ids),
+            _packed("f", rollout.completion.logprobs),
+            rollout.completion.finish_reason,
             rollout.text,
-            verdict.outcome,
-            float(verdict.reward),
-            verdict.detail,
+            rollout.verdict.outcome,
+            float(rollout.verdict.reward),
+            rollout.verdict.detail,
         ]
-
-    return [listed(rollout) for rollout in group.rollouts]
+        for rollout in group.rollouts
+    ]
 
 
 def group_from_json(item: Prompted, rollouts: Sequence[Sequence[Any]]) -> Group:
@@ -157,36 +165,6 @@ def _packed(kind: str, numbers: Sequence[float]) -> str:
 
 def _unpacked(kind: str, text: str) -> "array[Any]":
     return array(kind, base64.b64decode(text))
-
-
-class _Judging:
-    """Judges responses in a thread. Responses that arrive while it is busy are judged together in the next call."""
-
-    def __init__(self, verifiers: _Verifies) -> None:
-        self._verifiers, self._thread = verifiers, ThreadPoolExecutor(1, "dph-judging")
-        self._waiting: deque[tuple[int, Problem, list[str]]] = deque()
-        self._parts: list[Future[dict[int, list[Verdict]]]] = []
-
-    def __enter__(self) -> "_Judging":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.shutdown(cancel_futures=True)
-
-    def add(self, index: int, problem: Problem, texts: list[str]) -> None:
-        """Queue the responses to a problem."""
-        self._waiting.append((index, problem, texts))
-        self._parts.append(self._thread.submit(self._judge_waiting))
-
-    def verdicts(self) -> dict[int, list[Verdict]]:
-        """Wait for all verdicts; return them by the index passed to `add`."""
-        return {index: verdicts for part in self._parts for index, verdicts in part.result().items()}
-
-    def _judge_waiting(self) -> dict[int, list[Verdict]]:
-        taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        pairs = [(problem, text) for _, problem, texts in taken for text in texts]
-        verdicts = iter(self._verifiers.verify(pairs) if pairs else [])
-        return {index: [next(verdicts) for _ in texts] for index, _, texts in taken}
 
 
 def greedy(params: SamplingParams) -> SamplingParams:

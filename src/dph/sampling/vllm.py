@@ -13,7 +13,6 @@ policy, but vLLM's rounding also depends on the rest of the batch. Unlike the bu
 different responses if other prompts are sampled with it.
 """
 
-import contextlib
 import gc
 import itertools
 import os
@@ -24,7 +23,7 @@ import torch
 
 from dph.config import ModelConfig, SamplerConfig
 from dph.errors import ModelError, SettingsError
-from dph.models.gguf import model_folder
+from dph.models.loading import model_folder
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.sampling.protocol import Sampler, register_sampler
@@ -53,7 +52,7 @@ class VLLMSampler(Sampler):
         self._training = self._stale = training  # a resumed policy differs from `model`
         self._longest = min(longest, policy.context_length)
         self._llm: Any = None
-        self._asleep = False
+        self._sleeps, self._asleep = training and policy.device.type == "cuda", False
         self._home: torch.device | None = None
         self._numbers = itertools.count()
 
@@ -77,7 +76,8 @@ class VLLMSampler(Sampler):
                 for output in engine.step():
                     if output.finished:
                         left -= 1
-                        yield places.pop(output.request_id), [self._completion(x) for x in _in_order(output)]
+                        ordered = sorted(output.outputs, key=lambda response: response.index)
+                        yield places.pop(output.request_id), [self._completion(response) for response in ordered]
             if left:
                 raise RuntimeError(f"vLLM stopped before it finished {left} of {len(prompts)} prompts")
         finally:
@@ -105,11 +105,6 @@ class VLLMSampler(Sampler):
         if self._llm is not None and self._sleeps and not self._asleep:
             self._llm.sleep(level=1)
             self._asleep = True
-
-    @property
-    def _sleeps(self) -> bool:
-        """Whether vLLM can sleep, which it does on GPUs only."""
-        return self._training and self._policy.device.type == "cuda"
 
     def _start(self) -> Any:
         if self._llm is None:
@@ -168,26 +163,6 @@ def policy_weights(policy: Policy) -> dict[str, torch.Tensor]:
     return revert_weight_conversion(model, state)
 
 
-def _in_order(output: Any) -> list[Any]:
-    return sorted(output.outputs, key=lambda response: response.index)
-
-
-@contextlib.contextmanager
-def _processes(*, here: bool) -> Iterator[None]:
-    """Context for starting vLLM: with `here` in this process, where it can read the policy's tensors."""
-    name = "VLLM_ENABLE_V1_MULTIPROCESSING"
-    before = os.environ.get(name)
-    if here:
-        os.environ[name] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
-
-
 def start_engine(
     model: ModelConfig, config: SamplerConfig, longest: int, *, here: bool = False, sleeps: bool = False
 ) -> Any:
@@ -196,6 +171,8 @@ def start_engine(
     sleeps: it can be put to sleep. Raises UserError if vLLM is not installed or cannot load the model.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    if here:  # where it can read the policy's tensors
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     try:
         from vllm import LLM
     except ImportError as error:
@@ -205,21 +182,20 @@ def start_engine(
         ) from error
     say("starting vLLM")
     try:
-        with _processes(here=here):
-            return LLM(
-                model=model_folder(model.path),
-                skip_tokenizer_init=True,
-                trust_remote_code=model.trust_remote_code,
-                dtype="float32" if model.precision == "fp32" else "bfloat16",
-                max_model_len=longest,
-                max_num_seqs=config.rows,
-                tensor_parallel_size=config.tensor_parallel,
-                gpu_memory_utilization=config.memory,
-                enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
-                logprobs_mode="processed_logprobs",
-                enable_sleep_mode=sleeps,
-                seed=0,
-            )
+        return LLM(
+            model=model_folder(model.path),
+            skip_tokenizer_init=True,
+            trust_remote_code=model.trust_remote_code,
+            dtype="float32" if model.precision == "fp32" else "bfloat16",
+            max_model_len=longest,
+            max_num_seqs=config.rows,
+            tensor_parallel_size=config.tensor_parallel,
+            gpu_memory_utilization=config.memory,
+            enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
+            logprobs_mode="processed_logprobs",
+            enable_sleep_mode=sleeps,
+            seed=0,
+        )
     except (RuntimeError, ValueError, OSError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         reason = reason.replace("--gpu-memory-utilization", "--sampler.memory")  # what vLLM advises, by our name

@@ -20,7 +20,7 @@ from dph.config import (
     preset_names,
 )
 from dph.errors import ModelError, SettingsError
-from dph.models.gguf import model_folder
+from dph.models.loading import model_folder
 from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
 from dph.report.write import report

@@ -15,8 +15,8 @@ from dph.build import make_sampler, make_task, make_verifiers, select, split_nam
 from dph.config import EvalConfig, absolute
 from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.evaluation.measures import MEASURES, RULES, Scored, diversity_of, greedy_verdict, score_group, summarise
+from dph.models.loading import settled
 from dph.models.policy import Policy
-from dph.models.precision import settled
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir

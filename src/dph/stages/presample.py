@@ -22,8 +22,8 @@ from dph.config import PresampleConfig, absolute
 from dph.config.checks import check_presample
 from dph.evaluation.certificate import upper_bound
 from dph.models.batch import Tokens, fitting_tokens
+from dph.models.loading import settled
 from dph.models.policy import Policy
-from dph.models.precision import settled
 from dph.process.progress import say
 from dph.rehearsal.check import check_sampler, file_hashes, sampling_facts
 from dph.rehearsal.partition import Set

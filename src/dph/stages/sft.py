@@ -13,9 +13,8 @@ from dph.build import make_task
 from dph.config import SftConfig
 from dph.errors import DataError, RunError, SettingsError
 from dph.models.batch import Tokens, microbatches
-from dph.models.loading import choose_device, weight_type
+from dph.models.loading import choose_device, computed_in, settled, weight_type
 from dph.models.policy import Policy
-from dph.models.precision import computed_in, settled
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.progress import say

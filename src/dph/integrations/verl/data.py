@@ -17,7 +17,7 @@ from dph.config import ModelConfig, TrainConfig, from_dict, read_settings
 from dph.errors import UserError, reason_of
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.settings import QUERY_TOOL
-from dph.models.language_model import render_prompt
+from dph.models.policy import render_prompt
 from dph.process.progress import say, show_messages
 from dph.rehearsal.partition import training_problems
 from dph.runs.files import written_atomically

@@ -48,7 +48,7 @@ from dph.integrations.verl.settings import (
     unused_settings,
     verl_config,
 )
-from dph.models.gguf import model_folder
+from dph.models.loading import model_folder
 from dph.objective import Objective
 from dph.process.progress import say
 from dph.runs.files import write_atomically

@@ -39,7 +39,7 @@ from dph.evaluation.passk import coverage_shares
 from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured
-from dph.models.language_model import tokenizer_hash
+from dph.models.policy import tokenizer_hash
 from dph.objective import Advantage
 from dph.rehearsal.check import CheckedSet, check_deviation, check_facts, open_set
 from dph.rehearsal.store import Rehearsal, RehearsalSet

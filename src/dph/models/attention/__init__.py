@@ -1,7 +1,7 @@
 """Attention over packed rows, in which a common prefix is stored once: four ways to compute the same function.
 
 `split_cpu` splits it into two parts on a CPU; `varlen` does so on a GPU for 16-bit types; `flex` compiles a kernel for
-the mask; `gather` copies keys and is the reference. All read one `PrefixLayout`. On a GPU, a trial against the
+the mask; `gathered` copies keys and is the reference. All read one `PrefixLayout`. On a GPU, a trial against the
 reference decides which way is used.
 """
 
@@ -12,20 +12,52 @@ from functools import cache, partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
-from dph.models.attention import flex, gather, split_cpu, varlen
-from dph.models.batch import Tokens
-from dph.models.packing import PrefixLayout, pack
+from dph.models.attention import flex, split_cpu, varlen
+from dph.models.packing import Bucket, PrefixLayout, Tokens, pack
 from dph.models.trial import attempt, plainly, relative_error
 from dph.process.progress import say
 
 Attention = Callable[[Tensor, Tensor, Tensor, PrefixLayout, float], Tensor]
 
+
+def gathered(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
+    """Attention over N packed tokens by torch's public attention, on any device: the reference for the other ways.
+
+    Every branch gets a copy of its stem's keys. The copies exist only within attention; all other layers still process
+    each packed token once. Arguments and result are those of `dph.models.attention.split_cpu.attend`.
+    """
+    repeats = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(repeats, dim=1) if repeats > 1 else x for x in (k, v))
+    out = torch.zeros_like(q)
+    for bucket in layout.buckets:
+        queries, keys, values = (bucket.take(x).transpose(1, 2) for x in (q, k, v))
+        outputs = scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale)
+        out = _with(out, bucket, outputs)
+    for group in layout.branches:
+        stem = slice(group.stem[0], sum(group.stem))
+        count, width = group.bucket.shape
+        keys, values = (
+            torch.cat([x[stem].expand(count, -1, -1, -1), group.bucket.take(x)], dim=1).transpose(1, 2) for x in (k, v)
+        )
+        mask = torch.ones(width, group.stem[1] + width, dtype=torch.bool, device=q.device).tril(group.stem[1])
+        queries = group.bucket.take(q).transpose(1, 2)
+        outputs = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+        out = _with(out, group.bucket, outputs)
+    return out
+
+
+def _with(x: Tensor, bucket: Bucket, found: Tensor) -> Tensor:
+    """Copy of flat [N, H, D] with the bucket's sequences [B, H, L, D] written into it, differentiable by autograd."""
+    return x.index_copy(0, bucket.places, bucket.kept(found.transpose(1, 2)))
+
+
 IMPLEMENTATIONS: dict[str, Attention] = {
     "split": split_cpu.attend,
     "varlen": varlen.attend,
     "flex": flex.attend,
-    "gather": gather.attend,
+    "gather": gathered,
 }
 """The ways to compute attention over packed rows, by name. "gather" runs anywhere and is the reference."""
 
@@ -82,9 +114,12 @@ def chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, wi
 
 
 def choose(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> Choice:
-    """Try the candidates for a GPU; the first that passes is chosen. For the arguments see `try_attention`."""
+    """Try the ways for a GPU and a type that need a trial, fastest first; the first that passes is chosen.
+
+    For the arguments see `try_attention`.
+    """
     failures: dict[str, str] = {}
-    for name in candidates(dtype):
+    for name in _CANDIDATES.get(dtype, ()):
         failure = try_attention(name, device, dtype, heads, shared, width)
         if failure is None:
             return Choice(name, failures)
@@ -92,11 +127,7 @@ def choose(device: torch.device, dtype: torch.dtype, heads: int, shared: int, wi
     return Choice("gather", failures)
 
 
-def candidates(dtype: torch.dtype) -> Sequence[str]:
-    """Implementations for a GPU and a type that need a trial, fastest first."""
-    if dtype in (torch.bfloat16, torch.float16):
-        return ("varlen", "flex")
-    return ("flex",) if dtype == torch.float32 else ()
+_CANDIDATES = {torch.bfloat16: ("varlen", "flex"), torch.float16: ("varlen", "flex"), torch.float32: ("flex",)}
 
 
 def try_attention(
@@ -113,7 +144,9 @@ def try_attention(
     exact_type = torch.float64 if dtype == torch.float32 else torch.float32
 
     def trial(layout: PrefixLayout) -> str:
-        inputs = _random_inputs(layout.sequences.tokens, device, dtype, heads, shared, width)
+        generator, tokens = torch.Generator().manual_seed(0), layout.sequences.tokens
+        shapes = [(tokens, count, width) for count in (heads, shared, shared, heads)]
+        inputs = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
         exact = _run("gather", [x.to(exact_type) for x in inputs], layout)
         usual = _run("gather", inputs, layout)
         for what, value, other, truth in zip(_COMPARED, _run(name, inputs, layout), usual, exact, strict=True):
@@ -146,17 +179,8 @@ def _trial_layout(lengths: dict[int, tuple[int, ...]]) -> PrefixLayout:
     ).layout
 
 
-def _random_inputs(
-    tokens: int, device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int
-) -> list[Tensor]:
-    """Queries, keys, values, and the gradient of the outputs."""
-    generator = torch.Generator().manual_seed(0)
-    shapes = [(tokens, count, width) for count in (heads, shared, shared, heads)]
-    return [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
-
-
 def _run(name: str, inputs: Sequence[Tensor], layout: PrefixLayout) -> tuple[Tensor, ...]:
-    """Outputs, and gradients of queries, keys and values."""
+    """Outputs, and gradients of queries, keys and values. inputs: these three, and the gradient of the outputs."""
     q, k, v = (x.detach().clone().requires_grad_() for x in inputs[:3])
     out = IMPLEMENTATIONS[name](q, k, v, layout, q.shape[-1] ** -0.5)
     return out.detach(), *torch.autograd.grad(out, (q, k, v), inputs[3])

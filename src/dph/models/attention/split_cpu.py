@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dph.models.attention import blocks_cpu
-from dph.models.attention.gather import take
 from dph.models.packing import Bucket, PrefixLayout
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -112,23 +111,11 @@ def kernel_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> t
 
 
 def take_zeroed(x: Tensor, bucket: Bucket) -> Tensor:
-    """As `take`, with zeros in the padding."""
-    if bucket.index is None:
-        return take(x, bucket)
-    count, width = bucket.shape
-    out = x.new_zeros(count * width, *x.shape[1:])
-    assert bucket.present is not None and bucket.places is not None
+    """The bucket's sequences, [N, …] → [B, L, …], with zeros in the padding."""
+    if len(bucket.present) == len(bucket.index):
+        return bucket.take(x)
+    out = x.new_zeros(len(bucket.index), *x.shape[1:])
     return out.index_copy_(0, bucket.present, x.index_select(0, bucket.places)).unflatten(0, bucket.shape)
-
-
-def put(x: Tensor, bucket: Bucket, values: Tensor) -> None:
-    """Write the bucket's sequences [B, L, …] into flat [N, …], leaving padding out."""
-    count, width = bucket.shape
-    if bucket.index is None:
-        x[bucket.start : bucket.start + count * width].unflatten(0, bucket.shape).copy_(values)
-        return
-    assert bucket.present is not None and bucket.places is not None
-    x.index_copy_(0, bucket.places, values.flatten(0, 1).index_select(0, bucket.present))
 
 
 class _SplitAttention(torch.autograd.Function):
@@ -138,9 +125,9 @@ class _SplitAttention(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
         out, lse = torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
         for bucket in layout.buckets:
-            found, found_lse = _attend(take(q, bucket), take(k, bucket), take(v, bucket), True, scale)
-            put(out, bucket, found)
-            put(lse, bucket, found_lse)
+            found = _attend(bucket.take(q), bucket.take(k), bucket.take(v), True, scale)
+            for x, values in zip((out, lse), found, strict=True):
+                x.index_copy_(0, bucket.places, bucket.kept(values))
         for group in layout.branches:
             stem, own = slice(group.stem[0], sum(group.stem)), slice(group.tokens[0], sum(group.tokens))
             found, found_lse = (x[0] for x in _attend(q[None, own], k[None, stem], v[None, stem], False, scale))
@@ -158,10 +145,10 @@ class _SplitAttention(torch.autograd.Function):
         grad = grad.contiguous()
         gradients = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         for bucket in ctx.layout.buckets:
-            inputs = (take_zeroed(grad, bucket), *(take(x, bucket) for x in (q, k, v, out, lse)))
+            inputs = (take_zeroed(grad, bucket), *(bucket.take(x) for x in (q, k, v, out, lse)))
             found = _attend_backward(inputs, True, ctx.scale)
             for gradient, value in zip(gradients, found, strict=True):
-                put(gradient, bucket, value)
+                gradient.index_copy_(0, bucket.places, bucket.kept(value))
         for group in ctx.layout.branches:
             stem, own = slice(group.stem[0], sum(group.stem)), slice(group.tokens[0], sum(group.tokens))
             inputs = tuple(x[None] for x in (grad[own], q[own], k[stem], v[stem], out[own], lse[own]))
