@@ -173,20 +173,20 @@ class SqlVerifier(UsesWorkers):
         asked: list[tuple[Databases, str] | None] = []
         for problem, response in items:
             query = self._asked(problem, response, databases)
-            if isinstance(query, Verdict):
-                asked.append(None)
-            else:
-                predicted = self._rule.prepare_prediction(query.predicted, self._options)
-                asked.append((query.databases[:1], predicted))
+            asked.append(None if isinstance(query, Verdict) else (query.databases[:1], self._executed(query)))
         digests = {query: self._returned.get(short_key(query)) for query in asked if query is not None}
         distinct = [query for query, digest in digests.items() if digest is None]
-        limits = {"timeout": self._timeout, "grace": _GRACE}
+        limits = {"rows": 0, "timeout": self._timeout}
         chains = [
-            [Request({"databases": where, "asked": sql} | limits, self._timeout + _GRACE)] for where, sql in distinct
+            [Request({"database": where, "run": sql} | limits, self._timeout + _GRACE)] for [where], sql in distinct
         ]
         replies = zip(distinct, self._pool.run_all(chains), strict=True)
         digests |= {query: str(reply.value.get("digest", "")) for query, [reply] in replies}
         return [None if query is None else digests[query] or None for query in asked]
+
+    def _executed(self, query: _Query) -> str:
+        """A prediction as the rule executes it."""
+        return self._rule.prepare_prediction(query.predicted, self._options)
 
     def _asked(self, problem: Problem, response: str, databases: Callable[[Problem], Databases]) -> Verdict | _Query:
         """The comparison that decides a response, or the verdict on one that needs none."""
@@ -226,7 +226,7 @@ class SqlVerifier(UsesWorkers):
 
     def _judge(self, queries: Sequence[_Query]) -> list[tuple[_Query, Verdict]]:
         alike: dict[tuple[Databases, str, str], tuple[str, list[_Query]]] = {}
-        texts = {query: self._rule.prepare_prediction(query.predicted, self._options) for query in queries}
+        texts = {query: self._executed(query) for query in queries}
         for query, text in texts.items():
             alike.setdefault((query.databases, query.gold, plain_text(text)), (text, []))[1].append(query)
         chains: list[list[tuple[Request, list[_Query]]]] = []
