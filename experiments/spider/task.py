@@ -93,7 +93,7 @@ class SpiderSmall:
         if split not in self._splits:
             source = "dev" if split == "dev" else "train"
             spider = Spider(root=str(self._root))
-            self._databases[source] = spider.databases(source)
+            self._databases[source] = spider.files(source)
             questions = spider.questions(source)
             parts = {"dev": questions} if source == "dev" else split_questions(questions, self._seed)
             for name, part in parts.items():

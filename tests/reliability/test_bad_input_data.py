@@ -66,7 +66,7 @@ ROWS = {
     ),
     "verifier.jsonl": (rows({"verifier": ["math"]}), "row 1: 'verifier' must be a verifier's name, not ['math']"),
     "unknown_verifier.jsonl": (rows({"verifier": "maths"}), "no verifier is named 'maths'; known are: "),
-    "ids.jsonl": (rows({"id": "a"}, {"id": "a"}), "row 2: the id 'a' was taken by row 1; ids must be unique"),
+    "ids.jsonl": (rows({"id": "a"}, {"id": "a"}), "holds the id 'a' twice; ids must be unique"),
     "verl.jsonl": ('{"prompt": "easy 1", "reward_model": {"ground_truth": {"sql": 1}}}', "has no 'gold_sql'; it has: "),
     "no_db.jsonl": (rows({"verifier": "sql"}), "row 1: a problem for the SQL verifier needs a column 'db' or 'db_id'"),
     "lost_db.jsonl": (rows({"verifier": "sql", "db": "lost.sqlite"}), "row 1: no database 'lost.sqlite'; looked for"),

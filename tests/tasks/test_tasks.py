@@ -122,7 +122,6 @@ GOOD = {"id": "a", "prompt": "?", "answer": "1", "verifier": "math"}
             [{"id": "b", "prompt": "?", "verifier": "math"}],
             r"row 1: no column 'answer' .*; it has: id",
         ),
-        ([GOOD, GOOD], r"row 2: the id 'a' was taken by row 1"),
         (
             [{**GOOD, "prompt": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "1"}]}],
             "row 1: the prompt ends with the assist",

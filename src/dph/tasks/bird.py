@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from dph.errors import SettingsError
 from dph.tasks import register_task
-from dph.tasks.benchmarks import check_size
 from dph.tasks.sql.data import Databases, Question, SqlTask, existing
 from dph.tasks.tables import read_rows
 
@@ -29,41 +29,28 @@ _DATABASES: Mapping[str, tuple[str, ...]] = {
 
 
 @register_task("bird")
+@dataclass(kw_only=True)
 class Bird(SqlTask):
     """BIRD's questions as problems for the SQL verifier; splits train, dev, mini_dev.
 
-    A question that the file repeats is a problem of its own: the second has the suffix "-2" in its id.
+    The root is a folder in the official layout (dev.json, dev_tables.json, dev_databases/<db>/<db>.sqlite), or its
+    parent. A question that the file repeats is a problem of its own: the second has the suffix "-2" in its id.
     """
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        prompt_style: str = "omnisql",
-        evidence: bool = True,
-        databases: str = "",
-        gold: str = "",
-        subset: bool = False,
-        skip_missing: bool = False,
-    ) -> None:
-        """root: folder in the official layout (dev.json, dev_tables.json, dev_databases/<db>/<db>.sqlite), or its
-        parent; prompt_style: omnisql or compact; evidence: put BIRD's hint before the question; databases: folder of
-        the databases, if elsewhere; gold: file of gold queries to use instead (one line "SQL<TAB>db_id" per question:
-        BIRD has published corrections); subset: the files intentionally hold only a part of the questions;
-        skip_missing: leave out questions whose database is missing. Raises UserError for an unknown style."""
-        super().__init__(root, prompt_style, databases, gold, subset, skip_missing)
-        self._evidence = evidence
+    name = "bird"
+    evidence: bool = True
+    """Put BIRD's hint before the question."""
 
-    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
+    def questions(self, split: str) -> list[Question]:
         if split not in _QUESTIONS:
             raise SettingsError(f"bird has no split {split!r}; it has {', '.join(_QUESTIONS)}")
-        [file, *_] = existing(self._root, _places(split, _QUESTIONS[split]), f"questions of BIRD's split {split!r}")
+        what = f"questions of BIRD's split {split!r}"
+        [file, *_] = existing(Path(self.root), _places(split, _QUESTIONS[split]), what)
         rows = read_rows(file, texts=("db_id", "question", "SQL"))
-        check_size("bird", split, len(rows), file, subset=subset)
         questions = []
         seen: Counter[str] = Counter()
         for number, row in enumerate(rows):
-            evidence = str(row.get("evidence") or "") if self._evidence else ""
+            evidence = str(row.get("evidence") or "") if self.evidence else ""
             meta = {"index": number} | ({"difficulty": row["difficulty"]} if row.get("difficulty") else {})
             published = str(row.get("question_id", number))
             id = f"bird/{split}/{published.rjust(4, '0')}"
@@ -73,12 +60,12 @@ class Bird(SqlTask):
             questions.append(Question(id, row["question"].strip(), row["SQL"], row["db_id"], evidence, meta))
         return questions
 
-    def databases(self, split: str) -> Databases:
-        what = "folder of BIRD databases (or set the option databases)"
-        folder = self._folder or existing(self._root, _places(split, _DATABASES[split]), what)[0]
+    def files(self, split: str) -> Databases:
+        root, what = Path(self.root), "folder of BIRD databases (or set the option databases)"
+        places = [Path(self.databases)] if self.databases else existing(root, _places(split, _DATABASES[split]), what)
         name = "train_tables.json" if split == "train" else "dev_tables.json"
-        tables = [self._root / place for place in _places(split, (name,)) if (self._root / place).is_file()]
-        return Databases([folder], tables[:1])
+        tables = [root / place for place in _places(split, (name,)) if (root / place).is_file()]
+        return Databases(places[:1], tables[:1])
 
 
 def _places(split: str, names: tuple[str, ...]) -> list[str]:

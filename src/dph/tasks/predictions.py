@@ -178,6 +178,8 @@ class Gold(SqlTask):
     """Problems with only a gold query and a database, for any split: predictions can be judged, but there are no
     prompts."""
 
+    name = "gold"
+
     def __init__(
         self, *, gold: str = "", databases: str = "", test_suite: str = "", skip_missing: bool = False
     ) -> None:
@@ -188,10 +190,11 @@ class Gold(SqlTask):
             raise SettingsError(
                 "no problems were named; add --task NAME --data FOLDER, or --gold FILE --databases FOLDER for SQL alone"
             )
-        super().__init__(databases, None, databases, "", True, skip_missing, test_suite)
+        options = {"subset": True, "skip_missing": skip_missing, "test_suite": test_suite}
+        super().__init__(root=databases, prompt_style=None, **options)
         self._queries = Path(gold)
 
-    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
+    def questions(self, split: str) -> list[Question]:
         questions = []
         for index, (sql, db_id) in enumerate(read_gold(self._queries)):
             if not db_id:
@@ -199,8 +202,8 @@ class Gold(SqlTask):
             questions.append(Question(f"gold/{index:05d}", "", sql, db_id, meta={"index": index}))
         return questions
 
-    def databases(self, split: str) -> Databases:
-        return Databases([self._root], [])
+    def files(self, split: str) -> Databases:
+        return Databases([Path(self.root)], [])
 
     def rated(self, split: str) -> bool:
         return True
