@@ -29,7 +29,7 @@ from typing import Any, Literal, Self
 from dph.errors import UserError
 from dph.process.progress import warn
 from dph.types import Outcome
-from dph.verifiers.sandbox.loop import CRASHES, TICK, TOO_LITTLE_MEMORY, Clock
+from dph.verifiers.sandbox.loop import CRASHES, TOO_LITTLE_MEMORY, Peer
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 # The packages are registered empty, so that importing a worker's module does not run their __init__ and its imports.
@@ -97,10 +97,6 @@ class Worker:
         self._settings = json.dumps(settings)
         self._memory_mb = int(options.get("memory_mb", 0))
         self._process: subprocess.Popen[bytes] | None = None
-        self._received = b""
-        self._lock = threading.Lock()
-        self._limit: float | None = None
-        self._clock: Clock | None = None
         self._expired = False
         self._resume: Mapping[str, Any] = {}
 
@@ -128,9 +124,8 @@ class Worker:
 
     def _end(self) -> Reply:
         """Why the process ended while a request was waiting."""
-        expired = self._expired
         code = self.stop()
-        if expired or -code == signal.SIGXCPU:
+        if self._expired or -code == signal.SIGXCPU:
             return Reply("timeout")
         return Reply("crash" if code < 0 and -code in CRASHES else "lost", self._resume)
 
@@ -138,15 +133,6 @@ class Worker:
     def pid(self) -> int | None:
         """Id of the process; None if none is running."""
         return None if self._process is None else self._process.pid
-
-    def kill_if_overdue(self) -> None:
-        """Called by the watchdog thread in each TICK; the lock prevents it from killing the next request."""
-        with self._lock:
-            if self._limit is not None and self._process is not None and self._clock is not None:
-                self._clock.tick()
-                if self._clock.spent > self._limit:
-                    self._expired = True
-                    self._process.kill()
 
     def _ensure_running(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -156,71 +142,45 @@ class Worker:
         status = 0
         for _ in range(_START_ATTEMPTS):
             # Unbuffered: a forked process could inherit the lock of a Python buffer in the held state.
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-            self._clock = Clock(self._process.pid)
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+            assert process.stdin is not None and process.stdout is not None
+            self._process = process
+            self._peer = Peer(process.pid, process.stdin.fileno(), process.stdout.fileno())
             ready = self._exchange([], _START_LIMIT)
             if ready is not None:
                 if ready["unlimited"]:
                     _warn_of_missing_limits(tuple(ready["unlimited"]))
-                allowed = ready.get("memory_mb", self._memory_mb)
-                if allowed < self._memory_mb:
-                    _say_lowered(allowed, self._memory_mb)
+                if ready["memory_mb"] < self._memory_mb:
+                    _say_lowered(ready["memory_mb"], self._memory_mb)
                 return
-            expired, status = self._expired, self.stop()
-            if expired or status >= 0 or -status in CRASHES:
-                break
-        if status >= 0 or -status in CRASHES:
-            raise WorkersFailed(
-                f"a worker process could not start (exit status {status}); unless its output above says why, it has "
-                f"too little memory: memory_mb is {self._memory_mb}, and the system may allow less (ulimit -v)"
-            )
+            status = self.stop()
+            if self._expired or status >= 0 or -status in CRASHES:
+                raise WorkersFailed(
+                    f"a worker process could not start (exit status {status}); unless its output above says why, it "
+                    f"has too little memory: memory_mb is {self._memory_mb}, and the system may allow less (ulimit -v)"
+                )
         raise WorkersFailed(
             f"a worker process could not start (exit status {status}): something ended it {_START_ATTEMPTS} times "
             f"before it was ready; {REMEDY}"
         )
 
     def _exchange(self, payloads: Sequence[Mapping[str, Any]], limit: float) -> Mapping[str, Any] | None:
-        """Write payloads and read the next answer; None if the process ended before it answered."""
-        self._set_limit(limit)
+        """Send payloads and receive the next answer; None if the process ended before it answered, perhaps because it
+        was killed at its limit."""
+        peer = self._peer
+        peer.post(*(json.dumps(payload, default=_plain) for payload in payloads))
         self._resume = {}
-        try:
-            if payloads:
-                self._write(b"".join(json.dumps(payload, default=_plain).encode() + b"\n" for payload in payloads))
-            while (line := self._readline()) is not None:
-                message = json.loads(line)
-                if "extend" not in message:
-                    return message
-                self._set_limit(message["extend"])
-                self._resume = message.get("resume", self._resume)
-            return None
-        except OSError:
-            return None
-        finally:
-            self._set_limit(None)
-
-    def _write(self, data: bytes) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._process.stdin.write(rest) :]
-
-    def _readline(self) -> bytes | None:
-        """The next complete line; None if the process has ended, perhaps in the middle of a line."""
-        assert self._process is not None and self._process.stdout is not None
-        while b"\n" not in self._received:
-            chunk = self._process.stdout.read(1 << 16)
-            if not chunk:
-                return None
-            self._received += chunk
-        line, _, self._received = self._received.partition(b"\n")
-        return line
-
-    def _set_limit(self, limit: float | None) -> None:
-        with self._lock:
-            self._limit = limit
-            if limit is not None and self._clock is not None:
-                self._expired = False
-                self._clock.restart()
+        peer.clock.restart()
+        while (message := peer.receive(limit)) is not None:
+            if "extend" not in message:
+                return message
+            limit = message["extend"]
+            self._resume = message.get("resume", self._resume)
+            peer.clock.restart()
+        self._expired = peer.clock.spent > limit
+        if self._expired and self._process is not None:
+            self._process.kill()
+        return None
 
     def stop(self) -> int:
         """End the process, close its pipes and return its exit status (negative: the signal that ended it)."""
@@ -239,14 +199,12 @@ class Worker:
 
     def disown(self) -> None:
         """Forget the process without killing it; for use in a fork of the process that started it."""
-        self._lock = threading.Lock()
-        self._limit = None
         if self._process is not None:
             self._process.returncode = 0  # it is not ours to wait for
             self._forget(self._process)
 
     def _forget(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process, self._received = None, b""
+        self._process = None
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -349,17 +307,16 @@ class WorkerPool:
                     stopped.set()  # the other threads end after their current answer
                     raise
 
-        with _watched(self._workers):
-            active = min(len(self._workers), len(chains))
-            if active <= 1:
-                drain(0)
-            else:
-                with ThreadPoolExecutor(active) as threads:
-                    try:
-                        list(threads.map(drain, range(active)))
-                    except BaseException:
-                        stopped.set()
-                        raise
+        active = min(len(self._workers), len(chains))
+        if active <= 1:
+            drain(0)
+        else:
+            with ThreadPoolExecutor(active) as threads:
+                try:
+                    list(threads.map(drain, range(active)))
+                except BaseException:
+                    stopped.set()
+                    raise
         return replies
 
     def run_all(self, chains: Sequence[Sequence[Request]]) -> list[list[Reply]]:
@@ -431,23 +388,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-@contextlib.contextmanager
-def _watched(workers: Sequence[Worker]) -> Iterator[None]:
-    """Context in which a thread kills overdue workers."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(TICK):
-            for worker in workers:
-                worker.kill_if_overdue()
-
-    threading.Thread(target=watch, daemon=True, name="dph-verifier-watchdog").start()
-    try:
-        yield
-    finally:
-        done.set()
 
 
 def _call_all(worker: Worker, chain: Sequence[Request], stopped: threading.Event) -> list[Reply]:
