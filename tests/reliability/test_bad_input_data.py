@@ -168,7 +168,7 @@ QUESTION = {"db_id": "d", "question": "q", "query": "SELECT 1", "SQL": "SELECT 1
 SPIDER = {"database/d/d.sqlite": b""}
 BENCHMARKS = {
     "no questions": ("spider", {}, "no questions of spider's split 'test' found; looked for"),
-    "no databases": ("spider", {"test.json": [QUESTION]}, "no folder of Spider databases found; looked for"),
+    "no databases": ("spider", {"test.json": [QUESTION]}, "no folder of spider databases (or set"),
     "no list": ("spider", {"test.json": {}, **SPIDER}, "holds no list of rows"),
     "no query": ("spider", {"test.json": [{"db_id": "d"}], **SPIDER}, "row 1: no 'question'; it has: db_id"),
     "a number": ("spider", {"test.json": [{**QUESTION, "query": 3}], **SPIDER}, "row 1: 'query' must be text, not int"),

@@ -192,7 +192,7 @@ def test_bird_puts_its_evidence_before_the_question(tmp_path: Path):
     assert str(hinted.prompt).endswith("| club refers to Club How many clubs? |")
     assert str(plain.prompt).endswith("| How many clubs? |")
     assert (hinted.id, hinted.meta["difficulty"], hinted.answer) == ("bird/dev/0007", "simple", row["SQL"])
-    with pytest.raises(DataError, match="no questions of BIRD's split 'train'"):
+    with pytest.raises(DataError, match="no questions of bird's split 'train'"):
         load_task("bird", root=str(tmp_path)).problems("train")
 
 

@@ -86,7 +86,7 @@ def test_a_wrong_number_of_problems_is_reported_unless_it_is_meant(tmp_path: Pat
     write(tmp_path / "dev.json", [ASKED])
     load_task("spider", root=str(tmp_path)).problems("dev")
     said = capsys.readouterr().err
-    assert "spider's split 'dev' has 1034 problems, but" in said and "dev.json has 1; scores are not comparable" in said
+    assert "spider's split 'dev' has 1034 problems, but" in said and " has 1; scores are not comparable" in said
     load_task("spider", root=str(tmp_path), subset=True).problems("dev")
     write(tmp_path / "train_spider.json", [ASKED])
     write(tmp_path / "dev.json", [ASKED] * 1034)

@@ -1,8 +1,8 @@
-"""Shared code of Spider and BIRD: turns questions with gold SQL into problems over database files."""
+"""Turns questions with gold SQL into problems over database files: what Spider, BIRD and gold files share."""
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -100,12 +100,16 @@ class Databases:
 
 @dataclass(kw_only=True)
 class SqlTask(Task):
-    """A data set of questions with gold SQL; a subclass finds its files. Its fields are the task's options.
-
-    Raises UserError for an unknown style of prompts.
-    """
+    """A data set of questions with gold SQL; a subclass says how its files are named. Its fields are the task's
+    options. Raises UserError for an unknown style of prompts."""
 
     name: ClassVar[str]
+    question_files: ClassVar[Mapping[str, Sequence[Sequence[str]]]] = {}
+    """The sets of files that can form each split; the first complete set is read."""
+    folders: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """The folders of databases of each split; the first that has a database is used."""
+    tables: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """The files with schemas of each split, the most important one first."""
     root: str
     """Folder of the published files."""
     prompt_style: str | None = "omnisql"
@@ -131,9 +135,22 @@ class SqlTask(Task):
         """The questions of a split in the order of its files. Raises UserError for an unknown split or missing
         files."""
 
-    @abstractmethod
+    def rows(self, split: str, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """The rows of a split's files, which must have `texts`."""
+        if split not in self.question_files:
+            raise SettingsError(f"{self.name} has no split {split!r}; it has {', '.join(self.question_files)}")
+        choices = [[Path(self.root) / name for name in names] for names in self.question_files[split]]
+        for files in choices:
+            if all(file.is_file() for file in files):
+                return [row for file in files for row in read_rows(file, texts=texts)]
+        tried = "; or ".join(" and ".join(map(str, files)) for files in choices)
+        raise DataError(f"no questions of {self.name}'s split {split!r} found; looked for {tried}")
+
     def files(self, split: str) -> Databases:
         """The databases of a split. Raises UserError if no folder of databases exists."""
+        root, what = Path(self.root), f"folder of {self.name} databases (or set the option databases)"
+        folders = [Path(self.databases)] if self.databases else existing(root, self.folders[split], what)
+        return Databases(folders, [root / name for name in self.tables[split] if (root / name).is_file()])
 
     def rated(self, split: str) -> bool:
         """Whether the difficulty of a problem is Spider's hardness of its gold query."""
