@@ -288,36 +288,27 @@ class WorkerPool:
 
         Returns the replies in the shape of `chains`. Raises WorkersFailed if workers cannot start.
         """
-        if not chains:
-            return []
-        todo = deque(enumerate(chains))
-        replies: list[list[Reply]] = [[] for _ in chains]
         stopped = threading.Event()
 
-        def drain(_: int) -> None:
-            while not stopped.is_set():
-                try:
-                    index, chain = todo.popleft()
-                except IndexError:
-                    return
-                try:
-                    with self._borrowed() as worker:
-                        replies[index] = _call_all(worker, chain, stopped)
-                except BaseException:
-                    stopped.set()  # the other threads end after their current answer
-                    raise
+        def answered(chain: Sequence[Request]) -> list[Reply]:
+            if stopped.is_set():
+                return []
+            try:
+                with self._borrowed() as worker:
+                    return _call_all(worker, chain, stopped)
+            except BaseException:
+                stopped.set()  # the other threads end after their current answer
+                raise
 
         active = min(len(self._workers), len(chains))
         if active <= 1:
-            drain(0)
-        else:
-            with ThreadPoolExecutor(active) as threads:
-                try:
-                    list(threads.map(drain, range(active)))
-                except BaseException:
-                    stopped.set()
-                    raise
-        return replies
+            return [answered(chain) for chain in chains]
+        with ThreadPoolExecutor(active) as threads:
+            try:
+                return list(threads.map(answered, chains))
+            except BaseException:
+                stopped.set()
+                raise
 
     def run_all(self, chains: Sequence[Sequence[Request]]) -> list[list[Reply]]:
         """As `run`, for requests that must not go unanswered, such as the check of gold answers.

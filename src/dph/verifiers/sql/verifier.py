@@ -113,9 +113,12 @@ class SqlVerifier(UsesWorkers):
         """
         databases = database_finder()
         judged = judge_once([self._asked(*item, databases) for item in items], self._verdicts, self._judge)
-        if not self._reward.tool_bonus:
+        if not (bonus := self._reward.tool_bonus):
             return judged
-        return [self._with_bonus(verdict, text) for verdict, (_, text) in zip(judged, items, strict=True)]
+        return [
+            replace(verdict, reward=verdict.reward + bonus) if verdict.scored and calls_with_sql(text) else verdict
+            for verdict, (_, text) in zip(judged, items, strict=True)
+        ]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Run every gold query once; returns the problems whose gold query fails: id → reason.
@@ -196,15 +199,13 @@ class SqlVerifier(UsesWorkers):
             return self._verdict(Outcome.GOLD_ERROR, str(error))
         if not str(problem.answer).strip():
             return self._verdict(Outcome.GOLD_ERROR, "the gold query is empty")
-        sql = self._extract(response)
+        if self._whole:
+            sql = response if response.strip() else None
+        else:
+            sql = self._rule.extract(response, unterminated=self._unterminated)
         if sql is None:
             return self._verdict(Outcome.NO_ANSWER, "no SQL")
         return _Query(files, str(problem.answer), sql)
-
-    def _extract(self, response: str) -> str | None:
-        if self._whole:
-            return response if response.strip() else None
-        return self._rule.extract(response, unterminated=self._unterminated)
 
     def _run_golds(self, problems: Sequence[Problem], *, suite: bool = True) -> list[tuple[Problem, Reply]]:
         """Replies to gold queries alone; for several databases (`suite`), the reply of the last one or of the first
@@ -254,13 +255,8 @@ class SqlVerifier(UsesWorkers):
     ) -> Request:
         """predicted: the query as executed; the gold query's own text if it is the same query."""
         prepared = self._prepared(gold)
-        payload: dict[str, Any] = {
-            "databases": databases,
-            "gold": prepared.sql,
-            "gold_timeout": self._gold_timeout,
-            "timeout": self._timeout,
-            "grace": _GRACE,
-        }
+        limits = {"gold_timeout": self._gold_timeout, "timeout": self._timeout, "grace": _GRACE}
+        payload: dict[str, Any] = {"databases": databases, "gold": prepared.sql} | limits
         if predicted is not None:
             payload |= {"predicted": predicted, "ordered": prepared.ordered}
         if probes:
@@ -268,12 +264,7 @@ class SqlVerifier(UsesWorkers):
         return Request(payload, self._timeout + _GRACE)
 
     def _verdict(self, outcome: Outcome, detail: str, credit: float | None = None) -> Verdict:
-        return Verdict(outcome, self._reward.value(outcome, credit), detail)
-
-    def _with_bonus(self, verdict: Verdict, response: str) -> Verdict:
-        if not verdict.scored or not calls_with_sql(response):
-            return verdict
-        return replace(verdict, reward=verdict.reward + self._reward.tool_bonus)
+        return Verdict(outcome, self._reward.fixed.get(outcome, 0.0) if credit is None else credit, detail)
 
 
 def _prepared(rule: Rule, options: Options, gold: str) -> _Gold:

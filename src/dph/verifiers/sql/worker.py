@@ -188,7 +188,7 @@ class SqlWorker:
         elif first.rows == second.rows:
             same = "list"
         else:
-            as_bags = set_equal if self.rule.distinct else partial(strict_equal, ordered=False)
+            as_bags = set_equal if self.rule.compare == "sets" else partial(strict_equal, ordered=False)
             same = "bag" if as_bags(first.rows, second.rows) else "no"
         return {"outcome": "correct", "detail": "", "same": same}
 
@@ -233,7 +233,7 @@ class SqlWorker:
 
     def _fetch(self, cursor: sqlite3.Cursor) -> tuple[tuple[Row, ...], int]:
         """All rows, or only the distinct rows if the rule ignores duplicates, and their bytes."""
-        rows: dict[Row, None] | list[Row] = {} if self.rule.distinct else []
+        rows: dict[Row, None] | list[Row] = {} if self.rule.compare == "sets" else []
         size, count = 0, 1
         try:
             while chunk := cursor.fetchmany(count):
