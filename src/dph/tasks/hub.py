@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -94,19 +94,20 @@ class Hub(Task):
         return source, [number for number in range(count) if (number in held_out) == (split == _HELD_OUT)]
 
     def _problem(self, row: dict[str, Any], where: str, default_id: str) -> Problem:
-        answer = self._answer(row, where)
         fields: dict[str, Any] = {"prompt": self._prompt(row, where), "verifier": row.get(self.verifier_column)}
-        if answer is not None:
-            fields["answer"] = answer
         fields["id"] = self._value(row, self.id, where) if self.id else None
-        taken = {"answer", "messages"} if answer is not None else {"messages"}
+        if (answer := self._answer(row, where)) is not None:
+            fields["answer"] = answer
         roots = [Path(self.db_root)] if self.db_root else []
-        rest = {key: value for key, value in row.items() if key not in taken}
+        rest = {key: value for key, value in row.items() if key != "messages"}
         return read_problem(rest | fields, where, default_id, roots, self.verifier)
 
     def _prompt(self, row: Mapping[str, Any], where: str) -> Any:
         if not self.template:
-            prompt = self._value(row, self._column("prompt", row, where), where)
+            if not (name := self.prompt or _first(row, _PROMPTS)):
+                has = ", ".join(row)
+                raise DataError(f"{where}: no column for the prompt; name it with the option prompt: {has}")
+            prompt = self._value(row, name, where)
         elif any(name in row for name in _FIELD.findall(self.template)):
             prompt = _FIELD.sub(lambda field: str(row[field[1]]) if field[1] in row else field[0], self.template)
         else:
@@ -118,7 +119,7 @@ class Hub(Task):
 
     def _answer(self, row: Mapping[str, Any], where: str) -> Any:
         """The row's answer; None for a row without one, which only a reward function can judge."""
-        name = self._column("answer", row, where, needed=False)
+        name = self.answer or _first(row, _ANSWERS)
         answer = self._value(row, name, where) if name else None
         if self._pattern is None or answer is None:
             return answer
@@ -126,14 +127,6 @@ class Hub(Task):
         if not matches:
             raise DataError(f"{where}: answer_pattern matches nothing in the answer {str(answer)[-80:]!r}")
         return matches[-1][1 if self._pattern.groups else 0].strip()
-
-    def _column(self, what: str, row: Mapping[str, Any], where: str, *, needed: bool = True) -> str:
-        """The column that holds the prompt or the answer; "" for none where none is needed."""
-        named, usual = (self.prompt, _PROMPTS) if what == "prompt" else (self.answer, _ANSWERS)
-        chosen = named or next((name for name in usual if row.get(name) is not None), "")
-        if needed and not chosen:
-            raise DataError(f"{where}: no column for the {what}; name it with the option {what}: {', '.join(row)}")
-        return chosen
 
     def _value(self, row: Mapping[str, Any], name: str, where: str) -> Any:
         if name in row:
@@ -144,6 +137,11 @@ class Hub(Task):
                 raise DataError(f"{where}: no column {name!r}; it has: {', '.join(row)}")
             value = value[key]
         return value
+
+
+def _first(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The first of some names under which a row has a value; "" if there is none."""
+    return next((name for name in names if row.get(name) is not None), "")
 
 
 def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:

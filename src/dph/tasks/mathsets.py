@@ -28,29 +28,24 @@ _PROMPTS: Mapping[str, tuple[str, str]] = {
 """System and user message; the first two are the Qwen2.5-Math evaluation's prompts of the same names."""
 
 _HARNESS = ("", "qwen25_math_eval/", "evaluation/data/", "data/")  # where the Qwen2.5-Math evaluation keeps its sets
-# Published file names, accepted besides <name>/<split>.jsonl.
+# Published file names, accepted besides <name>/<split>.jsonl and, last, <split>.jsonl.
 _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "dapo_math_17k": {
         "train": (
-            "dapo_math_17k/dapo_math_17k.jsonl.gz",
-            "dapo_math_17k/dapo_math_17k.parquet",
-            "dapo-math-17k.parquet",
-            "data/dapo-math-17k.parquet",
+            *("dapo_math_17k/dapo_math_17k.jsonl.gz", "dapo_math_17k/dapo_math_17k.parquet"),
+            *("dapo-math-17k.parquet", "data/dapo-math-17k.parquet"),
         )
     },
-    "gsm8k": {"train": ("gsm8k_train/train.jsonl", "train.jsonl"), "test": ("test.jsonl",)},
-    "math": {
-        "train": ("math_train_7474/train.jsonl", "train.jsonl"),
-        "test": ("math_test_5000/test.jsonl", "test.jsonl"),
-    },
+    "gsm8k": {"train": ("gsm8k_train/train.jsonl",), "test": ()},
+    "math": {"train": ("math_train_7474/train.jsonl",), "test": ("math_test_5000/test.jsonl",)},
     "olymmath_easy": {"test": ("olymmath/OlymMATH-EN-EASY.jsonl", "OlymMATH-EN-EASY.jsonl")},
     "olymmath_hard": {"test": ("olymmath/OlymMATH-EN-HARD.jsonl", "OlymMATH-EN-HARD.jsonl")},
-    "math500": {"test": ("MATH-500/test.jsonl", "test.jsonl")},
-    "aime24": {"test": ("AIME24.jsonl", "aime24.jsonl", "test.jsonl")},
-    "aime25": {"test": ("AIME25.jsonl", "aime25.jsonl", "test.jsonl")},
-    "olympiadbench": {"test": ("OlympiadBench/OE_TO_maths_en_COMP.json", "OE_TO_maths_en_COMP.json", "test.jsonl")},
+    "math500": {"test": ("MATH-500/test.jsonl",)},
+    "aime24": {"test": ("AIME24.jsonl", "aime24.jsonl")},
+    "aime25": {"test": ("AIME25.jsonl", "aime25.jsonl")},
+    "olympiadbench": {"test": ("OlympiadBench/OE_TO_maths_en_COMP.json", "OE_TO_maths_en_COMP.json")},
 } | {
-    name: {"test": ("test.jsonl",)}
+    name: {"test": ()}
     for name in ("amc23", "college_math", "gaokao2023en", "hmmt_feb_2025", "minerva_math", "sat_math", "svamp")
 }
 _GSM8K = re.compile(r"####\s*(.+?)\s*$")
@@ -98,7 +93,8 @@ class MathSet(Task):
         if split not in splits:
             raise SettingsError(f"{name} has no split {split!r}; it has {', '.join(splits)}")
         usual = [f"{folder}{name}/{split}.jsonl" for folder in _HARNESS]
-        [path, *_] = existing(Path(self.root), (*usual, *splits[split]), f"file of {name}'s split {split!r}")
+        places = (*usual, *splits[split], f"{split}.jsonl")
+        [path, *_] = existing(Path(self.root), places, f"file of {name}'s split {split!r}")
         usual_system, user = _PROMPTS[self.prompt_style]
         text = usual_system if self.system is None else self.system
         system = [Message(role="system", content=text)] if text else []

@@ -74,14 +74,11 @@ class Databases:
         for path in reversed(tables):
             self._entries |= {entry["db_id"]: (path, entry) for entry in read_rows(path, texts=("db_id",))}
         self._schemas: dict[str, Schema] = {}
-        self._paths: dict[str, Path] = {}
 
     def path(self, db_id: str) -> Path:
         """Path of the database; if it is missing, its path in the first folder."""
-        if db_id not in self._paths:
-            paths = [folder / db_id / f"{db_id}.sqlite" for folder in self._folders]
-            self._paths[db_id] = next((path for path in paths if path.is_file()), paths[0])
-        return self._paths[db_id]
+        paths = [folder / db_id / f"{db_id}.sqlite" for folder in self._folders]
+        return next((path for path in paths if path.is_file()), paths[0])
 
     def schema(self, db_id: str) -> Schema:
         """The schema from tables.json if it has the database, else from the database file.

@@ -24,24 +24,18 @@ TOO_LITTLE_MEMORY = 99
 """Exit status of a worker that cannot even start with its memory."""
 
 
-def _limit(memory_mb: int, *, may_write: bool) -> tuple[list[str], int]:
-    """Cap the address space, forbid core dumps and, unless `may_write`, files.
+def _limit(memory_mb: int, *, may_write: bool) -> int:
+    """Cap the address space (macOS would not enforce it), forbid core dumps and, unless `may_write`, files.
 
-    Returns the limits that this system does not enforce, and the address space in MB that the process has: less than
-    `memory_mb` if it was started with a lower limit, which stays.
+    Returns the MB of memory: less than `memory_mb` if the process was started with a lower limit, which stays.
     """
-    unlimited = ["memory"] if sys.platform == "darwin" else []  # macOS accepts the limit but does not enforce it
-    limits = {"RLIMIT_AS": memory_mb << 20, "RLIMIT_CORE": 0} | ({} if may_write else {"RLIMIT_FSIZE": 0})
+    limits = {} if sys.platform == "darwin" else {resource.RLIMIT_AS: memory_mb << 20}
+    limits |= {resource.RLIMIT_CORE: 0} | ({} if may_write else {resource.RLIMIT_FSIZE: 0})
     for kind, value in limits.items():
-        try:
-            hard = resource.getrlimit(getattr(resource, kind))[1]
-            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(getattr(resource, kind), (value, value))
-        except (ValueError, OSError):
-            lost = {"RLIMIT_AS": "memory", "RLIMIT_FSIZE": "files"}.get(kind)
-            unlimited += [lost] if lost and lost not in unlimited else []
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return unlimited, memory_mb if soft == resource.RLIM_INFINITY else min(memory_mb, soft >> 20)
+        hard = resource.getrlimit(kind)[1]
+        limits[kind] = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (limits[kind], limits[kind]))
+    return min(memory_mb, limits.get(resource.RLIMIT_AS, memory_mb << 20) >> 20)
 
 
 def limit_cpu(seconds: float) -> None:
@@ -83,13 +77,13 @@ def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bo
     """
     for ignored in (signal.SIGINT, signal.SIGHUP):  # the parent handles Ctrl-C and the end of a terminal
         signal.signal(ignored, signal.SIG_IGN)
-    unlimited, memory_mb = _limit(memory_mb, may_write=may_write)
+    memory_mb = _limit(memory_mb, may_write=may_write)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:  # a dead parent closes the pipe, but a busy worker would not notice
         when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))
     except (RuntimeError, MemoryError):  # no space for another thread
         os._exit(TOO_LITTLE_MEMORY)
-    send({"unlimited": unlimited, "memory_mb": memory_mb})
+    send({"unlimited": sys.platform == "darwin", "memory_mb": memory_mb})
     for line in _pipes[0]:
         send(handle(json.loads(line)))
 

@@ -51,10 +51,6 @@ _START_LIMIT = 60.0  # seconds within which a new worker must be ready
 _END_LIMIT = 2.0  # seconds that a worker has for ending what it started
 _AHEAD = 8  # requests sent ahead to a worker; the answers to them must fit into a pipe (64 KiB)
 _START_ATTEMPTS = 20  # attempts to start a worker that something outside kills before it is ready
-_UNLIMITED = {
-    "memory": "a query or an expression may take more memory than memory_mb",
-    "files": "only SQLite's own guards prevent writing files",
-}
 REMEDY = "if memory is short, the system ends such processes: use fewer --workers, and repeat the command with --resume"
 """What a user can do when something outside ends worker processes."""
 
@@ -149,7 +145,7 @@ class Worker:
             ready = self._exchange([], _START_LIMIT)
             if ready is not None:
                 if ready["unlimited"]:
-                    _warn_of_missing_limits(tuple(ready["unlimited"]))
+                    _warn_of_unlimited_memory()
                 if ready["memory_mb"] < self._memory_mb:
                     _say_lowered(ready["memory_mb"], self._memory_mb)
                 return
@@ -219,12 +215,11 @@ def _plain(value: Any) -> Any:
 
 
 @functools.cache
-def _warn_of_missing_limits(unlimited: tuple[str, ...]) -> None:
-    """Report once which limits the operating system does not enforce on workers."""
-    said = "; ".join(_UNLIMITED[name] for name in unlimited)
+def _warn_of_unlimited_memory() -> None:
+    """Say once that the operating system does not limit the memory of workers."""
     warnings.warn(
-        f"this system does not enforce all limits on a verifier's workers ({said}); wall-clock limits hold. "
-        "Use Linux to judge responses that you do not trust",
+        "this system does not enforce all limits on a verifier's workers (a query or an expression may take more "
+        "memory than memory_mb); wall-clock limits hold. Use Linux to judge responses that you do not trust",
         RuntimeWarning,
         stacklevel=1,
     )

@@ -156,12 +156,14 @@ class SqlVerifier(UsesWorkers):
             elif (probes := tie_probes(gold, reply.value["columns"])) is not None:
                 doubtful.append((problem, probes))
         databases = database_finder()
-        requests = [[self._request(databases(p), str(p.answer), probes=probes)] for p, probes in doubtful]
-        for (problem, _), [reply] in zip(doubtful, self._pool.run_all(requests), strict=True):
-            same = reply.value.get("same")
-            if same == "no":
+        chains = [[self._run(databases(p)[0], sql, self._gold_timeout) for sql in probes] for p, probes in doubtful]
+        for (problem, _), replies in zip(doubtful, self._pool.run_all(chains), strict=True):
+            first, second = (reply.value for reply in replies)
+            if not (first.get("digest") and second.get("digest")):
+                continue
+            if first["digest"] != second["digest"]:
                 flags[problem.id] = [GoldFlag.LIMIT_TIES]
-            elif same == "bag" and self._prepared(str(problem.answer)).ordered:
+            elif first["sequence"] != second["sequence"] and self._prepared(str(problem.answer)).ordered:
                 flags[problem.id] = [GoldFlag.ORDER_TIES]
         return flags
 
@@ -179,10 +181,7 @@ class SqlVerifier(UsesWorkers):
             asked.append(None if isinstance(query, Verdict) else (query.databases[:1], self._executed(query)))
         digests = {query: self._returned.get(short_key(query)) for query in asked if query is not None}
         distinct = [query for query, digest in digests.items() if digest is None]
-        limits = {"rows": 0, "timeout": self._timeout}
-        chains = [
-            [Request({"database": where, "run": sql} | limits, self._timeout + _GRACE)] for [where], sql in distinct
-        ]
+        chains = [[self._run(where, sql, self._timeout)] for [where], sql in distinct]
         replies = zip(distinct, self._pool.run_all(chains), strict=True)
         digests |= {query: str(reply.value.get("digest", "")) for query, [reply] in replies}
         return [None if query is None else digests[query] or None for query in asked]
@@ -250,17 +249,17 @@ class SqlVerifier(UsesWorkers):
                         self._returned.put(short_key((query.databases[:1], texts[query])), returned)
         return judged
 
-    def _request(
-        self, databases: Databases, gold: str, predicted: str | None = None, probes: Sequence[str] = ()
-    ) -> Request:
+    def _run(self, database: tuple[str, str], sql: str, timeout: float) -> Request:
+        """A request for digests of what a query returns."""
+        return Request({"database": database, "run": sql, "rows": 0, "timeout": timeout}, timeout + _GRACE)
+
+    def _request(self, databases: Databases, gold: str, predicted: str | None = None) -> Request:
         """predicted: the query as executed; the gold query's own text if it is the same query."""
         prepared = self._prepared(gold)
         limits = {"gold_timeout": self._gold_timeout, "timeout": self._timeout, "grace": _GRACE}
         payload: dict[str, Any] = {"databases": databases, "gold": prepared.sql} | limits
         if predicted is not None:
             payload |= {"predicted": predicted, "ordered": prepared.ordered}
-        if probes:
-            payload["probes"] = probes
         return Request(payload, self._timeout + _GRACE)
 
     def _verdict(self, outcome: Outcome, detail: str, credit: float | None = None) -> Verdict:

@@ -13,7 +13,7 @@ from typing import Any
 
 from dph.verifiers.lru import LRU
 from dph.verifiers.sandbox.loop import TOO_LITTLE_MEMORY, Message, limit_cpu, send, serve
-from dph.verifiers.sql.compare import Row, digest, set_equal, strict_equal
+from dph.verifiers.sql.compare import Row, digest
 from dph.verifiers.sql.rewards import CREDITS
 from dph.verifiers.sql.rules import Options, Rule, get_rule
 
@@ -118,14 +118,12 @@ class SqlWorker:
         """Whether this process has judged anything, and whether it ran out of memory."""
 
     def handle(self, request: Message) -> Message:
-        """Run the query request["run"] or the two queries request["probes"]; or judge request["predicted"] on each
-        database, or else run only the gold query."""
+        """Run the query request["run"]; or judge request["predicted"] on each database, or else run only the gold
+        query."""
         if self._exhausted:
             os._exit(TOO_LITTLE_MEMORY)  # the parent sends the request to a new worker
         try:
-            if "run" in request:
-                return self._run(request)
-            return self._probe(request) if "probes" in request else self._judge_all(request)
+            return self._run(request) if "run" in request else self._judge_all(request)
         except MemoryError:  # in comparing or scoring two results that each fit
             self._run_out()
             return {"outcome": "error", "detail": "out of memory"}
@@ -175,30 +173,15 @@ class SqlWorker:
         detail = "" if equal else f"{result.shape}, expected {gold.shape}"
         return told | {"outcome": "correct" if equal else "wrong", "detail": detail}
 
-    def _probe(self, request: Message) -> Message:
-        """Whether two queries give the same rows: "list", "bag" (in another order), "no", or "" where one fails."""
-        [uri, stamp] = request["databases"][0]
-        results = []
-        for sql in request["probes"]:
-            send({"extend": request["gold_timeout"] + request["grace"]})
-            results.append(self._execute(uri, stamp, sql, request["gold_timeout"]))
-        first, second = results
-        if first.failure or second.failure:
-            same = ""
-        elif first.rows == second.rows:
-            same = "list"
-        else:
-            as_bags = set_equal if self.rule.compare == "sets" else partial(strict_equal, ordered=False)
-            same = "bag" if as_bags(first.rows, second.rows) else "no"
-        return {"outcome": "correct", "detail": "", "same": same}
-
     def _run(self, request: Message) -> Message:
-        """What a query returns: the number of rows, the first request["rows"] of them as texts, and a digest of all
-        that is the same for rows in any order ("" for a query that fails)."""
-        result = self._execute(*request["database"], request["run"], request["timeout"])
+        """What a query returns: the number of rows, the first request["rows"] of them as texts, and digests of all in
+        any and in this order ("" for a query that fails)."""
+        uri, stamp = request["database"]
+        result = self._execute(uri, stamp, request["run"], request["timeout"])
         cells = [["NULL" if cell is None else str(cell) for cell in row] for row in result.rows[: request["rows"]]]
         returned: Message = {"names": result.names, "cells": cells, "count": len(result.rows)}
-        returned["digest"] = "" if result.failure else digest(result.rows)
+        if not result.failure:
+            returned |= {"digest": digest(result.rows), "sequence": digest(result.rows, ordered=True)}
         return {"outcome": result.failure or "correct", "detail": result.detail} | returned
 
     def _gold(self, request: Message, uri: str, stamp: str) -> Result:
