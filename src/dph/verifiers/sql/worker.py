@@ -175,7 +175,7 @@ class SqlWorker:
 
     def _run(self, request: Message) -> Message:
         """What a query returns: the number of rows, the first request["rows"] of them as texts, and digests of all in
-        any and in this order ("" for a query that fails)."""
+        any and in this order (not of a query that fails)."""
         uri, stamp = request["database"]
         result = self._execute(uri, stamp, request["run"], request["timeout"])
         cells = [["NULL" if cell is None else str(cell) for cell in row] for row in result.rows[: request["rows"]]]
