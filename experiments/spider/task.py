@@ -13,9 +13,9 @@ from typing import Any
 
 from dph.errors import UserError
 from dph.tasks import register_task
-from dph.tasks.spider import Spider
 from dph.tasks.sql.data import Databases, Question
 from dph.tasks.sql.prompt import compact_schema
+from dph.tasks.sql.published import Spider
 from dph.tasks.sql.schema import connect
 from dph.tasks.styles import STYLES, Style, style_of
 from dph.types import Problem
@@ -93,7 +93,7 @@ class SpiderSmall:
         if split not in self._splits:
             source = "dev" if split == "dev" else "train"
             spider = Spider(root=str(self._root))
-            self._databases[source] = spider.databases(source)
+            self._databases[source] = spider.files(source)
             questions = spider.questions(source)
             parts = {"dev": questions} if source == "dev" else split_questions(questions, self._seed)
             for name, part in parts.items():

@@ -66,7 +66,7 @@ ROWS = {
     ),
     "verifier.jsonl": (rows({"verifier": ["math"]}), "row 1: 'verifier' must be a verifier's name, not ['math']"),
     "unknown_verifier.jsonl": (rows({"verifier": "maths"}), "no verifier is named 'maths'; known are: "),
-    "ids.jsonl": (rows({"id": "a"}, {"id": "a"}), "row 2: the id 'a' was taken by row 1; ids must be unique"),
+    "ids.jsonl": (rows({"id": "a"}, {"id": "a"}), "holds the id 'a' twice; ids must be unique"),
     "verl.jsonl": ('{"prompt": "easy 1", "reward_model": {"ground_truth": {"sql": 1}}}', "has no 'gold_sql'; it has: "),
     "no_db.jsonl": (rows({"verifier": "sql"}), "row 1: a problem for the SQL verifier needs a column 'db' or 'db_id'"),
     "lost_db.jsonl": (rows({"verifier": "sql", "db": "lost.sqlite"}), "row 1: no database 'lost.sqlite'; looked for"),
@@ -168,7 +168,7 @@ QUESTION = {"db_id": "d", "question": "q", "query": "SELECT 1", "SQL": "SELECT 1
 SPIDER = {"database/d/d.sqlite": b""}
 BENCHMARKS = {
     "no questions": ("spider", {}, "no questions of spider's split 'test' found; looked for"),
-    "no databases": ("spider", {"test.json": [QUESTION]}, "no folder of Spider databases found; looked for"),
+    "no databases": ("spider", {"test.json": [QUESTION]}, "no folder of spider databases (or set"),
     "no list": ("spider", {"test.json": {}, **SPIDER}, "holds no list of rows"),
     "no query": ("spider", {"test.json": [{"db_id": "d"}], **SPIDER}, "row 1: no 'question'; it has: db_id"),
     "a number": ("spider", {"test.json": [{**QUESTION, "query": 3}], **SPIDER}, "row 1: 'query' must be text, not int"),

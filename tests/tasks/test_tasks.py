@@ -122,7 +122,6 @@ GOOD = {"id": "a", "prompt": "?", "answer": "1", "verifier": "math"}
             [{"id": "b", "prompt": "?", "verifier": "math"}],
             r"row 1: no column 'answer' .*; it has: id",
         ),
-        ([GOOD, GOOD], r"row 2: the id 'a' was taken by row 1"),
         (
             [{**GOOD, "prompt": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "1"}]}],
             "row 1: the prompt ends with the assist",
@@ -193,7 +192,7 @@ def test_bird_puts_its_evidence_before_the_question(tmp_path: Path):
     assert str(hinted.prompt).endswith("| club refers to Club How many clubs? |")
     assert str(plain.prompt).endswith("| How many clubs? |")
     assert (hinted.id, hinted.meta["difficulty"], hinted.answer) == ("bird/dev/0007", "simple", row["SQL"])
-    with pytest.raises(DataError, match="no questions of BIRD's split 'train'"):
+    with pytest.raises(DataError, match="no questions of bird's split 'train'"):
         load_task("bird", root=str(tmp_path)).problems("train")
 
 

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dph.errors import DataError, SettingsError
 from dph.tasks import load_task
 from dph.tasks.benchmarks import ALIASES, BENCHMARKS
-from dph.tasks.sql.hardness import LEVELS, hardness
-from hardness_by_parser import hardness_by_parser
+from dph.tasks.sql.hardness import Hardness, hardness
+from hardness_by_tokens import hardness_by_tokens
 
 
 def make_db(path: Path, rows: int = 2) -> Path:
@@ -86,7 +86,7 @@ def test_a_wrong_number_of_problems_is_reported_unless_it_is_meant(tmp_path: Pat
     write(tmp_path / "dev.json", [ASKED])
     load_task("spider", root=str(tmp_path)).problems("dev")
     said = capsys.readouterr().err
-    assert "spider's split 'dev' has 1034 problems, but" in said and "dev.json has 1; scores are not comparable" in said
+    assert "spider's split 'dev' has 1034 problems, but" in said and " has 1; scores are not comparable" in said
     load_task("spider", root=str(tmp_path), subset=True).problems("dev")
     write(tmp_path / "train_spider.json", [ASKED])
     write(tmp_path / "dev.json", [ASKED] * 1034)
@@ -151,27 +151,27 @@ WRITTEN_OTHERWISE = [
 
 
 @pytest.mark.parametrize("sql", WRITTEN_OTHERWISE)
-def test_hardness_as_on_the_tree_of_a_parser(sql: str):
-    assert hardness(sql) == hardness_by_parser(sql)
+def test_hardness_as_counted_on_tokens(sql: str):
+    assert hardness(sql) == hardness_by_tokens(sql)
 
 
-def test_hardness_of_published_golds_as_on_the_tree_of_a_parser(shared_data: Path):
+def test_hardness_of_published_golds_as_counted_on_tokens(shared_data: Path):
     golds = [json.loads(line)["query"] for line in (shared_data / "spider/train_8659.jsonl").read_text().splitlines()]
     golds += [row["SQL"] for name in ("dev", "train_filtered_6601")
               for row in json.loads((shared_data / f"bird/{name}.json").read_text())]  # fmt: skip
     some = sorted(set(golds))[::5]
-    assert len(some) > 2000 and [sql for sql in some if hardness(sql) != hardness_by_parser(sql)] == []
+    assert len(some) > 2000 and [sql for sql in some if hardness(sql) != hardness_by_tokens(sql)] == []
 
 
 @given(st.lists(st.sampled_from([*"()'\"`[],;.=<>", "case", "end", "select", "from", "where", "and", "or", "not", "on",
                                  "between", "join", "x", "--", "/*", "in", "like", "group", "order"])))  # fmt: skip
 def test_hardness_of_any_text(words: list[str]):
-    assert hardness("select " + " ".join(words)) in (*LEVELS, None)
+    assert hardness("select " + " ".join(words)) in (*get_args(Hardness), None)
 
 
 @pytest.mark.parametrize("piece", ["(", "case ", "'", "/*", "x and ", "not (", "((x) or "])
 def test_hardness_of_long_texts(piece: str):
-    assert hardness("select x from a where " + piece * 20_000) in (*LEVELS, None)
+    assert hardness("select x from a where " + piece * 20_000) in (*get_args(Hardness), None)
 
 
 def test_published_spider_counts(shared_data: Path):

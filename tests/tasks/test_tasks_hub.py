@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from complaints import complaint, run
-from dph.build import make_task
+from dph.build import make_task, select
 from dph.config import TaskConfig
 from dph.config import checks as network
 from dph.errors import DataError, SettingsError
@@ -159,8 +159,8 @@ def test_mistakes_are_named(saved, options, split, message):
 def test_ids_that_occur_twice_and_a_dev_split_of_its_own(saved):
     rows = {"prompt": ["a", "b"], "answer": ["1", "2"], "key": ["x", "x"]}
     name = saved(train=rows, dev=rows)
-    with pytest.raises(DataError, match="row 1: the id 'x' was taken by row 0"):
-        load_task("hub", name=name, id="key").problems("train")
+    with pytest.raises(DataError, match="the id 'x' twice; ids must be unique"):
+        select(load_task("hub", name=name, id="key"), "train")
     with pytest.raises(SettingsError, match="has a split 'dev' of its own"):
         load_task("hub", name=name, held_out=1).problems("dev")
 

@@ -62,13 +62,12 @@ def option_types(name: str) -> dict[str, Any]:
     return {key: item.annotation for key, item in parameters.items() if item.annotation is not item.empty}
 
 
-TASKS.declare("dph.tasks.bird", "bird")
 TASKS.declare("dph.tasks.countdown", "countdown")
 TASKS.declare("dph.tasks.sql.data", "gold")
 TASKS.declare("dph.tasks.hub", "hub")
 TASKS.declare("dph.tasks.minisql.task", "minisql")
 TASKS.declare("dph.tasks.records", "records")
-TASKS.declare("dph.tasks.spider", "spider")
+TASKS.declare("dph.tasks.sql.published", "bird", "spider")
 TASKS.declare(
     "dph.tasks.mathsets",
     *("aime24", "aime25", "amc23", "college_math", "dapo_math_17k", "gaokao2023en", "gsm8k", "hmmt_feb_2025"),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,29 +28,24 @@ _PROMPTS: Mapping[str, tuple[str, str]] = {
 """System and user message; the first two are the Qwen2.5-Math evaluation's prompts of the same names."""
 
 _HARNESS = ("", "qwen25_math_eval/", "evaluation/data/", "data/")  # where the Qwen2.5-Math evaluation keeps its sets
-# Published file names, accepted besides <name>/<split>.jsonl.
+# Published file names, accepted besides <name>/<split>.jsonl and, last, <split>.jsonl.
 _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "dapo_math_17k": {
         "train": (
-            "dapo_math_17k/dapo_math_17k.jsonl.gz",
-            "dapo_math_17k/dapo_math_17k.parquet",
-            "dapo-math-17k.parquet",
-            "data/dapo-math-17k.parquet",
+            *("dapo_math_17k/dapo_math_17k.jsonl.gz", "dapo_math_17k/dapo_math_17k.parquet"),
+            *("dapo-math-17k.parquet", "data/dapo-math-17k.parquet"),
         )
     },
-    "gsm8k": {"train": ("gsm8k_train/train.jsonl", "train.jsonl"), "test": ("test.jsonl",)},
-    "math": {
-        "train": ("math_train_7474/train.jsonl", "train.jsonl"),
-        "test": ("math_test_5000/test.jsonl", "test.jsonl"),
-    },
+    "gsm8k": {"train": ("gsm8k_train/train.jsonl",), "test": ()},
+    "math": {"train": ("math_train_7474/train.jsonl",), "test": ("math_test_5000/test.jsonl",)},
     "olymmath_easy": {"test": ("olymmath/OlymMATH-EN-EASY.jsonl", "OlymMATH-EN-EASY.jsonl")},
     "olymmath_hard": {"test": ("olymmath/OlymMATH-EN-HARD.jsonl", "OlymMATH-EN-HARD.jsonl")},
-    "math500": {"test": ("MATH-500/test.jsonl", "test.jsonl")},
-    "aime24": {"test": ("AIME24.jsonl", "aime24.jsonl", "test.jsonl")},
-    "aime25": {"test": ("AIME25.jsonl", "aime25.jsonl", "test.jsonl")},
-    "olympiadbench": {"test": ("OlympiadBench/OE_TO_maths_en_COMP.json", "OE_TO_maths_en_COMP.json", "test.jsonl")},
+    "math500": {"test": ("MATH-500/test.jsonl",)},
+    "aime24": {"test": ("AIME24.jsonl", "aime24.jsonl")},
+    "aime25": {"test": ("AIME25.jsonl", "aime25.jsonl")},
+    "olympiadbench": {"test": ("OlympiadBench/OE_TO_maths_en_COMP.json", "OE_TO_maths_en_COMP.json")},
 } | {
-    name: {"test": ("test.jsonl",)}
+    name: {"test": ()}
     for name in ("amc23", "college_math", "gaokao2023en", "hmmt_feb_2025", "minerva_math", "sat_math", "svamp")
 }
 _GSM8K = re.compile(r"####\s*(.+?)\s*$")
@@ -60,39 +56,48 @@ _DAPO = re.compile(
 )
 
 
+@dataclass
 class MathSet(Task):
-    """One set of problems for the math verifier."""
+    """One set of problems for the math verifier, or all sets at once: then the split is a set's name (its test split)
+    or "set/split". Raises UserError for an unknown style."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        root: str,
-        prompt_style: str = "qwen25-math-cot",
-        system: str | None = None,
-        subset: bool = False,
-    ) -> None:
-        """root: folder of the sets, each as <name>/<split>.jsonl or under its published name, or the set's own folder;
-        prompt_style: qwen25-math-cot (instruction as system message), qwen-boxed (instruction after the question),
-        boxed (the same without a system message) or plain; system: another system message, "" for none; subset: the
-        file intentionally holds only a part of the set. Raises UserError for an unknown style."""
-        if prompt_style not in _PROMPTS:
-            raise SettingsError(f"no math prompt style is named {prompt_style!r}; known are: {', '.join(_PROMPTS)}")
-        self._name = name
-        self._root = Path(root)
-        self._system, self._user = _PROMPTS[prompt_style]
-        if system is not None:
-            self._system = system
-        self._subset = subset
+    name: str
+    """"" for all sets."""
+    _: KW_ONLY
+    root: str
+    """Folder of the sets, each as <name>/<split>.jsonl or under its published name, or the set's own folder."""
+    prompt_style: str = "qwen25-math-cot"
+    """qwen25-math-cot (instruction as system message), qwen-boxed (instruction after the question), boxed (the same
+    without a system message) or plain."""
+    system: str | None = None
+    """Another system message, "" for none."""
+    subset: bool = False
+    """The file intentionally holds only a part of the set."""
+
+    def __post_init__(self) -> None:
+        if self.prompt_style not in _PROMPTS:
+            known = ", ".join(_PROMPTS)
+            raise SettingsError(f"no math prompt style is named {self.prompt_style!r}; known are: {known}")
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError for an unknown split, missing files and rows without an answer."""
-        splits = _FILES[self._name]
+        if self.name:
+            return self._problems(self.name, split)
+        name, _, its_split = split.partition("/")
+        if name not in _FILES:
+            raise SettingsError(f"no math set is named {name!r}; known are: {', '.join(sorted(_FILES))}")
+        return self._problems(name, its_split or "test")
+
+    def _problems(self, name: str, split: str) -> list[Problem]:
+        splits = _FILES[name]
         if split not in splits:
-            raise SettingsError(f"{self._name} has no split {split!r}; it has {', '.join(splits)}")
-        usual = [f"{folder}{self._name}/{split}.jsonl" for folder in _HARNESS]
-        [path, *_] = existing(self._root, (*usual, *splits[split]), f"file of {self._name}'s split {split!r}")
-        system = [Message(role="system", content=self._system)] if self._system else []
+            raise SettingsError(f"{name} has no split {split!r}; it has {', '.join(splits)}")
+        usual = [f"{folder}{name}/{split}.jsonl" for folder in _HARNESS]
+        places = (*usual, *splits[split], f"{split}.jsonl")
+        [path, *_] = existing(Path(self.root), places, f"file of {name}'s split {split!r}")
+        usual_system, user = _PROMPTS[self.prompt_style]
+        text = usual_system if self.system is None else self.system
+        system = [Message(role="system", content=text)] if text else []
         problems: dict[str, Problem] = {}
         for number, row in enumerate(read_rows(path)):
             try:
@@ -106,30 +111,14 @@ class MathSet(Task):
             index = extra.get("index") if isinstance(extra, Mapping) else None
             key = str(number if index is None else index)  # DAPO's file contains repeated rows
             if key not in problems:
-                id = f"{self._name}/{split}/{len(problems):05d}"
-                prompt = (*system, Message(role="user", content=self._user.replace("{question}", question)))
-                problems[key] = Problem(id, prompt, answer, "math", _meta(self._name, len(problems), row))
-        check_size(self._name, split, len(problems), path, subset=self._subset)
+                id = f"{name}/{split}/{len(problems):05d}"
+                prompt = (*system, Message(role="user", content=user.replace("{question}", question)))
+                problems[key] = Problem(id, prompt, answer, "math", _meta(name, len(problems), row))
+        check_size(name, split, len(problems), path, subset=self.subset)
         return list(problems.values())
 
 
-@register_task("math_sets")
-class MathSets(Task):
-    """All sets at once, for evaluation: the split is a set's name (its test split), or "set/split"."""
-
-    def __init__(
-        self, *, root: str, prompt_style: str = "qwen25-math-cot", system: str | None = None, subset: bool = False
-    ) -> None:
-        """Options as for `MathSet`."""
-        self._options = {"root": root, "prompt_style": prompt_style, "system": system, "subset": subset}
-
-    def problems(self, split: str) -> list[Problem]:
-        name, _, its_split = split.partition("/")
-        if name not in _FILES:
-            raise SettingsError(f"no math set is named {name!r}; known are: {', '.join(sorted(_FILES))}")
-        return MathSet(name, **self._options).problems(its_split or "test")
-
-
+register_task("math_sets")(partial(MathSet, ""))
 for _name in _FILES:
     register_task(_name)(partial(MathSet, _name))
 

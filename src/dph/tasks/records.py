@@ -1,7 +1,8 @@
 """Users' own problems from JSONL or Parquet files, including rows in verl's format (as the paper's authors publish)."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,52 +20,43 @@ _VERL_ANSWER = "reward_model.ground_truth"
 
 
 @register_task("records")
+@dataclass(kw_only=True)
 class Records(Task):
     """Problems from files with the columns of docs/guides/problems.md.
 
     In verl's rows the answer is `reward_model.ground_truth`: a value, or {db_id, gold_sql} for SQL. Other columns go
-    into the problem's meta.
+    into the problem's meta. Raises UserError if the path does not exist.
     """
 
-    def __init__(self, *, path: str, db_root: str = "", verifier: str = "") -> None:
-        """path: a file, which serves every split, or a folder with one file per split; db_root: folder of the SQLite
-        databases; verifier: judges rows that name none. Raises UserError if the path does not exist."""
-        self._path = Path(path)
-        if not self._path.exists():
-            raise DataError(f"records: there is no file or folder {path}")
-        self._db_root = Path(db_root) if db_root else None
-        self._verifier = verifier
+    path: str
+    """A file, which serves every split, or a folder with one file per split."""
+    db_root: str = ""
+    """Folder of the SQLite databases."""
+    verifier: str = ""
+    """Judges rows that name none."""
+
+    def __post_init__(self) -> None:
+        if not Path(self.path).exists():
+            raise DataError(f"records: there is no file or folder {self.path}")
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError, naming file and row, for invalid rows."""
         path = self._file(split)
-        roots = [root for root in (self._db_root, path.parent) if root is not None]
-        rows = ((number, f"{path}, row {number}", row) for number, row in enumerate(read_rows(path), 1))
-        return with_unique_ids(
-            (number, where, read_problem(row, where, f"{_stem(path)}-{number}", roots, self._verifier))
-            for number, where, row in rows
-        )
+        roots = [Path(self.db_root), path.parent] if self.db_root else [path.parent]
+        return [
+            read_problem(row, f"{path}, row {number}", f"{_stem(path)}-{number}", roots, self.verifier)
+            for number, row in enumerate(read_rows(path), 1)
+        ]
 
     def _file(self, split: str) -> Path:
-        if self._path.is_file():
-            return self._path
-        files = {_stem(path): path for path in sorted(self._path.iterdir()) if path.name.endswith(_KINDS)}
+        path = Path(self.path)
+        if path.is_file():
+            return path
+        files = {_stem(file): file for file in sorted(path.iterdir()) if file.name.endswith(_KINDS)}
         if split not in files:
             has = ", ".join(files) or "none"
-            raise SettingsError(f"{self._path} is a folder and has no file for the split {split!r}; it has: {has}")
+            raise SettingsError(f"{path} is a folder and has no file for the split {split!r}; it has: {has}")
         return files[split]
-
-
-def with_unique_ids(rows: Iterable[tuple[int, str, Problem]]) -> list[Problem]:
-    """The problems of (row number, the row's name in messages, problem). Raises UserError if two have the same id."""
-    taken: dict[str, int] = {}
-    problems = []
-    for number, where, problem in rows:
-        if problem.id in taken:
-            raise DataError(f"{where}: the id {problem.id!r} was taken by row {taken[problem.id]}; ids must be unique")
-        taken[problem.id] = number
-        problems.append(problem)
-    return problems
 
 
 def read_problem(

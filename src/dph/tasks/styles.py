@@ -16,12 +16,13 @@ OTHER = "other"
 
 _FORMATS: dict[Style, tuple[str, Form, str]] = {
     "direct": ("query", "plain", ""),
-    "plan": ("plan", "plain", "tables .+ , output .+"),
+    "plan": ("plan", "plain", "tables {} , output {}"),
     "cte": ("define", "with", ""),
     "nested": ("nest", "from_subquery", ""),
-    "stepwise": ("steps", "plain", "read .+ , then select .+"),
+    "stepwise": ("steps", "plain", "read {} , then select {}"),
 }
-"""The word of a style's prefix, the form of its SQL, and a pattern of the notes after the word."""
+"""The word of a style's prefix, the form of its SQL, and the notes after the word: the tables that are read and the
+expressions returned."""
 _STYLE_OF_WORD: dict[str, Style] = {word: style for style, (word, _, _) in _FORMATS.items()}
 _UNTIL_FENCE = r"(?:(?!```).)*?"
 _RESPONSE = re.compile(
@@ -49,12 +50,8 @@ def required_form(style: Style) -> Form:
 
 def prefix(style: Style, tables: Sequence[str], outputs: Sequence[str]) -> str:
     """The text before the fence: `plan` and `stepwise` name the tables that are read and the expressions returned."""
-    word, read, returned = _FORMATS[style][0], " and ".join(tables), " and ".join(outputs)
-    if style == "plan":
-        return f"{word}: tables {read} , output {returned}"
-    if style == "stepwise":
-        return f"{word}: read {read} , then select {returned}"
-    return f"{word}:"
+    word, _, notes = _FORMATS[style]
+    return f"{word}: {notes.format(' and '.join(tables), ' and '.join(outputs))}".rstrip()
 
 
 def respond(style: Style, sql: str, tables: Sequence[str], outputs: Sequence[str]) -> str:
@@ -73,8 +70,8 @@ def style_of(response: str) -> str:
     if match is None or match["word"] not in _STYLE_OF_WORD:
         return OTHER
     style = _STYLE_OF_WORD[match["word"]]
-    _, form, pattern = _FORMATS[style]
+    _, form, template = _FORMATS[style]
     notes = match["notes"].strip()
-    if _ANY_PREFIX.search(notes) or not re.fullmatch(pattern, notes):
+    if _ANY_PREFIX.search(notes) or not re.fullmatch(template.replace("{}", ".+"), notes):
         return OTHER
     return style if form_of(match["sql"]) == form else OTHER

@@ -4,12 +4,10 @@ Tables, columns and values are few, so that a model of about a million parameter
 column has the same type in every table.
 """
 
-import os
 import random
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from dph.tasks.styles import Form
 
@@ -50,11 +48,6 @@ class Query:
     distinct: bool = False
     opaque: bool = False
     """The outer part needs the source's own names, so other forms wrap the whole query instead of its filter."""
-
-    @property
-    def ordered(self) -> bool:
-        """The order of the result rows counts."""
-        return self.tail.startswith("order by")
 
     def without(self, condition: int) -> "Query":
         """The query with one condition dropped."""
@@ -190,55 +183,35 @@ def _column(rng: random.Random, column: str, count: int, parents: int, needs: Ne
 
 
 class Database:
-    """One in-memory database whose rows can be replaced."""
+    """A new SQLite database, in memory or in a file, whose rows can be replaced.
 
-    def __init__(self, schema: Schema) -> None:
+    Journal and syncing are off: whoever makes a file publishes it only once it is complete.
+    """
+
+    def __init__(self, schema: Schema, path: str = ":memory:") -> None:
         self._tables = (schema.parent, schema.child)
-        self._connection = sqlite3.connect(":memory:", isolation_level=None)
-        _create(self._connection, schema)
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.executescript(
+            "pragma page_size = 512; pragma journal_mode = off; pragma synchronous = off; begin;"
+        )
+        types = dict.fromkeys(TEXT_COLUMNS, "text") | {schema.key: f"integer references {schema.parent.name} (id)"}
+        for table in self._tables:
+            columns = ", ".join(f"{column} {types.get(column, 'integer')}" for column in table.columns)
+            self._connection.execute(f"create table {table.name} (id integer primary key, {columns})")
 
     def fill(self, rows: Rows) -> None:
         """Replace all rows."""
         for table in reversed(self._tables):
             self._connection.execute(f"delete from {table.name}")
-        _insert(self._connection, self._tables, rows)
+        for table in self._tables:
+            marks = ",".join("?" * (1 + len(table.columns)))
+            self._connection.executemany(f"insert into {table.name} values ({marks})", rows[table.name])
 
-    def result(self, query: Query | str, *, ordered: bool = False) -> list[tuple[Value, ...]]:
+    def result(self, query: Query) -> list[tuple[Value, ...]]:
         """Result rows, sorted into a canonical order unless the query's own order counts."""
-        if isinstance(query, Query):
-            query, ordered = query.sql(), query.ordered
-        rows = self._connection.execute(query).fetchall()
-        return rows if ordered else sorted(rows, key=repr)
+        rows = self._connection.execute(query.sql()).fetchall()
+        return rows if query.tail.startswith("order by") else sorted(rows, key=repr)
 
     def close(self) -> None:
+        self._connection.execute("commit")
         self._connection.close()
-
-
-def write_database(path: Path, schema: Schema, rows: Rows) -> None:
-    """Write a new SQLite file. Journal and syncing are off: the caller publishes the file only once it is complete."""
-    connection = sqlite3.connect(os.fspath(path), isolation_level=None)
-    try:
-        connection.executescript("pragma page_size = 512; pragma journal_mode = off; pragma synchronous = off; begin;")
-        _create(connection, schema)
-        _insert(connection, (schema.parent, schema.child), rows)
-        connection.execute("commit")
-    finally:
-        connection.close()
-
-
-def _create(connection: sqlite3.Connection, schema: Schema) -> None:
-    for table in (schema.parent, schema.child):
-        types = ", ".join(f"{column} {_type(column, schema)}" for column in table.columns)
-        connection.execute(f"create table {table.name} (id integer primary key, {types})")
-
-
-def _type(column: str, schema: Schema) -> str:
-    if column == schema.key:
-        return f"integer references {schema.parent.name} (id)"
-    return "text" if column in TEXT_COLUMNS else "integer"
-
-
-def _insert(connection: sqlite3.Connection, tables: Iterable[Table], rows: Rows) -> None:
-    for table in tables:
-        marks = ",".join("?" * (1 + len(table.columns)))
-        connection.executemany(f"insert into {table.name} values ({marks})", rows[table.name])

@@ -24,6 +24,38 @@ class Question:
     """What the rows must satisfy so that the readings can differ, and only by the kind's convention."""
 
 
+Draw = Callable[[random.Random, Schema, Table], Question]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of question: its convention, its phrasings, and the function that draws one question."""
+
+    name: str
+    convention: str
+    phrasings: tuple[str, ...]
+    """Phrasings in demonstrations and in every split except "cross"."""
+    held_out: str
+    """The phrasing in "cross", composed of words and expressions from the others."""
+    draw: Draw = field(repr=False)
+    of_child: bool = False
+    """The question needs a join, so it can only be asked about the child table."""
+
+
+KINDS: list[Kind] = []
+"""All kinds, in a fixed order."""
+
+
+def _kind(convention: str, *phrasings: str, held_out: str, of_child: bool = False) -> Callable[[Draw], Draw]:
+    """Decorator: the function draws a question of a kind, which has its name after "draw_"."""
+
+    def add(draw: Draw) -> Draw:
+        KINDS.append(Kind(draw.__name__.removeprefix("draw_"), convention, phrasings, held_out, draw, of_child))
+        return draw
+
+    return add
+
+
 def _comparison(rng: random.Random, table: Table) -> tuple[str, str, str, str]:
     """A number column, compared strictly: (column, operator in words, value, condition)."""
     column, value = rng.choice(table.numbers), rng.choice(BOUNDS)
@@ -51,6 +83,13 @@ def _filter(rng: random.Random, table: Table, output: str) -> tuple[dict[str, st
     )
 
 
+@_kind(
+    "duplicates",
+    "list the {c} of {t} with {with}",
+    "{c} of {t} where {is}",
+    "show the {c} of all {t} whose {is}",
+    held_out="show the {c} of all {t} with {with}",
+)
 def draw_list(rng: random.Random, _: Schema, table: Table) -> Question:
     """A column of the rows that pass a filter; duplicates kept, or DISTINCT."""
     column = rng.choice(table.text)
@@ -59,6 +98,13 @@ def draw_list(rng: random.Random, _: Schema, table: Table) -> Question:
     return Question({"c": column, **words}, (table.name,), first, replace(first, distinct=True), needs)
 
 
+@_kind(
+    "duplicates",
+    "list the {c} of {t} with {d} '{w}' and {m} {above} {v}",
+    "{c} of {t} where {d} is '{w}' and {m} is {above} {v}",
+    "show the {c} of all {t} whose {d} is '{w}' and {m} is {above} {v}",
+    held_out="show the {c} of all {t} with {d} '{w}' and {m} {above} {v}",
+)
 def draw_both(rng: random.Random, _: Schema, table: Table) -> Question:
     """The same with two conditions."""
     column, other = rng.sample(table.text, 2)
@@ -69,6 +115,14 @@ def draw_both(rng: random.Random, _: Schema, table: Table) -> Question:
     return Question(words, (table.name,), first, replace(first, distinct=True), Needs(frequent=((other, value),)))
 
 
+@_kind(
+    "duplicates",
+    "list the {c} of {t} in {b} with {with}",
+    "{c} of {t} whose {b} have {with}",
+    "show the {c} of all {t} in {b} where {is}",
+    held_out="list the {c} of {t} whose {b} have {with}",
+    of_child=True,
+)
 def draw_join(rng: random.Random, schema: Schema, table: Table) -> Question:
     """A column of the children whose parents pass a filter; duplicates kept, or DISTINCT."""
     column, parent = rng.choice(table.text), schema.parent
@@ -78,6 +132,13 @@ def draw_join(rng: random.Random, schema: Schema, table: Table) -> Question:
     return Question(words, (table.name, parent.name), first, replace(first, distinct=True), needs)
 
 
+@_kind(
+    "duplicates",
+    "how many values of {c} do {t} with {with} have",
+    "number of {c} values of {t} whose {is}",
+    "count the {c} values of {t} where {is}",
+    held_out="number of {c} values of {t} with {with}",
+)
 def draw_values(rng: random.Random, _: Schema, table: Table) -> Question:
     """The number of values in a column; all values, or DISTINCT ones."""
     column = rng.choice(table.text)
@@ -87,6 +148,13 @@ def draw_values(rng: random.Random, _: Schema, table: Table) -> Question:
     return Question({"c": column, **words}, (table.name,), first, second, needs)
 
 
+@_kind(
+    "ties",
+    "list the {c} of {t} with the {highest} {m}",
+    "{c} of {t} where {m} is the {highest}",
+    "show the {c} of all {t} whose {m} is the {highest}",
+    held_out="show the {c} of all {t} with the {highest} {m}",
+)
 def draw_superlative(rng: random.Random, _: Schema, table: Table) -> Question:
     """A column of the row with the extreme number; one row, or all tied rows."""
     column, number = rng.choice(table.text), rng.choice(table.numbers)
@@ -97,6 +165,13 @@ def draw_superlative(rng: random.Random, _: Schema, table: Table) -> Question:
     return Question({"c": column, "m": number, "highest": word}, (table.name,), first, second)
 
 
+@_kind(
+    "bounds",
+    "how many {t} have {m} {range}",
+    "number of {t} whose {m} is {range}",
+    "count the {t} with {m} {range}",
+    held_out="number of {t} with {m} {range}",
+)
 def draw_count(rng: random.Random, _: Schema, table: Table) -> Question:
     """The number of rows on one side of a bound; the bound is included, or excluded."""
     number, value = rng.choice(table.numbers), rng.choice(BOUNDS)
@@ -106,6 +181,13 @@ def draw_count(rng: random.Random, _: Schema, table: Table) -> Question:
     return Question({"m": number, "range": words}, (table.name,), first, second)
 
 
+@_kind(
+    "bounds",
+    "total {m} of {t} from {v} to {u}",
+    "what is the total of all {m} from {v} to {u} of {t}",
+    "add the {m} of {t} from {v} to {u}",
+    held_out="what is the total {m} of {t} from {v} to {u}",
+)
 def draw_total(rng: random.Random, _: Schema, table: Table) -> Question:
     """The sum of a column's numbers between two bounds; the bounds are included, or excluded."""
     number = rng.choice(table.numbers)
@@ -115,6 +197,13 @@ def draw_total(rng: random.Random, _: Schema, table: Table) -> Question:
     return Question({"m": number, "v": str(low), "u": str(high)}, (table.name,), first, second)
 
 
+@_kind(
+    "nulls",
+    "how many {t} have {d} not '{w}'",
+    "number of {t} whose {d} is not '{w}'",
+    "count the {t} with {d} not '{w}'",
+    held_out="number of {t} with {d} not '{w}'",
+)
 def draw_unlike(rng: random.Random, _: Schema, table: Table) -> Question:
     """The number of rows that do not have a value; NULL is not counted (`<>`), or is counted (IS NOT)."""
     column = rng.choice(table.text)
@@ -125,6 +214,13 @@ def draw_unlike(rng: random.Random, _: Schema, table: Table) -> Question:
     return Question({"d": column, "w": value}, (table.name,), first, second, needs)
 
 
+@_kind(
+    "nulls",
+    "average {m} of {t} with {d} '{w}'",
+    "what is the average {m} of {t} whose {d} is '{w}'",
+    "mean {m} of {t} where {d} is '{w}'",
+    held_out="what is the average {m} of {t} with {d} '{w}'",
+)
 def draw_average(rng: random.Random, _: Schema, table: Table) -> Question:
     """The mean of a number over the rows with a value; NULL is left out, or counts as zero."""
     number = rng.choice(table.numbers)
@@ -136,6 +232,13 @@ def draw_average(rng: random.Random, _: Schema, table: Table) -> Question:
     return Question({"m": number, "d": column, "w": value}, (table.name,), first, second, needs)
 
 
+@_kind(
+    "nulls",
+    "for each {c} how many {t}",
+    "number of {t} per {c}",
+    "count the {t} by {c}",
+    held_out="for each {c} count the {t}",
+)
 def draw_group(rng: random.Random, _: Schema, table: Table) -> Question:
     """The number of rows per value; NULL is one of the values, or is left out."""
     column = rng.choice(table.text)
@@ -144,6 +247,13 @@ def draw_group(rng: random.Random, _: Schema, table: Table) -> Question:
     return Question({"c": column}, (table.name,), first, second, Needs(nullable=(column,)))
 
 
+@_kind(
+    "nulls",
+    "list the {c} of {t} by {m} from the {highest}",
+    "{c} of {t} in order of {m} from the {highest}",
+    "show the {c} of all {t} from the {highest} {m}",
+    held_out="show the {c} of all {t} by {m} from the {highest}",
+)
 def draw_sort(rng: random.Random, _: Schema, table: Table) -> Question:
     """A column in the order of a number; rows where the number is NULL are included, or left out."""
     column, number = rng.choice(table.text), rng.choice(table.numbers)
@@ -154,6 +264,14 @@ def draw_sort(rng: random.Random, _: Schema, table: Table) -> Question:
     return Question(words, (table.name,), first, second, Needs(nullable=(number,), unique=(number,)))
 
 
+@_kind(
+    "childless",
+    "list the {c} of {b} and how many {t} they have",
+    "{c} of {b} with their number of {t}",
+    "show the {c} of all {b} and count their {t}",
+    held_out="show the {c} of all {b} with their number of {t}",
+    of_child=True,
+)
 def draw_per(rng: random.Random, schema: Schema, table: Table) -> Question:
     """The number of children per parent; parents without children are left out, or get zero."""
     parent = schema.parent
@@ -163,157 +281,3 @@ def draw_per(rng: random.Random, schema: Schema, table: Table) -> Question:
     first = Query(outputs, f"{parent.name} {join}", tail=tail, opaque=True)
     second = replace(first, source=f"{parent.name} left {join}")
     return Question({"c": column, "b": parent.name}, (parent.name, table.name), first, second)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of question: its convention, its phrasings, and the function that draws one question."""
-
-    name: str
-    convention: str
-    phrasings: tuple[str, ...]
-    """Phrasings in demonstrations and in every split except "cross"."""
-    held_out: str
-    """The phrasing in "cross", composed of words and expressions from the others."""
-    draw: Callable[[random.Random, Schema, Table], Question] = field(repr=False)
-    of_child: bool = False
-    """The question needs a join, so it can only be asked about the child table."""
-
-
-KINDS: tuple[Kind, ...] = (
-    Kind(
-        "list",
-        "duplicates",
-        (
-            "list the {c} of {t} with {with}",
-            "{c} of {t} where {is}",
-            "show the {c} of all {t} whose {is}",
-        ),
-        "show the {c} of all {t} with {with}",
-        draw_list,
-    ),
-    Kind(
-        "both",
-        "duplicates",
-        (
-            "list the {c} of {t} with {d} '{w}' and {m} {above} {v}",
-            "{c} of {t} where {d} is '{w}' and {m} is {above} {v}",
-            "show the {c} of all {t} whose {d} is '{w}' and {m} is {above} {v}",
-        ),
-        "show the {c} of all {t} with {d} '{w}' and {m} {above} {v}",
-        draw_both,
-    ),
-    Kind(
-        "join",
-        "duplicates",
-        (
-            "list the {c} of {t} in {b} with {with}",
-            "{c} of {t} whose {b} have {with}",
-            "show the {c} of all {t} in {b} where {is}",
-        ),
-        "list the {c} of {t} whose {b} have {with}",
-        draw_join,
-        of_child=True,
-    ),
-    Kind(
-        "values",
-        "duplicates",
-        (
-            "how many values of {c} do {t} with {with} have",
-            "number of {c} values of {t} whose {is}",
-            "count the {c} values of {t} where {is}",
-        ),
-        "number of {c} values of {t} with {with}",
-        draw_values,
-    ),
-    Kind(
-        "superlative",
-        "ties",
-        (
-            "list the {c} of {t} with the {highest} {m}",
-            "{c} of {t} where {m} is the {highest}",
-            "show the {c} of all {t} whose {m} is the {highest}",
-        ),
-        "show the {c} of all {t} with the {highest} {m}",
-        draw_superlative,
-    ),
-    Kind(
-        "count",
-        "bounds",
-        (
-            "how many {t} have {m} {range}",
-            "number of {t} whose {m} is {range}",
-            "count the {t} with {m} {range}",
-        ),
-        "number of {t} with {m} {range}",
-        draw_count,
-    ),
-    Kind(
-        "total",
-        "bounds",
-        (
-            "total {m} of {t} from {v} to {u}",
-            "what is the total of all {m} from {v} to {u} of {t}",
-            "add the {m} of {t} from {v} to {u}",
-        ),
-        "what is the total {m} of {t} from {v} to {u}",
-        draw_total,
-    ),
-    Kind(
-        "unlike",
-        "nulls",
-        (
-            "how many {t} have {d} not '{w}'",
-            "number of {t} whose {d} is not '{w}'",
-            "count the {t} with {d} not '{w}'",
-        ),
-        "number of {t} with {d} not '{w}'",
-        draw_unlike,
-    ),
-    Kind(
-        "average",
-        "nulls",
-        (
-            "average {m} of {t} with {d} '{w}'",
-            "what is the average {m} of {t} whose {d} is '{w}'",
-            "mean {m} of {t} where {d} is '{w}'",
-        ),
-        "what is the average {m} of {t} with {d} '{w}'",
-        draw_average,
-    ),
-    Kind(
-        "group",
-        "nulls",
-        (
-            "for each {c} how many {t}",
-            "number of {t} per {c}",
-            "count the {t} by {c}",
-        ),
-        "for each {c} count the {t}",
-        draw_group,
-    ),
-    Kind(
-        "sort",
-        "nulls",
-        (
-            "list the {c} of {t} by {m} from the {highest}",
-            "{c} of {t} in order of {m} from the {highest}",
-            "show the {c} of all {t} from the {highest} {m}",
-        ),
-        "show the {c} of all {t} by {m} from the {highest}",
-        draw_sort,
-    ),
-    Kind(
-        "per",
-        "childless",
-        (
-            "list the {c} of {b} and how many {t} they have",
-            "{c} of {b} with their number of {t}",
-            "show the {c} of all {b} and count their {t}",
-        ),
-        "show the {c} of all {b} with their number of {t}",
-        draw_per,
-        of_child=True,
-    ),
-)
-"""All kinds, in a fixed order."""

@@ -71,10 +71,8 @@ def draw_rows(rng: random.Random, asked: Asked, ambiguous: bool) -> Rows | None:
         for _ in range(_DRAWS):
             rows = random_rows(rng, asked.schema, question.needs)
             database.fill(rows)
-            first = database.result(question.first)
-            if _empty(first) or (database.result(question.second) != first) != ambiguous:
-                continue
-            if _empty(database.result(question.second)):
+            first, second = database.result(question.first), database.result(question.second)
+            if _empty(first) or _empty(second) or (second != first) != ambiguous:
                 continue
             shorter = (question.first.without(i) for i in range(len(question.first.where)))
             if all(database.result(query) != first for query in shorter):

@@ -1,15 +1,16 @@
-"""Shared code of Spider and BIRD: turns questions with gold SQL into problems over database files."""
+"""Turns questions with gold SQL into problems over database files: what Spider, BIRD and gold files share."""
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dph.errors import DataError, SettingsError
 from dph.process.progress import say
 from dph.tasks import Task, register_task
+from dph.tasks.benchmarks import check_size
 from dph.tasks.sql.prompt import PROMPT_STYLES, make_prompt
 from dph.tasks.sql.schema import Schema, schema_of_entry, schema_of_file
 from dph.tasks.tables import read_rows, read_text
@@ -73,14 +74,11 @@ class Databases:
         for path in reversed(tables):
             self._entries |= {entry["db_id"]: (path, entry) for entry in read_rows(path, texts=("db_id",))}
         self._schemas: dict[str, Schema] = {}
-        self._paths: dict[str, Path] = {}
 
     def path(self, db_id: str) -> Path:
         """Path of the database; if it is missing, its path in the first folder."""
-        if db_id not in self._paths:
-            paths = [folder / db_id / f"{db_id}.sqlite" for folder in self._folders]
-            self._paths[db_id] = next((path for path in paths if path.is_file()), paths[0])
-        return self._paths[db_id]
+        paths = [folder / db_id / f"{db_id}.sqlite" for folder in self._folders]
+        return next((path for path in paths if path.is_file()), paths[0])
 
     def schema(self, db_id: str) -> Schema:
         """The schema from tables.json if it has the database, else from the database file.
@@ -97,41 +95,59 @@ class Databases:
         return self._schemas[db_id]
 
 
+@dataclass(kw_only=True)
 class SqlTask(Task):
-    """A data set of questions with gold SQL; a subclass finds its files."""
+    """A data set of questions with gold SQL; a subclass says how its files are named. Its fields are the task's
+    options. Raises UserError for an unknown style of prompts."""
 
-    def __init__(
-        self,
-        root: str,
-        prompt_style: str | None,
-        databases: str,
-        gold: str,
-        subset: bool,
-        skip_missing: bool,
-        test_suite: str = "",
-    ) -> None:
-        """prompt_style: None for a task without prompts; the rest as for Spider."""
-        if prompt_style not in (None, *PROMPT_STYLES):
-            raise SettingsError(f"no SQL prompt style is named {prompt_style!r}; known are: {', '.join(PROMPT_STYLES)}")
-        self._root = Path(root)
-        self._style = prompt_style
-        self._folder = Path(databases) if databases else None
-        self._gold = Path(gold) if gold else None
-        self._subset = subset
-        self._skip_missing = skip_missing
-        self._suite = Path(test_suite) if test_suite else None
+    name: ClassVar[str]
+    question_files: ClassVar[Mapping[str, Sequence[Sequence[str]]]] = {}
+    """The sets of files that can form each split; the first complete set is read."""
+    folders: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """The folders of databases of each split; the first that has a database is used."""
+    tables: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """The files with schemas of each split, the most important one first."""
+    root: str
+    """Folder of the published files."""
+    prompt_style: str | None = "omnisql"
+    """omnisql or compact; None for a task without prompts."""
+    databases: str = ""
+    """Folder of the databases, each <db>/<db>.sqlite, if elsewhere."""
+    gold: str = ""
+    """File of gold queries to use instead: one line "SQL<TAB>db_id" per question."""
+    subset: bool = False
+    """The files intentionally hold only a part of the questions."""
+    skip_missing: bool = False
+    """Leave out questions whose database is missing."""
+    test_suite: str = ""
+    """Folder of the test-suite databases (<db>/*.sqlite), on all of which a query must match the gold."""
+
+    def __post_init__(self) -> None:
+        if self.prompt_style not in (None, *PROMPT_STYLES):
+            known = ", ".join(PROMPT_STYLES)
+            raise SettingsError(f"no SQL prompt style is named {self.prompt_style!r}; known are: {known}")
 
     @abstractmethod
-    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
-        """The questions of a split in the order of its files.
+    def questions(self, split: str) -> list[Question]:
+        """The questions of a split in the order of its files. Raises UserError for an unknown split or missing
+        files."""
 
-        Warns if their number is not the published one, unless `subset` says that this is intended. Raises UserError for
-        an unknown split or missing files.
-        """
+    def rows(self, split: str, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """The rows of a split's files, which must have `texts`."""
+        if split not in self.question_files:
+            raise SettingsError(f"{self.name} has no split {split!r}; it has {', '.join(self.question_files)}")
+        choices = [[Path(self.root) / name for name in names] for names in self.question_files[split]]
+        for files in choices:
+            if all(file.is_file() for file in files):
+                return [row for file in files for row in read_rows(file, texts=texts)]
+        tried = "; or ".join(" and ".join(map(str, files)) for files in choices)
+        raise DataError(f"no questions of {self.name}'s split {split!r} found; looked for {tried}")
 
-    @abstractmethod
-    def databases(self, split: str) -> Databases:
+    def files(self, split: str) -> Databases:
         """The databases of a split. Raises UserError if no folder of databases exists."""
+        root, what = Path(self.root), f"folder of {self.name} databases (or set the option databases)"
+        folders = [Path(self.databases)] if self.databases else existing(root, self.folders[split], what)
+        return Databases(folders, [root / name for name in self.tables[split] if (root / name).is_file()])
 
     def rated(self, split: str) -> bool:
         """Whether the difficulty of a problem is Spider's hardness of its gold query."""
@@ -139,46 +155,50 @@ class SqlTask(Task):
 
     def size(self, split: str) -> int:
         """Number of questions in a split, including those whose database is missing."""
-        return len(self.questions(split, subset=True))
+        return len(self.questions(split))
 
     def problems(self, split: str) -> list[Problem]:
-        """The problems of a split. Raises UserError for a missing database, unless such questions are skipped."""
-        questions = self.questions(split, subset=self._subset)
-        if self._gold:
-            questions = with_gold(questions, self._gold)
-        databases, rated = self.databases(split), self.rated(split)
-        problems = []
+        """The problems of a split; warns if their number is not the published one. Raises UserError for a missing
+        database, unless such questions are skipped."""
+        questions = self.questions(split)
+        check_size(self.name, split, len(questions), self.root, subset=self.subset)
+        if self.gold:
+            questions = with_gold(questions, Path(self.gold))
+        databases, problems = self.files(split), []
         missing: set[str] = set()
         for question in questions:
             db = databases.path(question.db_id)
-            if not db.is_file():
-                if self._skip_missing:
-                    missing.add(question.db_id)
-                    continue
+            if db.is_file():
+                problems.append(self._problem(question, databases, rated=self.rated(split)))
+            elif self.skip_missing:
+                missing.add(question.db_id)
+            else:
                 raise DataError(
                     f"question {question.id!r} needs the database {db}, which is missing; add it, "
                     "or set the option skip_missing to leave such questions out"
                 )
-            meta = {"db": str(db.absolute()), "db_id": question.db_id, "question": question.text, **question.meta}
-            if rated:
-                from dph.tasks.sql.hardness import hardness  # needs sqlglot, which is slow to load
-
-                meta |= {"difficulty": level} if (level := hardness(question.gold)) else {}
-            if self._suite is not None:
-                meta["suite"] = suite_files(self._suite, question.db_id)
-            prompt = ""
-            if self._style:
-                prompt = make_prompt(
-                    self._style, databases.schema(question.db_id), db, question.text, question.evidence
-                )
-            else:
-                del meta["question"]
-            problems.append(Problem(question.id, prompt, question.gold, "sql", meta))
         if missing:
             left, names = len(questions) - len(problems), sorted(missing)
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             say(f"{left} of {len(questions)} questions are left out: no database {', '.join(names[:5])}{more}")
         return problems
+
+    def _problem(self, question: Question, databases: Databases, *, rated: bool) -> Problem:
+        db = databases.path(question.db_id)
+        meta: dict[str, Any] = {"db": str(db.absolute()), "db_id": question.db_id}
+        prompt = ""
+        if self.prompt_style:
+            schema = databases.schema(question.db_id)
+            prompt = make_prompt(self.prompt_style, schema, db, question.text, question.evidence)
+            meta["question"] = question.text
+        meta |= question.meta
+        if rated:
+            from dph.tasks.sql.hardness import hardness  # needs sqlglot, which is slow to load
+
+            meta |= {"difficulty": level} if (level := hardness(question.gold)) else {}
+        if self.test_suite:
+            meta["suite"] = suite_files(Path(self.test_suite), question.db_id)
+        return Problem(question.id, prompt, question.gold, "sql", meta)
 
 
 def suite_files(folder: Path, db_id: str) -> list[str]:
@@ -211,6 +231,8 @@ class Gold(SqlTask):
     """Problems with only a gold query and a database, for any split: predictions can be judged, but there are no
     prompts."""
 
+    name = "gold"
+
     def __init__(
         self, *, gold: str = "", databases: str = "", test_suite: str = "", skip_missing: bool = False
     ) -> None:
@@ -221,10 +243,11 @@ class Gold(SqlTask):
             raise SettingsError(
                 "no problems were named; add --task NAME --data FOLDER, or --gold FILE --databases FOLDER for SQL alone"
             )
-        super().__init__(databases, None, databases, "", True, skip_missing, test_suite)
+        options = {"subset": True, "skip_missing": skip_missing, "test_suite": test_suite}
+        super().__init__(root=databases, prompt_style=None, **options)
         self._queries = Path(gold)
 
-    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
+    def questions(self, split: str) -> list[Question]:
         questions = []
         for index, (sql, db_id) in enumerate(read_gold(self._queries)):
             if not db_id:
@@ -232,8 +255,8 @@ class Gold(SqlTask):
             questions.append(Question(f"gold/{index:05d}", "", sql, db_id, meta={"index": index}))
         return questions
 
-    def databases(self, split: str) -> Databases:
-        return Databases([self._root], [])
+    def files(self, split: str) -> Databases:
+        return Databases([Path(self.root)], [])
 
     def rated(self, split: str) -> bool:
         return True

@@ -1,12 +1,12 @@
 """Prompts for SQL: a compact one for small models, and OmniSQL's prompt, which the paper uses."""
 
 import re
-import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 
-from dph.tasks.sql.schema import Column, ForeignKey, Schema, Table, connect, quoted
+from dph.tasks.sql.schema import Column, ForeignKey, Schema, Table, column_values, connect
 
 _WORDS = """
 ACCESS ADD AFTER ALL ALTER ANALYZE AND AS ASC AVG BEFORE BEGIN BETWEEN BIGINT BINARY BIT BLOB BOOLEAN BOTH BREAK BY
@@ -136,24 +136,11 @@ def _column_line(column: Column, examples: Sequence[object]) -> str:
 def _first_values(db: Path) -> dict[tuple[str, str], list[object]]:
     """The first two distinct values of every column, in SQLite's order, by names in lower case; long texts are
     truncated."""
-    connection = connect(db)
-    try:
-        by_column: dict[tuple[str, str], list[object]] = {}
-        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            for row in connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall():
-                name = quoted(row[1])
-                sql = f"SELECT DISTINCT {name} FROM {quoted(table)} WHERE {name} IS NOT NULL AND {name} != ''"
-                try:
-                    values = connection.execute(f"{sql} LIMIT {_FIRST}").fetchall()
-                except sqlite3.Error:  # a table of a kind that this SQLite cannot read
-                    continue
-                shown: list[object] = [
-                    value[:_EXAMPLE_LENGTH] if isinstance(value, str) else value for (value,) in values
-                ]
-                by_column[table.lower(), row[1].lower()] = shown
-        return by_column
-    finally:
-        connection.close()
+    with closing(connect(db)) as connection:
+        return {
+            (table.lower(), column.lower()): [v[:_EXAMPLE_LENGTH] if isinstance(v, str) else v for v in values]
+            for table, column, values in column_values(connection, f" AND {{}} != '' LIMIT {_FIRST}")
+        }
 
 
 def _name(name: str) -> str:

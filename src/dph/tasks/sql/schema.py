@@ -1,8 +1,10 @@
 """The schema of a SQLite database: read from the file, or from an entry of Spider's or BIRD's tables.json."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +48,11 @@ class Schema:
     foreign_keys: tuple[ForeignKey, ...]
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A read-only connection that preserves text that is not UTF-8. Raises UserError for a file that is missing or
-    cannot be used."""
+def connect(path: Path, errors: str = "replace") -> sqlite3.Connection:
+    """A read-only connection. errors: how it decodes text that is not UTF-8. Raises UserError for a file that is
+    missing or cannot be used."""
     connection = sqlite3.connect(database(str(path))[0], uri=True)
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    connection.text_factory = partial(str, encoding="utf-8", errors=errors)
     return connection
 
 
@@ -59,32 +61,38 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def column_values(connection: sqlite3.Connection, more: str = "") -> Iterator[tuple[str, str, list[Any]]]:
+    """(table, column, its distinct values in SQLite's order) without NULL; tables of a kind that this SQLite cannot
+    read are left out. more: the end of the query, with {} for the column."""
+    for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for _, column, *_ in connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall():
+            name = quoted(column)
+            sql = f"SELECT DISTINCT {name} FROM {quoted(table)} WHERE {name} IS NOT NULL{more.format(name)}"
+            try:
+                values = [value for (value,) in connection.execute(sql)]
+            except sqlite3.Error:
+                continue
+            yield table, column, values
+
+
 def schema_of_file(path: Path) -> Schema:
     """Tables, columns and keys as the file declares them; SQLite's own tables are left out."""
-    connection = connect(path)
+    tables, keys = [], []
     try:
-        names = connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
-        ).fetchall()
-        tables, keys = [], []
-        for (name,) in names:
-            columns = connection.execute(f"PRAGMA table_info({quoted(name)})").fetchall()
-            primary = sorted((row[5], row[1]) for row in columns if row[5])
-            tables.append(
-                Table(
-                    name,
-                    tuple(Column(row[1], row[2].lower(), _title(row[1])) for row in columns),
-                    tuple(column for _, column in primary),
-                )
+        with closing(connect(path)) as connection:
+            names = connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
             )
-            for row in connection.execute(f"PRAGMA foreign_key_list({quoted(name)})").fetchall():
-                if row[4] is not None:
-                    keys.append(ForeignKey(name, row[3], row[2], row[4]))
-        return Schema(tuple(tables), tuple(keys))
+            for (name,) in names.fetchall():
+                rows = connection.execute(f"PRAGMA table_info({quoted(name)})").fetchall()
+                columns = tuple(Column(row[1], row[2].lower(), _title(row[1])) for row in rows)
+                primary = tuple(column for _, column in sorted((row[5], row[1]) for row in rows if row[5]))
+                tables.append(Table(name, columns, primary))
+                references = connection.execute(f"PRAGMA foreign_key_list({quoted(name)})").fetchall()
+                keys += [ForeignKey(name, row[3], row[2], row[4]) for row in references if row[4] is not None]
     except sqlite3.Error as error:
         raise DataError(f"the database {path} cannot be read: {error}") from error
-    finally:
-        connection.close()
+    return Schema(tuple(tables), tuple(keys))
 
 
 def schema_of_entry(entry: Mapping[str, Any]) -> Schema:

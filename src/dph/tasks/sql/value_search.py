@@ -10,99 +10,16 @@ import re
 import sqlite3
 from array import array
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from dph.tasks.sql.schema import connect, quoted
-
-_VC = re.compile(r"v+c+")
-_STEP_2 = {
-    "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize", "bli": "ble", "alli": "al",
-    "entli": "ent", "eli": "e", "ousli": "ous", "ization": "ize", "ation": "ate", "ator": "ate", "alism": "al",
-    "iveness": "ive", "fulness": "ful", "ousness": "ous", "aliti": "al", "iviti": "ive", "biliti": "ble", "logi": "log",
-}  # fmt: skip
-_STEP_3 = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
-_STEP_4: dict[str, str] = dict.fromkeys(
-    ("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
-     "ous", "ive", "ize"), "",
-)  # fmt: skip
-
-
-@lru_cache(maxsize=65536)
-def stem(word: str) -> str:
-    """The stem of a lower-case word; words of one or two characters stay unchanged."""
-    if len(word) < 3:
-        return word
-    word = _past_and_gerund(_plural(word))
-    if word.endswith("y") and "v" in _form(word[:-1]):
-        word = word[:-1] + "i"
-    for endings, least in ((_STEP_2, 0), (_STEP_3, 0), (_STEP_4, 1)):
-        word = _replaced(word, endings, least)
-    return _tidied(word)
-
-
-def _form(word: str) -> str:
-    """The word as vowels (v) and consonants (c); y is a vowel after a consonant."""
-    form = ""
-    for letter in word:
-        vowel = letter in "aeiou" or (letter == "y" and form.endswith("c"))
-        form += "v" if vowel else "c"
-    return form
-
-
-def _measure(word: str) -> int:
-    """Porter's m: how often a vowel is followed by a consonant."""
-    return len(_VC.findall(_form(word)))
-
-
-def _plural(word: str) -> str:
-    if word.endswith(("sses", "ies")):
-        return word[:-2]
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
-
-
-def _past_and_gerund(word: str) -> str:
-    if word.endswith("eed"):
-        return word[:-1] if _measure(word[:-3]) > 0 else word
-    for suffix in ("ed", "ing"):
-        if word.endswith(suffix) and "v" in _form(word[: -len(suffix)]):
-            base = word[: -len(suffix)]
-            if base.endswith(("at", "bl", "iz")):
-                return base + "e"
-            if _doubled(base):
-                return base if base[-1] in "lsz" else base[:-1]
-            return base + "e" if _measure(base) == 1 and _short(base) else base
-    return word
-
-
-def _doubled(word: str) -> bool:
-    return len(word) > 1 and word[-1] == word[-2] and _form(word)[-1] == "c"
-
-
-def _short(word: str) -> bool:
-    """Consonant, vowel, consonant at the end, the last not w, x or y."""
-    return _form(word)[-3:] == "cvc" and word[-1] not in "wxy"
-
-
-def _replaced(word: str, endings: dict[str, str], least: int) -> str:
-    """Replace the longest matching ending if the rest of the word has a measure above `least`."""
-    ending = max(filter(word.endswith, endings), key=len, default="")
-    base = word.removesuffix(ending)
-    if not ending or _measure(base) <= least or (ending == "ion" and not base.endswith(("s", "t"))):
-        return word
-    return base + endings[ending]
-
-
-def _tidied(word: str) -> str:
-    if word.endswith("e"):
-        base = word[:-1]
-        if _measure(base) > 1 or (_measure(base) == 1 and not _short(base)):
-            word = base
-    return word[:-1] if word.endswith("ll") and _measure(word) > 1 else word
-
+from dph.errors import DataError
+from dph.tasks.sql.schema import column_values, connect
 
 _K1, _B = 0.9, 0.4
 _HITS = 10  # per query
@@ -118,6 +35,7 @@ will with
 _STOP = frozenset(_STOP_WORDS.split())
 _TERM = re.compile(r"\w+(?:(?:(?<=[^\W\d_])['’.:·](?=[^\W\d_])|(?<=\d)[,.;'](?=\d))\w+)*")
 _POSSESSIVE = re.compile(r"['’]s$")
+_PORTER = "porter ascii tokenchars '_.:,;'''"  # what `_TERM` has within a word; all beyond ASCII is a letter here
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +57,8 @@ class ValueIndex:
         self._order = np.argsort(np.argsort(np.array([value.name.encode() for value in self._values], dtype=object)))
         postings: dict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("i"), array("i")))
         lengths = np.zeros(len(self._values))
-        for number, value in enumerate(self._values):
-            terms = Counter(analysed(value.text))
+        for number, words in enumerate(analysed([value.text for value in self._values])):
+            terms = Counter(words)
             lengths[number] = terms.total()
             for term, count in terms.items():
                 postings[term][0].append(number)
@@ -155,9 +73,9 @@ class ValueIndex:
             self._scores[term] = where, idf * tf / (tf + self._norms[where])
         self._found: dict[tuple[tuple[str, int], ...], list[Value]] = {}
 
-    def search(self, query: str) -> list[Value]:
-        """The ten best values for a query, best first."""
-        terms = tuple(sorted(Counter(t for t in analysed(query) if t in self._scores).items()))
+    def search(self, query: Iterable[str]) -> list[Value]:
+        """The ten best values for the terms of a query, best first."""
+        terms = tuple(sorted(Counter(term for term in query if term in self._scores).items()))
         if not terms:
             return []
         if terms in self._found:
@@ -174,8 +92,8 @@ class ValueIndex:
     def mentioned(self, question: str) -> dict[tuple[str, str], list[str]]:
         """Values that the question mentions, best first, by (table, column) in lower case."""
         hits: dict[Value, int] = {}
-        for query in queries(question):
-            for value in self.search(query):
+        for terms in analysed(queries(question)):
+            for value in self.search(terms):
                 hits.setdefault(value, len(hits))
         asked = question.lower()
         scored = [(_share(value.text.lower(), asked), len(value.text), place, value) for value, place in hits.items()]
@@ -192,10 +110,28 @@ def value_index(db: Path) -> ValueIndex:
     return ValueIndex(db)
 
 
-def analysed(text: str) -> list[str]:
-    """The terms of a text: words in lower case, without possessive endings and stop words, stemmed."""
-    words = (_POSSESSIVE.sub("", word).lower() for word in _TERM.findall(text))
-    return [stem(word) for word in words if word and word not in _STOP]
+def analysed(texts: Sequence[str]) -> list[list[str]]:
+    """The terms of each text: words in lower case, without possessive endings and stop words, stemmed."""
+    all_words = [[_POSSESSIVE.sub("", word).lower() for word in _TERM.findall(text)] for text in texts]
+    kept = [[word for word in words if word and word not in _STOP] for words in all_words]
+    stem_of = stems({word for words in kept for word in words})
+    return [[stem_of.get(word, word) for word in words] for words in kept]
+
+
+def stems(words: Iterable[str]) -> dict[str, str]:
+    """The stems of lower-case words of three or more characters, by Porter's stemmer in SQLite's full-text search.
+
+    Raises UserError for an SQLite without this search.
+    """
+    longer = [word for word in words if len(word) > 2]
+    with closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            connection.execute(f'CREATE VIRTUAL TABLE words USING fts5 (word, tokenize = "{_PORTER}")')
+        except sqlite3.OperationalError as error:
+            raise DataError(f"the prompt style omnisql needs an SQLite with FTS5 ({error}); use compact") from error
+        connection.execute("CREATE VIRTUAL TABLE stems USING fts5vocab (words, 'instance')")
+        connection.executemany("INSERT INTO words (rowid, word) VALUES (?, ?)", enumerate(longer))
+        return {longer[number]: stem for number, stem in connection.execute("SELECT doc, term FROM stems")}
 
 
 def queries(question: str) -> list[str]:
@@ -238,26 +174,18 @@ def _share(value: str, question: str) -> float:
 
 
 def _values(db: Path) -> list[Value]:
-    connection = connect(db)
-    connection.text_factory = lambda data: data.decode("utf-8", "ignore")
-    try:
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'sqlite_sequence'")
-        every = []
-        for (table,) in tables.fetchall():
-            for row in connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall():
-                sql = f"SELECT DISTINCT {quoted(row[1])} FROM {quoted(table)} WHERE {quoted(row[1])} IS NOT NULL"
-                try:
-                    texts = [v for (v,) in connection.execute(sql) if isinstance(v, str) and not _is_number(v)]
-                except sqlite3.Error:  # a table of a kind that this SQLite cannot read
-                    continue
-                every += [
-                    Value(table, row[1], text, f"{table}-**-{row[1]}-**-{number}")
-                    for number, text in enumerate(texts)
-                    if 0 < len(text) <= _LONGEST_VALUE
-                ]
-        return every
-    finally:
-        connection.close()
+    every = []
+    with closing(connect(db, "ignore")) as connection:
+        for table, column, values in column_values(connection):
+            if table == "sqlite_sequence":
+                continue
+            texts = [value for value in values if isinstance(value, str) and not _is_number(value)]
+            every += [
+                Value(table, column, text, f"{table}-**-{column}-**-{number}")
+                for number, text in enumerate(texts)
+                if 0 < len(text) <= _LONGEST_VALUE
+            ]
+    return every
 
 
 def _is_number(text: str) -> bool:

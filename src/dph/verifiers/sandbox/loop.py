@@ -1,6 +1,6 @@
-"""The loop of every worker process: limit itself, report that it is ready, answer each JSON line with a JSON line;
-`Clock`, by which limits on time are kept; and `Forked`, which handles requests in a forked child, for handlers whose
-imports take seconds.
+"""The loop of every worker process: limit itself, report that it is ready, answer each JSON line with a JSON line.
+`Peer` is the other end of such a loop, and `Clock` keeps its limits on time; `Forked` handles requests in a forked
+child, for handlers whose imports take seconds.
 
 Standard library only, so that a new worker is ready in a few hundredths of a second.
 """
@@ -24,24 +24,18 @@ TOO_LITTLE_MEMORY = 99
 """Exit status of a worker that cannot even start with its memory."""
 
 
-def _limit(memory_mb: int, *, may_write: bool) -> tuple[list[str], int]:
-    """Cap the address space, forbid core dumps and, unless `may_write`, files.
+def _limit(memory_mb: int, *, may_write: bool) -> int:
+    """Cap the address space (macOS would not enforce it), forbid core dumps and, unless `may_write`, files.
 
-    Returns the limits that this system does not enforce, and the address space in MB that the process has: less than
-    `memory_mb` if it was started with a lower limit, which stays.
+    Returns the MB of memory: less than `memory_mb` if the process was started with a lower limit, which stays.
     """
-    unlimited = ["memory"] if sys.platform == "darwin" else []  # macOS accepts the limit but does not enforce it
-    limits = {"RLIMIT_AS": memory_mb << 20, "RLIMIT_CORE": 0} | ({} if may_write else {"RLIMIT_FSIZE": 0})
+    limits = {} if sys.platform == "darwin" else {resource.RLIMIT_AS: memory_mb << 20}
+    limits |= {resource.RLIMIT_CORE: 0} | ({} if may_write else {resource.RLIMIT_FSIZE: 0})
     for kind, value in limits.items():
-        try:
-            hard = resource.getrlimit(getattr(resource, kind))[1]
-            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(getattr(resource, kind), (value, value))
-        except (ValueError, OSError):
-            lost = {"RLIMIT_AS": "memory", "RLIMIT_FSIZE": "files"}.get(kind)
-            unlimited += [lost] if lost and lost not in unlimited else []
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return unlimited, memory_mb if soft == resource.RLIM_INFINITY else min(memory_mb, soft >> 20)
+        hard = resource.getrlimit(kind)[1]
+        limits[kind] = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (limits[kind], limits[kind]))
+    return min(memory_mb, limits.get(resource.RLIMIT_AS, memory_mb << 20) >> 20)
 
 
 def limit_cpu(seconds: float) -> None:
@@ -83,13 +77,13 @@ def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bo
     """
     for ignored in (signal.SIGINT, signal.SIGHUP):  # the parent handles Ctrl-C and the end of a terminal
         signal.signal(ignored, signal.SIG_IGN)
-    unlimited, memory_mb = _limit(memory_mb, may_write=may_write)
+    memory_mb = _limit(memory_mb, may_write=may_write)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:  # a dead parent closes the pipe, but a busy worker would not notice
         when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))
     except (RuntimeError, MemoryError):  # no space for another thread
         os._exit(TOO_LITTLE_MEMORY)
-    send({"unlimited": unlimited, "memory_mb": memory_mb})
+    send({"unlimited": sys.platform == "darwin", "memory_mb": memory_mb})
     for line in _pipes[0]:
         send(handle(json.loads(line)))
 
@@ -133,8 +127,52 @@ class Clock:
         return fields[0], (int(fields[11]) + int(fields[12])) / _SECOND
 
 
-CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _CHUNK = 1 << 16
+
+
+class Peer:
+    """A process with which JSON lines are exchanged, and its clock."""
+
+    def __init__(self, pid: int, to: int, source: int) -> None:
+        """to, source: descriptors of the pipes to and from the process."""
+        self.clock = Clock(pid)
+        self._to, self._source = to, source
+        self._unsent = self._received = b""
+
+    def post(self, *lines: str) -> None:
+        """Add messages that `receive` will send."""
+        self._unsent += b"".join(line.encode() + b"\n" for line in lines)
+
+    def receive(self, limit: float, each_tick: Callable[[], None] = lambda: None) -> Any:
+        """The next message; None if the clock is beyond `limit` (seconds), or the process has ended."""
+        looked = time.monotonic()
+        while b"\n" not in self._received:
+            poll = select.poll()
+            poll.register(self._source, select.POLLIN)
+            if self._unsent:
+                poll.register(self._to, select.POLLOUT)
+            ready = [descriptor for descriptor, _ in poll.poll(1000 * TICK)]
+            try:
+                if self._to in ready:
+                    self._unsent = self._unsent[os.write(self._to, self._unsent[: select.PIPE_BUF]) :]
+                if self._source in ready:
+                    chunk = os.read(self._source, _CHUNK)
+                    if not chunk:
+                        return None
+                    self._received += chunk
+            except OSError:
+                return None
+            if time.monotonic() - looked >= TICK:
+                looked = time.monotonic()
+                self.clock.tick()
+                each_tick()
+            if self.clock.spent > limit or (self.clock.state == "Z" and not ready):  # its children may hold the pipe
+                return None
+        line, _, self._received = self._received.partition(b"\n")
+        return json.loads(line)
+
+
+CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _ALIVE = 2.0  # seconds beyond the limit that the worker has for saying that it still watches its child
 _ADOPTS = 36  # PR_SET_CHILD_SUBREAPER
 
@@ -150,7 +188,8 @@ class Forked:
     def __init__(self, handle: Callable[[Message], Message]) -> None:
         self._handle = handle
         self._child = self._number = 0
-        self._to_child = self._from_child = -1
+        self._pipes = (-1, -1)
+        """To the child and from it."""
         self._older: set[int] = set()
         """Processes that the handler's file started when it was imported; they end with this process."""
 
@@ -159,12 +198,15 @@ class Forked:
             self._start()
         for orphan in _children() - self._older - {self._child}:
             os.waitpid(orphan, os.WNOHANG)  # perhaps it has ended
-        clock = Clock(self._child)
-        answer = self._exchange(request, clock)
-        if answer is not None:
-            return answer
+        peer, limit = self._peer, request["timeout"]
+        self._number += 1
+        peer.clock.restart()
+        peer.post(json.dumps([self._number, request]))
+        while received := peer.receive(limit, lambda: send({"extend": limit + _ALIVE})):
+            if received[0] == self._number:
+                return received[1]
         status = self._stop()
-        if clock.spent >= request["timeout"] or -status == signal.SIGXCPU:
+        if peer.clock.spent > limit or -status == signal.SIGXCPU:
             return {"outcome": "timeout", "detail": "stopped at the time limit"}
         if -status in CRASHES:
             return {"outcome": "error", "detail": f"crashed by signal {-status}"}
@@ -181,8 +223,9 @@ class Forked:
                 import ctypes
 
                 ctypes.CDLL(None).prctl(_ADOPTS, 1, 0, 0, 0)  # orphans of the child become children of this process
-        down, self._to_child = os.pipe()
-        self._from_child, up = os.pipe()
+        down, to = os.pipe()
+        source, up = os.pipe()
+        self._pipes = to, source
         self._child = os.fork()
         if self._child == 0:
             try:
@@ -191,13 +234,14 @@ class Forked:
                 os._exit(1)
         os.close(down)
         os.close(up)
+        self._peer = Peer(self._child, to, source)
 
     def _serve(self, down: int, up: int) -> None:
         """Answer requests, in the child."""
         os.setsid()
         child = os.getpid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        for unneeded in (self._to_child, self._from_child, *(pipe.fileno() for pipe in _pipes)):
+        for unneeded in (*self._pipes, *(pipe.fileno() for pipe in _pipes)):
             os.close(unneeded)  # the worker's pipes must close when the worker ends
         when_parent_ends(lambda: os.killpg(0, signal.SIGKILL))
         with os.fdopen(down, "rb") as requests, os.fdopen(up, "wb") as answers:
@@ -210,33 +254,6 @@ class Forked:
                 answers.flush()
         os.killpg(0, signal.SIGKILL)  # the worker has ended
 
-    def _exchange(self, request: Message, clock: Clock) -> Message | None:
-        """Send a request and read its answer; None if the time is up, or the child has ended."""
-        self._number += 1
-        limit, begun = request["timeout"], time.monotonic()
-        unsent, received = json.dumps([self._number, request]).encode() + b"\n", b""
-        while clock.spent < limit and clock.state != "Z":  # what it started may still hold the pipe
-            wanted = ([self._from_child], [self._to_child] if unsent else [])
-            readable, writable, _ = select.select(*wanted, [], TICK)
-            try:
-                if writable:
-                    unsent = unsent[os.write(self._to_child, unsent[: select.PIPE_BUF]) :]
-                if readable:
-                    received += (chunk := os.read(self._from_child, _CHUNK))
-                    if not chunk:
-                        return None
-            except BrokenPipeError:
-                return None
-            *lines, received = received.split(b"\n")
-            for number, answer in map(json.loads, lines):
-                if number == self._number:
-                    return answer
-            if time.monotonic() - begun >= TICK:
-                begun = time.monotonic()
-                clock.tick()
-                send({"extend": limit + _ALIVE})
-        return None
-
     def _stop(self) -> int:
         """Kill the child and all that it started; its exit status (negative: the signal that ended it, perhaps an
         earlier one than ours)."""
@@ -244,8 +261,8 @@ class Forked:
             os.killpg(self._child, signal.SIGKILL)
         os.kill(self._child, signal.SIGKILL)
         _, status = os.waitpid(self._child, 0)
-        os.close(self._to_child)
-        os.close(self._from_child)
+        for pipe in self._pipes:
+            os.close(pipe)
         self._child = 0
         self._kill_orphans()
         return os.waitstatus_to_exitcode(status)

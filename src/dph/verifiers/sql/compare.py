@@ -150,9 +150,11 @@ def _match_columns(
     return False
 
 
-def digest(rows: Rows) -> str:
-    """A text that is the same for rows in any order; fractions are equal if they agree in nine digits, and 1 is 1.0."""
-    lines = sorted("\x1f".join(map(_written, row)) for row in rows)
+def digest(rows: Rows, *, ordered: bool = False) -> str:
+    """A text that is the same for rows in any order, or only in this one (`ordered`); fractions are equal if they agree
+    in nine digits, and 1 is 1.0."""
+    lines = ["\x1f".join(map(_written, row)) for row in rows]
+    lines = lines if ordered else sorted(lines)
     return hashlib.blake2b("\x1e".join(lines).encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 

@@ -14,6 +14,7 @@ from dph.verifiers.sql.files import MissingDatabase, database
 
 _GRACE = 1.0  # seconds for the process and the pipe
 _MOST_STEPS = 10_000  # of a plan
+_EXPLAIN = "EXPLAIN QUERY PLAN"
 _NAMED = r"\b(scan(?: table)?|search(?: table)?|materialize|co-routine|bloom filter on) "
 _NUMBERED = re.compile(r"subquery[ -]\d+")
 _UNNAMED = "subquery"
@@ -25,25 +26,24 @@ class PlanReader(UsesWorkers):
     def __init__(self, *, workers: int = 1, timeout: float = 5.0, memory_mb: int = 1024) -> None:
         """workers: number of processes; timeout: seconds per plan; memory_mb: of each process."""
         self._timeout = timeout
-        options = {"rule": "strict", "options": {}, "credit": "", "digests": False, "memory_mb": memory_mb}
-        limits = {"max_rows": _MOST_STEPS, "max_bytes": 1 << 20}
-        self._pool = WorkerPool(f"{__package__}.worker", options | limits, workers)
+        limits = {"memory_mb": memory_mb, "max_rows": _MOST_STEPS, "max_bytes": 1 << 20}
+        self._pool = WorkerPool(f"{__package__}.worker", limits, workers)
 
     def plans(self, path: Path, queries: Sequence[str]) -> list[str | None]:
         """The plan of each query on one SQLite file; None if a text is not a valid query there, the file cannot be
         used, or the time limit was hit. Raises WorkersFailed if something outside ended every worker that had a
         query."""
         try:
-            uri, _ = database(str(path))
+            where = database(str(path))
         except MissingDatabase:
             return [None] * len(queries)
         distinct = list(dict.fromkeys(queries))
-        limit = self._timeout + _GRACE
-        chains = [[Request({"planned": sql, "uri": uri, "timeout": self._timeout}, limit)] for sql in distinct]
+        asked = {"database": where, "rows": _MOST_STEPS, "timeout": self._timeout}
+        chains = [[Request(asked | {"run": f"{_EXPLAIN} {sql}"}, self._timeout + _GRACE)] for sql in distinct]
         plans: dict[str, str | None] = {}
         for sql, [reply] in zip(distinct, self._pool.run_all(chains), strict=True):
-            steps = reply.value.get("steps")  # missing after a timeout or a crash, empty for an invalid query
-            plans[sql] = canonical_plan(sql, steps) if steps else None
+            steps = reply.value.get("cells")  # missing after a timeout or a crash, empty for an invalid query
+            plans[sql] = canonical_plan(sql, [(step[0], step[1], step[3]) for step in steps]) if steps else None
         return [plans[sql] for sql in queries]
 
 

@@ -76,10 +76,6 @@ class Reward:
     tool_bonus: float = 0.0
     """Added for a response with a tool call that contains a query."""
 
-    def value(self, outcome: Outcome, credit: float | None) -> float:
-        """The reward before any bonus; credit: the score of a query that has run."""
-        return self.fixed.get(outcome, 0.0) if credit is None else credit
-
 
 REWARDS: dict[str, Reward] = {
     "binary": Reward({Outcome.CORRECT: 1.0}),

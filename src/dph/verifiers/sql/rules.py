@@ -20,7 +20,6 @@ from dph.verifiers.sql.text import (
 )
 
 _CURRENT_YEAR = re.compile(r"year\s*\(\s*curdate\s*\(\s*\)\s*\)\s*", re.IGNORECASE)
-_MARK_OF_A_LITERAL = "value"
 
 Columns = Literal["fixed", "free"]
 
@@ -38,6 +37,9 @@ class Options:
     tolerance."""
 
 
+Step = Callable[[str], str]
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One comparator."""
@@ -46,6 +48,8 @@ class Rule:
     version: int
     extract: Callable[..., str | None]
     """(response, keyword `unterminated`) → its SQL, or None if there is none."""
+    compare: Literal["strict", "sets", "permuted"]
+    """How rows are compared (see `dph.verifiers.sql.compare`); with "sets", duplicates need not be kept."""
     order: Literal["outermost", "mentioned", "never"]
     """When the order of rows counts: if the outermost gold query has an ORDER BY, if its text mentions one, or
     never."""
@@ -53,14 +57,30 @@ class Rule:
     """What happens to bytes that are not UTF-8: they are kept, dropped, or make the query fail."""
     nothing_is_empty: bool
     """Whether a text without a statement counts as a query without rows, as in Python's sqlite3."""
-    distinct: bool
-    """Whether only the set of rows matters, so that duplicates need not be kept."""
-    prepare_gold: Callable[[str, Options], str]
-    prepare_prediction: Callable[[str, Options], str]
-    equal: Callable[[Rows, Rows, tuple[int, int], bool, Options], bool]
-    """(gold rows, predicted rows, their numbers of columns, whether order counts, options) → equal."""
+    gold_steps: tuple[Step, ...] = ()
+    """How the text of a gold query is changed before it runs."""
+    prediction_steps: tuple[Step, ...] = ()
     options: frozenset[str] = frozenset()
     """The options that this rule has."""
+
+    def prepare_gold(self, sql: str, options: Options) -> str:
+        """A gold query as it is executed."""
+        return _prepared(sql, self.gold_steps, options)
+
+    def prepare_prediction(self, sql: str, options: Options) -> str:
+        """A predicted query as it is executed."""
+        return _prepared(sql, self.prediction_steps, options)
+
+    def equal(self, gold: Rows, predicted: Rows, widths: tuple[int, int], ordered: bool, options: Options) -> bool:
+        """Whether two results are equal. widths: their numbers of columns; ordered: whether the order counts."""
+        if self.compare == "sets":
+            return set_equal(gold, predicted)
+        if self.compare == "permuted":
+            return permuted_equal(gold, predicted, ordered)
+        free = options.columns == "free"
+        return widths[0] == widths[1] and strict_equal(
+            gold, predicted, ordered, tolerance=options.tolerance, free_columns=free
+        )
 
     def orders(self, gold: str, options: Options) -> bool:
         """Whether the order of rows counts for this gold query."""
@@ -92,12 +112,11 @@ def rule_versions() -> str:
     return " ".join(f"{rule.name}@{rule.version}" for rule in RULES.values())
 
 
-def _same(sql: str, options: Options) -> str:
+def _prepared(sql: str, steps: tuple[Step, ...], options: Options) -> str:
+    for step in steps:
+        if not (options.keep_distinct and step is first_statement_without_distinct):
+            sql = step(sql)
     return sql
-
-
-def _one_statement(sql: str, options: Options) -> str:
-    return without_empty_statements(sql)
 
 
 def _join_operators(sql: str) -> str:
@@ -110,46 +129,22 @@ def _fix_year(sql: str) -> str:
     return _CURRENT_YEAR.sub("2020", sql)
 
 
-def _spider_gold(sql: str, options: Options) -> str:
-    sql = _join_operators(sql)
-    return _fix_year(sql if options.keep_distinct else first_statement_without_distinct(sql))
+def _fix_literals(sql: str) -> str:
+    return sql.replace("value", "1")  # sic: also within names
 
 
-def _spider_prediction(sql: str, options: Options) -> str:
-    return _spider_gold(sql.replace(_MARK_OF_A_LITERAL, "1"), options)  # sic: also within names
-
-
-def _paper_gold(sql: str, options: Options) -> str:
-    return _fix_year(sql)
-
-
-def _paper_prediction(sql: str, options: Options) -> str:
-    return _fix_year(_join_operators(sql))
-
-
-def _strict(gold: Rows, predicted: Rows, widths: tuple[int, int], ordered: bool, options: Options) -> bool:
-    return widths[0] == widths[1] and strict_equal(
-        gold, predicted, ordered, tolerance=options.tolerance, free_columns=options.columns == "free"
-    )
-
-
-def _sets(gold: Rows, predicted: Rows, widths: tuple[int, int], ordered: bool, options: Options) -> bool:
-    return set_equal(gold, predicted)
-
-
-def _permuted(gold: Rows, predicted: Rows, widths: tuple[int, int], ordered: bool, options: Options) -> bool:
-    return permuted_equal(gold, predicted, ordered)
-
+_SPIDER = (_join_operators, first_statement_without_distinct, _fix_year)
+_PAPER = ((_fix_year,), (_join_operators, _fix_year))
 
 RULES = {
     rule.name: rule
     for rule in (
-        Rule("strict", 3, extract_sql, "outermost", "surrogateescape", False, False, _one_statement, _one_statement,
-             _strict, frozenset({"columns", "tolerance"})),
-        Rule("bird", 2, extract_sql, "never", "strict", True, True, _same, _same, _sets),
-        Rule("spider", 2, extract_sql, "mentioned", "ignore", True, False, _spider_gold, _spider_prediction, _permuted,
+        Rule("strict", 3, extract_sql, "strict", "outermost", "surrogateescape", False, (without_empty_statements,),
+             (without_empty_statements,), frozenset({"columns", "tolerance"})),
+        Rule("bird", 2, extract_sql, "sets", "never", "strict", True),
+        Rule("spider", 2, extract_sql, "permuted", "mentioned", "ignore", True, _SPIDER, (_fix_literals, *_SPIDER),
              frozenset({"keep_distinct"})),
-        Rule("paper", 2, extract_sql_paper, "never", "ignore", True, False, _paper_gold, _paper_prediction, _permuted),
-        Rule("paper_bird", 2, extract_sql_paper, "never", "ignore", True, True, _paper_gold, _paper_prediction, _sets),
+        Rule("paper", 2, extract_sql_paper, "permuted", "never", "ignore", True, *_PAPER),
+        Rule("paper_bird", 2, extract_sql_paper, "sets", "never", "ignore", True, *_PAPER),
     )
 }  # fmt: skip

@@ -31,9 +31,8 @@ class SqlTool(UsesWorkers):
         """
         require_positive("SQL tool", workers=workers, timeout=timeout, rows=rows, characters=characters)
         self._timeout, self._rows, self._characters = timeout, rows, characters
-        options = {"rule": "strict", "options": {}, "credit": "", "digests": False, "memory_mb": memory_mb}
-        limits = {"max_rows": _MOST_ROWS, "max_bytes": 8 << 20}
-        self._pool = WorkerPool(f"{__package__}.worker", options | limits, workers)
+        limits = {"memory_mb": memory_mb, "max_rows": _MOST_ROWS, "max_bytes": 8 << 20}
+        self._pool = WorkerPool(f"{__package__}.worker", limits, workers)
 
     def query(self, database: str, sql: Any) -> str:
         """What a model sees of a query: the names of the columns, the first rows, and their number; or "Error: " and
@@ -42,10 +41,10 @@ class SqlTool(UsesWorkers):
         if not isinstance(sql, str):
             return "Error: the query must be a text"
         try:
-            uri, content = files.database(str(Path(database).absolute()))
+            where = files.database(str(Path(database).absolute()))
         except files.MissingDatabase as error:
             raise UserError(f"the SQL tool: {error}; name the file of the problem") from error
-        payload = {"shown": sql, "uri": uri, "timeout": self._timeout, "rows": self._rows, "stamp": content}
+        payload = {"run": sql, "database": where, "timeout": self._timeout, "rows": self._rows}
         [[reply]] = self._pool.run_all([[Request(payload, self._timeout + _GRACE)]])
         if reply.status != "ok":
             return f"Error: no result after {self._timeout:g} s"

@@ -113,9 +113,12 @@ class SqlVerifier(UsesWorkers):
         """
         databases = database_finder()
         judged = judge_once([self._asked(*item, databases) for item in items], self._verdicts, self._judge)
-        if not self._reward.tool_bonus:
+        if not (bonus := self._reward.tool_bonus):
             return judged
-        return [self._with_bonus(verdict, text) for verdict, (_, text) in zip(judged, items, strict=True)]
+        return [
+            replace(verdict, reward=verdict.reward + bonus) if verdict.scored and calls_with_sql(text) else verdict
+            for verdict, (_, text) in zip(judged, items, strict=True)
+        ]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Run every gold query once; returns the problems whose gold query fails: id → reason.
@@ -153,12 +156,14 @@ class SqlVerifier(UsesWorkers):
             elif (probes := tie_probes(gold, reply.value["columns"])) is not None:
                 doubtful.append((problem, probes))
         databases = database_finder()
-        requests = [[self._request(databases(p), str(p.answer), probes=probes)] for p, probes in doubtful]
-        for (problem, _), [reply] in zip(doubtful, self._pool.run_all(requests), strict=True):
-            same = reply.value.get("same")
-            if same == "no":
+        chains = [[self._run(databases(p)[0], sql, self._gold_timeout) for sql in probes] for p, probes in doubtful]
+        for (problem, _), replies in zip(doubtful, self._pool.run_all(chains), strict=True):
+            first, second = (reply.value for reply in replies)
+            if not (first.get("digest") and second.get("digest")):
+                continue
+            if first["digest"] != second["digest"]:
                 flags[problem.id] = [GoldFlag.LIMIT_TIES]
-            elif same == "bag" and self._prepared(str(problem.answer)).ordered:
+            elif first["sequence"] != second["sequence"] and self._prepared(str(problem.answer)).ordered:
                 flags[problem.id] = [GoldFlag.ORDER_TIES]
         return flags
 
@@ -173,20 +178,17 @@ class SqlVerifier(UsesWorkers):
         asked: list[tuple[Databases, str] | None] = []
         for problem, response in items:
             query = self._asked(problem, response, databases)
-            if isinstance(query, Verdict):
-                asked.append(None)
-            else:
-                predicted = self._rule.prepare_prediction(query.predicted, self._options)
-                asked.append((query.databases[:1], predicted))
+            asked.append(None if isinstance(query, Verdict) else (query.databases[:1], self._executed(query)))
         digests = {query: self._returned.get(short_key(query)) for query in asked if query is not None}
         distinct = [query for query, digest in digests.items() if digest is None]
-        limits = {"timeout": self._timeout, "grace": _GRACE}
-        chains = [
-            [Request({"databases": where, "asked": sql} | limits, self._timeout + _GRACE)] for where, sql in distinct
-        ]
+        chains = [[self._run(where, sql, self._timeout)] for [where], sql in distinct]
         replies = zip(distinct, self._pool.run_all(chains), strict=True)
         digests |= {query: str(reply.value.get("digest", "")) for query, [reply] in replies}
         return [None if query is None else digests[query] or None for query in asked]
+
+    def _executed(self, query: _Query) -> str:
+        """A prediction as the rule executes it."""
+        return self._rule.prepare_prediction(query.predicted, self._options)
 
     def _asked(self, problem: Problem, response: str, databases: Callable[[Problem], Databases]) -> Verdict | _Query:
         """The comparison that decides a response, or the verdict on one that needs none."""
@@ -196,15 +198,13 @@ class SqlVerifier(UsesWorkers):
             return self._verdict(Outcome.GOLD_ERROR, str(error))
         if not str(problem.answer).strip():
             return self._verdict(Outcome.GOLD_ERROR, "the gold query is empty")
-        sql = self._extract(response)
+        if self._whole:
+            sql = response if response.strip() else None
+        else:
+            sql = self._rule.extract(response, unterminated=self._unterminated)
         if sql is None:
             return self._verdict(Outcome.NO_ANSWER, "no SQL")
         return _Query(files, str(problem.answer), sql)
-
-    def _extract(self, response: str) -> str | None:
-        if self._whole:
-            return response if response.strip() else None
-        return self._rule.extract(response, unterminated=self._unterminated)
 
     def _run_golds(self, problems: Sequence[Problem], *, suite: bool = True) -> list[tuple[Problem, Reply]]:
         """Replies to gold queries alone; for several databases (`suite`), the reply of the last one or of the first
@@ -226,7 +226,7 @@ class SqlVerifier(UsesWorkers):
 
     def _judge(self, queries: Sequence[_Query]) -> list[tuple[_Query, Verdict]]:
         alike: dict[tuple[Databases, str, str], tuple[str, list[_Query]]] = {}
-        texts = {query: self._rule.prepare_prediction(query.predicted, self._options) for query in queries}
+        texts = {query: self._executed(query) for query in queries}
         for query, text in texts.items():
             alike.setdefault((query.databases, query.gold, plain_text(text)), (text, []))[1].append(query)
         chains: list[list[tuple[Request, list[_Query]]]] = []
@@ -249,31 +249,21 @@ class SqlVerifier(UsesWorkers):
                         self._returned.put(short_key((query.databases[:1], texts[query])), returned)
         return judged
 
-    def _request(
-        self, databases: Databases, gold: str, predicted: str | None = None, probes: Sequence[str] = ()
-    ) -> Request:
+    def _run(self, database: tuple[str, str], sql: str, timeout: float) -> Request:
+        """A request for digests of what a query returns."""
+        return Request({"database": database, "run": sql, "rows": 0, "timeout": timeout}, timeout + _GRACE)
+
+    def _request(self, databases: Databases, gold: str, predicted: str | None = None) -> Request:
         """predicted: the query as executed; the gold query's own text if it is the same query."""
         prepared = self._prepared(gold)
-        payload: dict[str, Any] = {
-            "databases": databases,
-            "gold": prepared.sql,
-            "gold_timeout": self._gold_timeout,
-            "timeout": self._timeout,
-            "grace": _GRACE,
-        }
+        limits = {"gold_timeout": self._gold_timeout, "timeout": self._timeout, "grace": _GRACE}
+        payload: dict[str, Any] = {"databases": databases, "gold": prepared.sql} | limits
         if predicted is not None:
             payload |= {"predicted": predicted, "ordered": prepared.ordered}
-        if probes:
-            payload["probes"] = probes
         return Request(payload, self._timeout + _GRACE)
 
     def _verdict(self, outcome: Outcome, detail: str, credit: float | None = None) -> Verdict:
-        return Verdict(outcome, self._reward.value(outcome, credit), detail)
-
-    def _with_bonus(self, verdict: Verdict, response: str) -> Verdict:
-        if not verdict.scored or not calls_with_sql(response):
-            return verdict
-        return replace(verdict, reward=verdict.reward + self._reward.tool_bonus)
+        return Verdict(outcome, self._reward.fixed.get(outcome, 0.0) if credit is None else credit, detail)
 
 
 def _prepared(rule: Rule, options: Options, gold: str) -> _Gold:

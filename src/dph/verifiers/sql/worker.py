@@ -13,7 +13,7 @@ from typing import Any
 
 from dph.verifiers.lru import LRU
 from dph.verifiers.sandbox.loop import TOO_LITTLE_MEMORY, Message, limit_cpu, send, serve
-from dph.verifiers.sql.compare import Row, digest, set_equal, strict_equal
+from dph.verifiers.sql.compare import Row, digest
 from dph.verifiers.sql.rewards import CREDITS
 from dph.verifiers.sql.rules import Options, Rule, get_rule
 
@@ -118,18 +118,12 @@ class SqlWorker:
         """Whether this process has judged anything, and whether it ran out of memory."""
 
     def handle(self, request: Message) -> Message:
-        """Judge request["predicted"] on each database, run request["probes"], give the digest of request["asked"], the
-        plan of request["planned"] or the rows of request["shown"], or else run only the gold query."""
+        """Run the query request["run"]; or judge request["predicted"] on each database, or else run only the gold
+        query."""
         if self._exhausted:
             os._exit(TOO_LITTLE_MEMORY)  # the parent sends the request to a new worker
         try:
-            if "shown" in request:
-                return self._show(request)
-            if "planned" in request:
-                return self._plan(request)
-            if "asked" in request:
-                return self._digest(request)
-            return self._probe(request) if "probes" in request else self._judge_all(request)
+            return self._run(request) if "run" in request else self._judge_all(request)
         except MemoryError:  # in comparing or scoring two results that each fit
             self._run_out()
             return {"outcome": "error", "detail": "out of memory"}
@@ -144,7 +138,7 @@ class SqlWorker:
 
     def _judge_all(self, request: Message) -> Message:
         answer: Message = {"outcome": "correct", "detail": ""}
-        own: Message = {}
+        returned: Message = {}
         for done, (uri, stamp) in enumerate(request["databases"]):
             if done < request.get("done", 0):
                 continue
@@ -152,11 +146,12 @@ class SqlWorker:
                 send({"extend": request["timeout"] + request["grace"], "resume": {"done": done}})
             answer = self._judge(request, uri, stamp)
             self._used = True
-            if done == 0 and "digest" in answer:
-                own = {"digest": answer["digest"]}
+            first = answer.pop("digest", None)
+            if done == 0 and first is not None:
+                returned = {"digest": first}
             if answer["outcome"] != "correct":
                 break
-        return {key: value for key, value in answer.items() if key != "digest"} | own
+        return answer | returned
 
     def _judge(self, request: Message, uri: str, stamp: str) -> Message:
         gold = self._gold(request, uri, stamp)
@@ -167,52 +162,27 @@ class SqlWorker:
         result = gold  # the same query has the same result
         if request["predicted"] != request["gold"]:
             result = self._execute(uri, stamp, request["predicted"], request["timeout"])
-        told: Message = {"digest": "" if result.failure else digest(result.rows)} if self.digests else {}
+        told: Message = {"outcome": result.failure, "detail": result.detail}
+        if self.digests:
+            told["digest"] = "" if result.failure else digest(result.rows)
         if result.failure:
-            return {"outcome": result.failure, "detail": result.detail} | told
-        widths = (gold.width, result.width)
-        equal = self.rule.equal(gold.rows, result.rows, widths, request["ordered"], self.options)
+            return told
+        equal = self.rule.equal(gold.rows, result.rows, (gold.width, result.width), request["ordered"], self.options)
         if self.credit:
             told["credit"] = CREDITS[self.credit](gold.rows, result.rows, equal)
-        if equal:
-            return {"outcome": "correct", "detail": ""} | told
-        return {"outcome": "wrong", "detail": f"{result.shape}, expected {gold.shape}"} | told
+        detail = "" if equal else f"{result.shape}, expected {gold.shape}"
+        return told | {"outcome": "correct" if equal else "wrong", "detail": detail}
 
-    def _probe(self, request: Message) -> Message:
-        """Whether two queries give the same rows: "list", "bag" (in another order), "no", or "" where one fails."""
-        [uri, stamp] = request["databases"][0]
-        results = []
-        for sql in request["probes"]:
-            send({"extend": request["gold_timeout"] + request["grace"]})
-            results.append(self._execute(uri, stamp, sql, request["gold_timeout"]))
-        first, second = results
-        if first.failure or second.failure:
-            same = ""
-        elif first.rows == second.rows:
-            same = "list"
-        else:
-            as_bags = set_equal if self.rule.distinct else partial(strict_equal, ordered=False)
-            same = "bag" if as_bags(first.rows, second.rows) else "no"
-        return {"outcome": "correct", "detail": "", "same": same}
-
-    def _digest(self, request: Message) -> Message:
-        """A text that is equal for queries with the same rows in any order, "" for a query that fails."""
-        [uri, stamp] = request["databases"][0]
-        result = self._execute(uri, stamp, request["asked"], request["timeout"])
-        if result.failure:
-            return {"outcome": result.failure, "detail": result.detail, "digest": ""}
-        return {"outcome": "correct", "detail": "", "digest": digest(result.rows)}
-
-    def _show(self, request: Message) -> Message:
-        """The first rows of a query as texts."""
-        result = self._execute(request["uri"], request["stamp"], request["shown"], request["timeout"])
+    def _run(self, request: Message) -> Message:
+        """What a query returns: the number of rows, the first request["rows"] of them as texts, and digests of all in
+        any and in this order (not of a query that fails)."""
+        uri, stamp = request["database"]
+        result = self._execute(uri, stamp, request["run"], request["timeout"])
         cells = [["NULL" if cell is None else str(cell) for cell in row] for row in result.rows[: request["rows"]]]
-        return {"detail": result.detail, "names": result.names, "cells": cells, "count": len(result.rows)}
-
-    def _plan(self, request: Message) -> Message:
-        """SQLite's steps of a query, which is not run, as [id, parent, text]; none if the text is not a valid query."""
-        result = self._execute(request["uri"], "", f"EXPLAIN QUERY PLAN {request['planned']}", request["timeout"])
-        return {"steps": [[number, parent, text] for number, parent, _, text in result.rows]}
+        returned: Message = {"names": result.names, "cells": cells, "count": len(result.rows)}
+        if not result.failure:
+            returned |= {"digest": digest(result.rows), "sequence": digest(result.rows, ordered=True)}
+        return {"outcome": result.failure or "correct", "detail": result.detail} | returned
 
     def _gold(self, request: Message, uri: str, stamp: str) -> Result:
         """The gold query's result, cached by the content of the database."""
@@ -246,7 +216,7 @@ class SqlWorker:
 
     def _fetch(self, cursor: sqlite3.Cursor) -> tuple[tuple[Row, ...], int]:
         """All rows, or only the distinct rows if the rule ignores duplicates, and their bytes."""
-        rows: dict[Row, None] | list[Row] = {} if self.rule.distinct else []
+        rows: dict[Row, None] | list[Row] = {} if self.rule.compare == "sets" else []
         size, count = 0, 1
         try:
             while chunk := cursor.fetchmany(count):
@@ -292,7 +262,9 @@ class SqlWorker:
         return time.process_time() >= self._deadline
 
 
-def main(rule: str, options: Message, credit: str, digests: bool, **limits: int) -> None:
+def main(
+    rule: str = "strict", options: Message | None = None, credit: str = "", digests: bool = False, **limits: int
+) -> None:
     """Entry point of the process."""
-    worker = SqlWorker(get_rule(rule), Options(**options), credit, digests, **limits)
+    worker = SqlWorker(get_rule(rule), Options(**options or {}), credit, digests, **limits)
     serve(worker.handle, limits["memory_mb"])
