@@ -33,7 +33,8 @@ def figures(results: Results) -> dict[str, tuple[Figure, str]]:
         return {}
     found = {
         "fig1_gap": (gap_figure(results, base), f"Fig. 1 left: gap to the base model by distribution; {DIFFERENCES}"),
-        "fig1_greedy": (greedy_figure(results, base), f"Fig. 1 right: greedy accuracy against pass@k; {INTERVALS}"),
+        "fig1_modes": (modes_figure(), "Fig. 1 right: the Gaussian that each divergence fits to a bimodal target"),
+        "greedy": (greedy_figure(results, base), f"Greedy accuracy against pass@k; {INTERVALS}"),
         "figG_seeds": (seeds_figure(results, base), "App. G.1: every training seed"),
     }
     kept = keep_figure(results, base)
@@ -91,6 +92,51 @@ def gap_figure(results: Results, base: Base) -> Figure:
         axes.set_ylabel("difference to the base model (points)", fontsize=10)
         axes.grid(axis="y", color=_FAINT, linewidth=0.8)
     _shared_legend(figure)
+    return figure
+
+
+MODES = ((0.6, -2.0, 0.5), (0.4, 2.0, 0.7))
+"""Weight, mean and standard deviation of each mode of the target of Fig. 1 right."""
+
+
+def gaussian_fits() -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation of the Gaussian q with the smallest divergence from the bimodal p, over a grid."""
+    x, p = _target()
+    step = x[1] - x[0]
+    means, spreads = np.linspace(-3, 3, 241), np.linspace(0.3, 3, 136)
+    mu, sigma = (axis.ravel()[:, None] for axis in np.meshgrid(means, spreads))
+    log_q, log_p = -((x - mu) ** 2) / (2 * sigma**2) - np.log(sigma * np.sqrt(2 * np.pi)), np.log(p)
+    q, log_m = np.exp(log_q), np.logaddexp(log_p, log_q) - np.log(2)
+    losses = {
+        "reverse KL(q‖p)": (q * (log_q - log_p)).sum(1) * step,
+        "forward KL(p‖q)": (p * (log_p - log_q)).sum(1) * step,
+        "JS": (p * (log_p - log_m) + q * (log_q - log_m)).sum(1) * step,
+    }
+    return {name: (float(mu[loss.argmin(), 0]), float(sigma[loss.argmin(), 0])) for name, loss in losses.items()}
+
+
+def _target() -> tuple[np.ndarray, np.ndarray]:
+    x = np.linspace(-8, 8, 641)
+    return x, sum(weight * _gaussian(x, mean, spread) for weight, mean, spread in MODES)
+
+
+def _gaussian(x: np.ndarray, mean: float, spread: float) -> np.ndarray:
+    return np.exp(-((x - mean) ** 2) / (2 * spread**2)) / (spread * np.sqrt(2 * np.pi))
+
+
+def modes_figure() -> Figure:
+    """A bimodal density and the Gaussian that minimises each divergence from it: one mode, or both covered."""
+    x, p = _target()
+    figure = canvas(5.6, 3.6)
+    axes = figure.add_subplot()
+    tidy(axes, "what a single Gaussian fits to two modes")
+    axes.fill_between(x, p, color=_FAINT, label="target")
+    styles = (("#D55E00", "-"), ("#0072B2", "-"), ("#222222", ":"))  # JS may lie on reverse KL
+    for (name, (mean, spread)), (color, style) in zip(gaussian_fits().items(), styles, strict=True):
+        axes.plot(x, _gaussian(x, mean, spread), color=color, linestyle=style, label=name)
+    axes.set_xlim(-5, 5)
+    axes.set_yticks([])
+    axes.legend(frameon=False, fontsize=9)
     return figure
 
 

@@ -51,7 +51,7 @@ def sample(step: int) -> dict[str, float]:
         "malloc_free": round(malloc.fordblks / _MIB, 2),
         "malloc_used": round((malloc.uordblks + malloc.hblkhd) / _MIB, 2),
         "blocks": sys.getallocatedblocks(),
-        "cached": sum(len(found) for found in gc.get_objects() if isinstance(found, LRU)),
+        "cached": sum(len(vars(found)["_entries"]) for found in gc.get_objects() if isinstance(found, LRU)),
     }
 
 

@@ -347,7 +347,14 @@ def test_everything_is_written_and_missing_runs_are_left_out(finished: tuple[Cho
     text = (page.parent / "tables.md").read_text(encoding="utf-8")
     assert "Table 1" in text and "Budgets and cost" in text and "| GRPO | " in text
     linked = re.findall(r"\(figures/(.*?)\)", text)
-    assert {"fig1_gap.png", "fig1_greedy.png", "fig3_sweeps.png", "fig5_training.png", "frontier.png"} <= set(linked)
+    assert {
+        "fig1_gap.png",
+        "fig1_modes.png",
+        "greedy.png",
+        "fig3_sweeps.png",
+        "fig5_training.png",
+        "frontier.png",
+    } <= set(linked)
     for name in linked:
         assert (page.parent / "figures" / name).read_bytes().startswith(b"\x89PNG")
         assert (page.parent / "figures" / name).with_suffix(".svg").exists()

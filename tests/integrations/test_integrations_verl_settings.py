@@ -27,6 +27,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "model.path": ("another/model",),
     "plugins": (("another.py",),),
     "model.lora_targets": ("q_proj,v_proj",),
+    "loss.policy": ("gspo",),
     "rollout.prompts": (256,),
     "optim.minibatches": (4,),
     "optim.tokens_per_microbatch": (40000,),

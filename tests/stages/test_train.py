@@ -189,9 +189,9 @@ def test_exploration_prompts_are_those_of_the_partition(tmp_path, monkeypatch):
     chosen = []
     explorer = module.Explorer
 
-    def remember(policy, sampler, verifiers, items, **settings):
+    def remember(policy, sampler, verifiers, items, *settings):
         chosen.append({item.problem.id for item in items})
-        return explorer(policy, sampler, verifiers, items, **settings)
+        return explorer(policy, sampler, verifiers, items, *settings)
 
     monkeypatch.setattr(module, "Explorer", remember)
     for method in ("grpo", "exp_only", "dph_js"):

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections import Counter
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dph.errors import DataError, SettingsError
 from dph.tasks import load_task
 from dph.tasks.benchmarks import ALIASES, BENCHMARKS
-from dph.tasks.sql.hardness import Hardness, hardness
-from hardness_by_tokens import hardness_by_tokens
+from dph.tasks.sql.hardness import LEVELS, hardness
+from hardness_by_parser import hardness_by_parser
 
 
 def make_db(path: Path, rows: int = 2) -> Path:
@@ -151,27 +151,27 @@ WRITTEN_OTHERWISE = [
 
 
 @pytest.mark.parametrize("sql", WRITTEN_OTHERWISE)
-def test_hardness_as_counted_on_tokens(sql: str):
-    assert hardness(sql) == hardness_by_tokens(sql)
+def test_hardness_as_on_the_tree_of_a_parser(sql: str):
+    assert hardness(sql) == hardness_by_parser(sql)
 
 
-def test_hardness_of_published_golds_as_counted_on_tokens(shared_data: Path):
+def test_hardness_of_published_golds_as_on_the_tree_of_a_parser(shared_data: Path):
     golds = [json.loads(line)["query"] for line in (shared_data / "spider/train_8659.jsonl").read_text().splitlines()]
     golds += [row["SQL"] for name in ("dev", "train_filtered_6601")
               for row in json.loads((shared_data / f"bird/{name}.json").read_text())]  # fmt: skip
     some = sorted(set(golds))[::5]
-    assert len(some) > 2000 and [sql for sql in some if hardness(sql) != hardness_by_tokens(sql)] == []
+    assert len(some) > 2000 and [sql for sql in some if hardness(sql) != hardness_by_parser(sql)] == []
 
 
 @given(st.lists(st.sampled_from([*"()'\"`[],;.=<>", "case", "end", "select", "from", "where", "and", "or", "not", "on",
                                  "between", "join", "x", "--", "/*", "in", "like", "group", "order"])))  # fmt: skip
 def test_hardness_of_any_text(words: list[str]):
-    assert hardness("select " + " ".join(words)) in (*get_args(Hardness), None)
+    assert hardness("select " + " ".join(words)) in (*LEVELS, None)
 
 
 @pytest.mark.parametrize("piece", ["(", "case ", "'", "/*", "x and ", "not (", "((x) or "])
 def test_hardness_of_long_texts(piece: str):
-    assert hardness("select x from a where " + piece * 20_000) in (*get_args(Hardness), None)
+    assert hardness("select x from a where " + piece * 20_000) in (*LEVELS, None)
 
 
 def test_published_spider_counts(shared_data: Path):

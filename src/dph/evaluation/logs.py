@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -67,7 +68,7 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     reader = _Reader(frozenset(named), records)
     try:
         reader.read(path)
-    except (OSError, ValueError, RuntimeError, csv.Error, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, RuntimeError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
         # pyarrow's errors are among these; RuntimeError is an archive with a password or of an unknown method
         raise DataError(f"{reader.place or path} cannot be read, it may be cut off: {reason_of(error)}") from error
     return reader.finished()
@@ -219,9 +220,10 @@ class _Reader:
             raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
         for row in _spread(record, self.place, self.named):
             for path, value in row.items():
-                if value is None or not self._keeps(path):
+                response = role_of(path) == "response" and path not in self.named
+                if (value is None and not response) or not self._keeps(path):
                     continue
-                if role_of(path) == "response" and path not in self.named:
+                if response:  # one that is null counts as empty: a run whose responses are all empty has failed
                     value = "" if _is_empty(value) else "…"
                 elif isinstance(value, list | dict):
                     value = json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -246,7 +248,7 @@ class _Reader:
 
 def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
     """The text of a file that begins with these bytes."""
-    packing = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd", b"BZ": "bz2"}.get(start[:2])
+    packing = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd", b"BZh": "bz2"}.get(start[:3])
     if packing is None:
         return stream
     import pyarrow as pa

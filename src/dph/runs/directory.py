@@ -190,7 +190,7 @@ class RunDir:
     def rewind(self, step: int) -> None:
         """Drop the lines logged after `step`, that is, between the last checkpoint and an interruption."""
         for name in ("metrics.jsonl", "timings.jsonl"):
-            drop_lines(self.path / name, step)
+            drop_lines(self.path / name, step, _has_numbers)
 
 
 def _command() -> str:
@@ -233,10 +233,12 @@ def step_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield line, row
 
 
-def drop_lines(path: Path, after: int) -> None:
-    """Remove the lines of a log, if there is one, that belong to steps after `after`."""
+def drop_lines(path: Path, after: int, valid: Callable[[Mapping[str, Any]], bool] = lambda row: True) -> None:
+    """Remove the lines of a log, if there is one, that belong to steps after `after`, and all from the first that is
+    not `valid` on."""
     if path.is_file():
-        kept = [line for line, row in step_lines(path) if row["step"] <= after]
+        rows = takewhile(lambda pair: valid(pair[1]), step_lines(path))
+        kept = [line for line, row in rows if row["step"] <= after]
         write_atomically(path, "".join(line + "\n" for line in kept))
 
 

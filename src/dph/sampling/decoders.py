@@ -75,6 +75,7 @@ class BufferedLayer(DynamicLayer):
         for buffer, state in zip(self.buffers, states, strict=True):
             buffer[:, :, self.used : end] = state
         self.used = end
+        self.is_initialized = True
         self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
         return self.keys, self.values
 

@@ -137,7 +137,7 @@ class Peer:
         """to, source: descriptors of the pipes to and from the process."""
         self.clock = Clock(pid)
         self._to, self._source = to, source
-        self._unsent = self._received = b""
+        self._unsent, self._received = bytearray(), b""
 
     def post(self, *lines: str) -> None:
         """Add messages that `receive` will send."""
@@ -154,7 +154,7 @@ class Peer:
             ready = [descriptor for descriptor, _ in poll.poll(1000 * TICK)]
             try:
                 if self._to in ready:
-                    self._unsent = self._unsent[os.write(self._to, self._unsent[: select.PIPE_BUF]) :]
+                    del self._unsent[: os.write(self._to, self._unsent[: select.PIPE_BUF])]
                 if self._source in ready:
                     chunk = os.read(self._source, _CHUNK)
                     if not chunk:
@@ -162,6 +162,8 @@ class Peer:
                     self._received += chunk
             except OSError:
                 return None
+            if b"\n" in self._received:  # in time, however long this process was paused
+                break
             if time.monotonic() - looked >= TICK:
                 looked = time.monotonic()
                 self.clock.tick()

@@ -156,7 +156,10 @@ class SqlVerifier(UsesWorkers):
             elif (probes := tie_probes(gold, reply.value["columns"])) is not None:
                 doubtful.append((problem, probes))
         databases = database_finder()
-        chains = [[self._run(databases(p)[0], sql, self._gold_timeout) for sql in probes] for p, probes in doubtful]
+        chains = [
+            [self._run(databases(p)[0], sql, self._gold_timeout, "sequence") for sql in probes]
+            for p, probes in doubtful
+        ]
         for (problem, _), replies in zip(doubtful, self._pool.run_all(chains), strict=True):
             first, second = (reply.value for reply in replies)
             if not (first.get("digest") and second.get("digest")):
@@ -249,9 +252,10 @@ class SqlVerifier(UsesWorkers):
                         self._returned.put(short_key((query.databases[:1], texts[query])), returned)
         return judged
 
-    def _run(self, database: tuple[str, str], sql: str, timeout: float) -> Request:
-        """A request for digests of what a query returns."""
-        return Request({"database": database, "run": sql, "rows": 0, "timeout": timeout}, timeout + _GRACE)
+    def _run(self, database: tuple[str, str], sql: str, timeout: float, *more: str) -> Request:
+        """A request for the digest, and `more` digests, of what a query returns."""
+        payload = {"database": database, "run": sql, "rows": 0, "timeout": timeout, "digests": ["digest", *more]}
+        return Request(payload, timeout + _GRACE)
 
     def _request(self, databases: Databases, gold: str, predicted: str | None = None) -> Request:
         """predicted: the query as executed; the gold query's own text if it is the same query."""

@@ -174,14 +174,14 @@ class SqlWorker:
         return told | {"outcome": "correct" if equal else "wrong", "detail": detail}
 
     def _run(self, request: Message) -> Message:
-        """What a query returns: the number of rows, the first request["rows"] of them as texts, and digests of all in
-        any and in this order (not of a query that fails)."""
+        """What a query returns: the number of rows, the first request["rows"] of them as texts, and, if it
+        did not fail, the request's "digests" of all rows: "digest" in any order, "sequence" in this one."""
         uri, stamp = request["database"]
         result = self._execute(uri, stamp, request["run"], request["timeout"])
         cells = [["NULL" if cell is None else str(cell) for cell in row] for row in result.rows[: request["rows"]]]
         returned: Message = {"names": result.names, "cells": cells, "count": len(result.rows)}
         if not result.failure:
-            returned |= {"digest": digest(result.rows), "sequence": digest(result.rows, ordered=True)}
+            returned |= {name: digest(result.rows, ordered=name == "sequence") for name in request.get("digests", ())}
         return {"outcome": result.failure or "correct", "detail": result.detail} | returned
 
     def _gold(self, request: Message, uri: str, stamp: str) -> Result:

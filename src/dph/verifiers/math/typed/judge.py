@@ -1,6 +1,5 @@
 """Equality of typed answers: the gold answer's type decides what is compared, and how."""
 
-import itertools
 import operator
 import re
 from bisect import bisect_right
@@ -78,8 +77,12 @@ def all_of(results: Iterable[bool | None]) -> bool | None:
     return None if unknown else True
 
 
+def _is_small_integer(value: Fraction) -> bool:
+    return value.denominator == 1 and abs(value) < 5000
+
+
 def _is_ten_power(node: Node) -> bool:
-    return node[:2] == ("^", integer_node(10)) and node[2][0] == "n" and node[2][1].denominator == 1
+    return node[:2] == ("^", integer_node(10)) and node[2][0] == "n" and _is_small_integer(node[2][1])
 
 
 def numeral(node: Node) -> str:
@@ -502,7 +505,7 @@ def _last_digit(value: Fraction, form: str) -> Fraction:
     """The value of one unit of the last digit of a decimal number."""
     if form == "sci" and value and value.denominator == 1:
         return Fraction(10) ** (len(str(value)) - len(str(value).rstrip("0")))
-    return Fraction(1, 10 ** next(places for places in itertools.count() if (value * 10**places).denominator == 1))
+    return Fraction(1, 10 ** next(n for n in range(20) if n == 19 or (value * 10**n).denominator == 1))
 
 
 def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:

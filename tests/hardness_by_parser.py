@@ -1,0 +1,100 @@
+"""The oracle of `dph.tasks.sql.hardness`: the same counts on the syntax tree of a whole SQL parser."""
+
+from typing import Any
+
+import sqlglot
+from sqlglot import errors, exp
+
+from dph.tasks.sql.hardness import Hardness
+
+
+def hardness_by_parser(sql: str) -> Hardness | None:
+    """The level of a query; None for SQL that cannot be parsed."""
+    try:
+        root = sqlglot.parse_one(sql, read="sqlite", error_level=errors.ErrorLevel.RAISE)
+    except errors.SqlglotError:
+        return None
+    nested = 0
+    while isinstance(root, exp.SetOperation | exp.Subquery):
+        nested |= isinstance(root, exp.SetOperation)
+        root = root.this
+    if not isinstance(root, exp.Select):
+        return None
+
+    joins = root.args.get("joins") or []
+    where, having = _sequence(_clause(root, "where")), _sequence(_clause(root, "having"))
+    on = [_sequence(join.args.get("on")) for join in joins]
+    group = root.args["group"].expressions if root.args.get("group") else []
+    order = [item.this for item in root.args["order"].expressions] if root.args.get("order") else []
+    conditions = [_positive(item) for sequence in (*on, where, having) for item in sequence[::2]]
+    nested += sum(len(_operand_queries(condition)) for condition in conditions)
+
+    parts = sum(map(bool, (where, group, order, root.args.get("limit")))) + len(joins)
+    parts += sum(sequence[1::2].count("or") for sequence in (*on, where, having))
+    parts += sum(isinstance(condition, exp.Like) for condition in conditions)
+
+    aggregates = sum(bool(_aggregates(item)) for item in root.expressions) + sum(len(_aggregates(i)) for i in order)
+    # The evaluator mistakes these for aggregates: negated conditions, and the words AND and OR in HAVING.
+    aggregates += sum(isinstance(item, exp.Not) for item in (*where[::2], *having[::2])) + len(having[1::2])
+    others = (aggregates > 1) + (len(root.expressions) > 1) + (len(where[::2]) > 1) + (len(group) > 1)
+    return _level(parts, nested, others)
+
+
+def _level(parts: int, nested: int, others: int) -> Hardness:
+    if nested == 0:
+        if parts <= 1 and others == 0:
+            return "easy"
+        if (others <= 2 and parts <= 1) or (parts <= 2 and others < 2):
+            return "medium"
+        if (others > 2 and parts <= 2) or (2 < parts <= 3 and others <= 2):
+            return "hard"
+    return "hard" if parts <= 1 and others == 0 and nested <= 1 else "extra"
+
+
+def _clause(select: Any, name: str) -> Any:
+    clause = select.args.get(name)
+    return clause.this if clause else None
+
+
+def _sequence(tree: Any) -> list[Any]:
+    """The conditions in textual order with "and" or "or" between them; [] if there is no clause.
+
+    After a comparison with a column, Spider's parser overlooks everything that OR adds, up to the next AND.
+    """
+    if tree is None:
+        return []
+    flat, kept = _flat(tree), []
+    overlooking = False
+    for place, item in enumerate(flat):
+        if place % 2:
+            overlooking = item == "or" and (overlooking or _compares_with_column(flat[place - 1]))
+        if not overlooking:
+            kept.append(item)
+    return kept
+
+
+def _flat(tree: Any) -> list[Any]:
+    tree = tree.unnest()
+    if not isinstance(tree, exp.Connector):
+        return [tree]
+    return [*_flat(tree.this), "or" if isinstance(tree, exp.Or) else "and", *_flat(tree.expression)]
+
+
+def _compares_with_column(leaf: Any) -> bool:
+    value = leaf.args.get("expression")
+    return isinstance(value, exp.Column) and not value.this.quoted  # Spider puts text values in double quotes
+
+
+def _positive(leaf: Any) -> Any:
+    """The condition without its NOT."""
+    return leaf.this.unnest() if isinstance(leaf, exp.Not) else leaf
+
+
+def _operand_queries(leaf: Any) -> list[Any]:
+    """The subqueries that a condition compares with."""
+    operands = [leaf.args.get(name) for name in ("expression", "query", "low", "high")]
+    return [operand for operand in operands if isinstance(operand, exp.Subquery | exp.Query)]
+
+
+def _aggregates(item: Any) -> list[Any]:
+    return list(item.find_all(exp.AggFunc))
