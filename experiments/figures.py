@@ -117,7 +117,7 @@ def gaussian_fits() -> dict[str, tuple[float, float]]:
 
 def _target() -> tuple[np.ndarray, np.ndarray]:
     x = np.linspace(-8, 8, 641)
-    return x, sum(weight * _gaussian(x, mean, spread) for weight, mean, spread in MODES)
+    return x, np.sum([weight * _gaussian(x, mean, spread) for weight, mean, spread in MODES], axis=0)
 
 
 def _gaussian(x: np.ndarray, mean: float, spread: float) -> np.ndarray:
