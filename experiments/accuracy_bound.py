@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dph.cli.main import ending
 from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
@@ -122,6 +123,15 @@ def figure(points: Sequence[Point], path: Path) -> None:
     found.savefig(path, dpi=150)
 
 
+def write(points: Sequence[Point], path: Path) -> None:
+    """As CSV, with a column for each field."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [item.name for item in fields(Point)])
+        writer.writeheader()
+        for point in points:
+            writer.writerow({k: v if isinstance(v, str) else round(v, 5) for k, v in asdict(point).items()})
+
+
 def read(path: Path) -> list[Point]:
     """Points as they were written. Raises UserError for another file."""
     try:
@@ -145,22 +155,15 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--table", type=Path)
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args(words)
-    if options.table:
-        points = read(options.table)
-    elif options.runs:
-        points = measure(options.stored, options.base, options.runs)
-    else:
+    if not options.table and not options.runs:
         parser.error("name STORED, BASE and a RUN, or --table FILE.csv")
-    if options.out:
-        with options.out.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, [item.name for item in fields(Point)])
-            writer.writeheader()
-            writer.writerows(
-                {k: v if isinstance(v, str) else round(v, 5) for k, v in asdict(p).items()} for p in points
-            )
-    print(*table(points), sep="\n")
-    if options.figure:
-        figure(points, options.figure)
+    with ending("accuracy_bound"):
+        points = read(options.table) if options.table else measure(options.stored, options.base, options.runs)
+        if options.out:
+            write(points, options.out)
+        print(*table(points), sep="\n")
+        if options.figure:
+            figure(points, options.figure)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ ALPHAS = (-2.0, -1.0, 0.2, 0.5, 0.8, 2.0, 3.0, 5.0)
 
 
 def pairs(seed: int = 0) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Pairs of distributions: on two outcomes over a grid, at random on more, and close to each other."""
+    """Pairs of distributions: on two outcomes over a grid, and at random on more."""
     grid = np.linspace(0.001, 0.999, 700)
     one, two = (axis.ravel() for axis in np.meshgrid(grid, grid))
     yield np.stack([one, 1 - one], -1), np.stack([two, 1 - two], -1)

@@ -85,7 +85,7 @@ def check_launch(launch: Path) -> None:
 def _chosen(study: Study, names: Sequence[str]) -> dict[Recipe, list[Arm]]:
     """The arms to train for each recipe: those of every table, or of what is named."""
     everything = {"core", "wide", "all"}
-    tables = {table.word: table for table in study.tables}
+    tables = {table.name: table for table in study.tables}
     recipes = {recipe.name for recipe in study.recipes}
     for name in names:
         if name not in {*everything, *tables, *recipes, *study.arms}:
@@ -130,7 +130,7 @@ def _write_launch(recipe: Recipe, arm: Arm, seed: int, folder: Path, data: Path,
         "seed": seed,
     }
     out = _launch_folder(folder, arm.name, seed)
-    preset_launch([recipe.preset, arm.preset], out, {**settings, **_task(recipe, data), **arm.settings}, recipe.shape)
+    preset_launch([recipe.preset, *arm.presets], out, {**settings, **_task(recipe, data), **arm.settings}, recipe.shape)
     return out
 
 

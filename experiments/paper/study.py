@@ -8,7 +8,7 @@ from typing import Any
 
 from dph.config import VerlConfig, from_dict, merge_settings
 from dph.integrations.verl.launch import ModelShape
-from dph.tasks.benchmarks import BENCHMARKS
+from dph.tasks.benchmarks import BENCHMARKS, SIZES
 
 FILE = Path(__file__).with_name("recipes.toml")
 
@@ -35,11 +35,11 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A method as it is trained: a preset, and the settings that vary it."""
+    """A method as it is trained: presets, the last of which is the method, and the settings that vary it."""
 
     name: str
     label: str
-    preset: str = ""
+    presets: tuple[str, ...]
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     seeds: tuple[int, ...] = (1,)
 
@@ -49,6 +49,7 @@ class PaperTable:
     """A table of the paper: its columns, and the arms of each recipe."""
 
     name: str
+    """Its name on the command line: table-1, figure-3."""
     title: str
     benchmarks: Sequence[str]
     metrics: Sequence[str]
@@ -59,11 +60,6 @@ class PaperTable:
     """The published numbers by recipe and arm, in the order of the columns, in percent."""
     others: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Rows that others published, of which the paper quotes the first columns."""
-
-    @property
-    def word(self) -> str:
-        """Its name on the command line: table-1, figure-3."""
-        return self.name.replace("_", "-") if "_" in self.name else f"table-{self.name}"
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -90,7 +86,7 @@ class Study:
         token in a forward pass, three times that in training and once more for recomputation, at the assumed shares of
         the peak rate. Each prompt is computed once for its responses."""
         settings = {"model": {"path": recipe.model}, **arm.settings}
-        default = from_dict(VerlConfig, merge_settings("verl", [recipe.preset, arm.preset], []))
+        default = from_dict(VerlConfig, merge_settings("verl", [recipe.preset, *arm.presets], []))
         config = from_dict(VerlConfig, settings, default=default)
         forward = 2 * recipe.shape.parameters
         draws = self.cost["draws"] if config.dynamic_sampling.enabled else 1
@@ -103,7 +99,8 @@ class Study:
         sampled = forward * draws * config.rollout.prompts * group
         step = sampled / self.cost["sampling"] + trained / self.cost["training"]
         evaluated = sum(
-            self.cost["problems"][name] * (recipe.prompt + 2 * BENCHMARKS[name].k * recipe.response)
+            SIZES[BENCHMARKS[name].task, BENCHMARKS[name].split][0]
+            * (recipe.prompt + 2 * BENCHMARKS[name].k * recipe.response)
             for name in (*recipe.benchmarks, *recipe.out_of_domain)
         )
         operations = config.steps * step + forward * evaluated / self.cost["sampling"]
@@ -125,7 +122,7 @@ class Study:
         for table in self.tables:
             cells = [(recipe, arm) for recipe, arms in table.rows.items() for arm in arms if (recipe, arm) in chosen]
             if cells:
-                lines.append(line(f"{table.word}: {table.title}", cells))
+                lines.append(line(f"{table.name}: {table.title}", cells))
         lines.append(line("all, each run once", sorted(chosen)))
         share = f"{self.cost['training']:.0%} of the peak rate in training and {self.cost['sampling']:.0%} in sampling"
         note = f"GPU-hours are an estimate by arithmetic at {share}, and at assumed lengths (recipes.toml)."
@@ -144,9 +141,9 @@ def read_study() -> Study:
     for name, value in tree["recipes"].items():
         lists = {key: tuple(value[key]) for key in ("benchmarks", "out_of_domain")}
         recipes.append(Recipe(name, **{**value, **lists, "shape": ModelShape(**value["shape"])}))
-    arms = {
-        name: Arm(name, **{"preset": name, **value, "seeds": tuple(value.get("seeds", (1,)))})
-        for name, value in tree["arms"].items()
-    }
+    arms = {}
+    for name, value in tree["arms"].items():
+        lists = {"presets": tuple(value.get("presets", (name,))), "seeds": tuple(value.get("seeds", (1,)))}
+        arms[name] = Arm(name, **{**value, **lists})
     tables = [PaperTable(name, **value) for name, value in tree["tables"].items()]
     return Study(int(tree["gpus"]), recipes, arms, tables, tree["cost"])

@@ -50,7 +50,7 @@ def _table(study: Study, table: PaperTable, out: Path) -> Table | None:
         "Percent; [the paper's number]. Mean over training seeds with their range; the interval of one run is the 95 % "
         "one over problems. pass@k is unbiased over 2k samples, mean@k is over all of them."
     )
-    return Table(f"{table.word}: {table.title}", ["", *titles], rows, note)
+    return Table(f"{table.name}: {table.title}", ["", *titles], rows, note)
 
 
 def _read(folder: Path, table: PaperTable) -> Mapping[str, Split]:

@@ -13,6 +13,7 @@ policy, but vLLM's rounding also depends on the rest of the batch. Unlike the bu
 different responses if other prompts are sampled with it.
 """
 
+import contextlib
 import gc
 import itertools
 import os
@@ -163,6 +164,22 @@ def policy_weights(policy: Policy) -> dict[str, torch.Tensor]:
     return revert_weight_conversion(model, state)
 
 
+@contextlib.contextmanager
+def _processes(*, here: bool) -> Iterator[None]:
+    """Context for starting vLLM: with `here` in this process, where it can read the policy's tensors."""
+    name = "VLLM_ENABLE_V1_MULTIPROCESSING"
+    before = os.environ.get(name)
+    if here:
+        os.environ[name] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
 def start_engine(
     model: ModelConfig, config: SamplerConfig, longest: int, *, here: bool = False, sleeps: bool = False
 ) -> Any:
@@ -171,8 +188,6 @@ def start_engine(
     sleeps: it can be put to sleep. Raises UserError if vLLM is not installed or cannot load the model.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    if here:  # where it can read the policy's tensors
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     try:
         from vllm import LLM
     except ImportError as error:
@@ -182,20 +197,21 @@ def start_engine(
         ) from error
     say("starting vLLM")
     try:
-        return LLM(
-            model=model_folder(model.path),
-            skip_tokenizer_init=True,
-            trust_remote_code=model.trust_remote_code,
-            dtype="float32" if model.precision == "fp32" else "bfloat16",
-            max_model_len=longest,
-            max_num_seqs=config.rows,
-            tensor_parallel_size=config.tensor_parallel,
-            gpu_memory_utilization=config.memory,
-            enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
-            logprobs_mode="processed_logprobs",
-            enable_sleep_mode=sleeps,
-            seed=0,
-        )
+        with _processes(here=here):
+            return LLM(
+                model=model_folder(model.path),
+                skip_tokenizer_init=True,
+                trust_remote_code=model.trust_remote_code,
+                dtype="float32" if model.precision == "fp32" else "bfloat16",
+                max_model_len=longest,
+                max_num_seqs=config.rows,
+                tensor_parallel_size=config.tensor_parallel,
+                gpu_memory_utilization=config.memory,
+                enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
+                logprobs_mode="processed_logprobs",
+                enable_sleep_mode=sleeps,
+                seed=0,
+            )
     except (RuntimeError, ValueError, OSError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         reason = reason.replace("--gpu-memory-utilization", "--sampler.memory")  # what vLLM advises, by our name

@@ -47,7 +47,7 @@ ALIASES: Mapping[str, str] = {
 }
 """Aliases in common use."""
 
-_SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
+SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("spider", "train"): (8659, 7000),  # with and without train_others
     ("spider", "dev"): (1034,),
     ("spider", "test"): (2147,),
@@ -77,11 +77,12 @@ _SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("sat_math", "test"): (32,),
     ("svamp", "test"): (1000,),
 }  # fmt: skip
+"""The published numbers of problems by task and split, the usual one first."""
 
 
 def check_size(task: str, split: str, count: int, where: object, *, subset: bool) -> None:
     """Warn if a split does not have its published number of problems, unless `subset` says that this is intended."""
-    sizes = _SIZES.get((task, split))
+    sizes = SIZES.get((task, split))
     if sizes and count not in sizes and not subset:
         say(
             f"warning: {task}'s split {split!r} has {' or '.join(map(str, sizes))} problems, but {where} has {count}; "

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from dph.errors import DataError
 from dph.tasks.sql.schema import column_values, connect
 
 _K1, _B = 0.9, 0.4
+_AT_ONCE = 20_000  # texts whose terms are held together
 _HITS = 10  # per query
 _LONGEST_RUN = 8  # words of the question in one query
 _LONGEST_VALUE = 40  # characters of a value that is indexed
@@ -57,7 +59,9 @@ class ValueIndex:
         self._order = np.argsort(np.argsort(np.array([value.name.encode() for value in self._values], dtype=object)))
         postings: dict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("i"), array("i")))
         lengths = np.zeros(len(self._values))
-        for number, words in enumerate(analysed([value.text for value in self._values])):
+        texts = [value.text for value in self._values]
+        parts = (texts[start : start + _AT_ONCE] for start in range(0, len(texts), _AT_ONCE))
+        for number, words in enumerate(chain.from_iterable(map(analysed, parts))):
             terms = Counter(words)
             lengths[number] = terms.total()
             for term, count in terms.items():
