@@ -18,4 +18,6 @@ def test_forward_kl_matches_moments_and_reverse_kl_a_mode() -> None:
 
 def test_the_figure_has_the_target_and_three_fits() -> None:
     (axes,) = modes_figure().axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["target", *gaussian_fits()]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["target", *gaussian_fits()]
