@@ -146,6 +146,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "a deep table": ("r.json", b'{"a":' * 200_000, "nested too deeply"),
     "a crashed run": ("r.eval", member({"samples/a.json": inspect_sample("a", 1, True)}), "the run did not finish"),
     "a cancelled run": ("r.eval", member(inspect("cancelled")), "the run did not finish"),
+    "a run without a score": ("r.eval", member({"header.json": {"status": "error"}, "samples/a.json": {"id": "a", "epoch": 1, "input": "a?", "error": {}}}), "the run did not finish"),
     "fewer than promised": ("r.eval", member(inspect(total=12)), "promises 12"),
     "empty responses": ("r.jsonl", lines(plain(completion=[])), "every response of 9 samples is empty"),
     "no verdict": ("r.jsonl", lines({"id": 1, "text": "x"} for _ in range(3)), "no column holds verdicts"),

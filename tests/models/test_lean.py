@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaMLP
 
@@ -70,8 +71,13 @@ def test_a_model_has_the_same_logprobs_and_gradients_as_exact_with_less_memory(n
     assert torch.equal(before, after)
 
 
+NOT_CAUSAL = pytest.mark.skipif(
+    transformers.__version__.startswith("5.9."), reason="zamba2 is not causal in transformers 5.9, and is refused"
+)
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers' own code in recurrent layers
-@pytest.mark.parametrize("name", ["bamba", "granitemoehybrid", "mamba2", "zamba2"])
+@pytest.mark.parametrize("name", ["bamba", "granitemoehybrid", "mamba2", pytest.param("zamba2", marks=NOT_CAUSAL)])
 def test_a_model_with_gated_norms_trains_as_before(name: str) -> None:
     policy = any_policy(name)
     policy.model.eval()

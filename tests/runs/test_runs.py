@@ -46,7 +46,8 @@ def test_versions_of_what_results_depend_on():
     assert {"python", "torch", "transformers"} <= found.keys()
     import torch
 
-    assert found["torch"] == torch.__version__
+    # "2.11.0+cu130" may be installed as the distribution "2.11.0"
+    assert found["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert found["sqlite"] == sqlite3.sqlite_version
     rules = judging_versions()["sql rules"]
     assert {"strict@3", "bird@2", "spider@2", "paper@2", "paper_bird@2"} == set(rules.split())

@@ -70,6 +70,9 @@ def read_samples(path: str | Path, reading: Reading | None = None) -> Samples:
     column, _, _ = reading.correct.partition("=")
     named = {reading.id, column, reading.answer, reading.prompt} | {text.partition("=")[0] for text in reading.filter}
     table = read_table(Path(path), named=named - {"", LINE, NONE}, records=reading.records)
+    for place, header in table.headers:
+        if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
+            raise DataError(f"{place}: the run did not finish (status {status!r}), so it is no result")
     if not table.rows:
         raise DataError(f"{path} holds no samples; a sample needs an id and a verdict")
     return _Choice(str(path), table, reading).samples()
@@ -86,9 +89,6 @@ class _Choice:
         """Whether an id has several prompts."""
 
     def samples(self) -> Samples:
-        for place, header in self.table.headers:
-            if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
-                raise DataError(f"{place}: the run did not finish (status {status!r}), so it is no result")
         self._select()
         if self._empty_responses().all():
             raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed, it is no result")
