@@ -103,6 +103,16 @@ def test_a_failed_judgement_has_no_reward(response: str, caplog: pytest.LogCaptu
     assert judged == {"score": 1.0, "acc": 1.0, "scored": 1.0, "outcome": "correct"} and set(judged) == set(info)
 
 
+def test_an_expression_copied_from_the_question_is_wrong_where_the_question_is_known():
+    judge = reward_function("math", timeout=PATIENCE)
+    response, gold, question = r"\boxed{(x+1)^2 - x^2}", "2x+1", "Simplify $(x+1)^2 - x^2$."
+    assert judge.score(response, gold) == 1.0 and judge.score(response, gold, question) == 0.0
+    assert judge.score(r"\boxed{2x+1}", gold, [{"role": "user", "content": question}]) == 1.0
+    for extra, score in (({"question": question}, 0.0), ({}, 1.0), (None, 1.0)):
+        assert asyncio.run(compute_score("toy", response, gold, extra, timeout=PATIENCE))["score"] == score
+    judge.close()
+
+
 def test_a_worker_that_something_ends_gives_no_reward(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(

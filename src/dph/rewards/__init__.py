@@ -88,22 +88,27 @@ class RewardFunction:
         ]
         return [_reward(verdict) for verdict in self._judge(items)]
 
-    def score(self, response: str, answer: Any, **meta: Any) -> float | None:
-        """The reward of one response; meta: what else the verifier needs, such as db="path" for SQL."""
-        return _reward(self.verdict(response, answer, **meta))
+    def score(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> float | None:
+        """The reward of one response.
 
-    def verdict(self, response: str, answer: Any, **meta: Any) -> Verdict:
+        Args:
+            prompt: text or messages; with it, an answer that is only copied from the question is wrong.
+            meta: what else the verifier needs, such as db="path" for SQL.
+        """
+        return _reward(self.verdict(response, answer, prompt, **meta))
+
+    def verdict(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> Verdict:
         """The verdict on one response: outcome, reward and detail."""
-        [verdict] = self._judge([_item(response, answer, meta)])
+        [verdict] = self._judge([_item(response, answer, meta, prompt)])
         return verdict
 
-    async def ascore(self, response: str, answer: Any, **meta: Any) -> float | None:
+    async def ascore(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> float | None:
         """As `score`, without blocking the event loop."""
-        return _reward(await self.averdict(response, answer, **meta))
+        return _reward(await self.averdict(response, answer, prompt, **meta))
 
-    async def averdict(self, response: str, answer: Any, **meta: Any) -> Verdict:
+    async def averdict(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> Verdict:
         """As `verdict`, without blocking the event loop."""
-        pending = self._shared().threads.submit(self._judge, [_item(response, answer, meta)])
+        pending = self._shared().threads.submit(self._judge, [_item(response, answer, meta, prompt)])
         [verdict] = await asyncio.wrap_future(pending)
         return verdict
 

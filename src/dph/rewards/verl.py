@@ -14,6 +14,7 @@ async def compute_score(
     *,
     kind: str = "math",
     meta: Sequence[str] = (),
+    question: str = "question",
     reward_router_address: object = None,
     reward_model_tokenizer: object = None,
     **options: Any,
@@ -24,10 +25,13 @@ async def compute_score(
     Args:
         kind, options: as for `reward_function`; they come from `custom_reward_function.reward_kwargs`.
         meta: keys of extra_info that the verifier needs, such as "db" for SQL.
+        question: the key of extra_info that holds the prompt, if there is one; verl's own data sets write this key.
+            Mathematics copied from it is wrong.
         reward_router_address, reward_model_tokenizer: verl passes them when it serves a reward model; not used.
     """
-    needed = {name: (extra_info or {})[name] for name in meta}
-    verdict = await reward_function(kind, **options).averdict(solution_str, ground_truth, **needed)
+    extra_info = extra_info or {}
+    needed, prompt = {name: extra_info[name] for name in meta}, extra_info.get(question)
+    verdict = await reward_function(kind, **options).averdict(solution_str, ground_truth, prompt or "", **needed)
     return {
         "score": verdict.reward if verdict.scored else 0.0,
         "acc": float(verdict.correct),
