@@ -43,6 +43,21 @@ def test_long_flags_presets_and_files_go_before_what_a_benchmark_brings(tmp_path
     assert (found.task.name, found.task.limit, found.rollout.n) == ("bird", 7, 6)
 
 
+def test_a_preset_brings_the_options_that_the_named_task_has():
+    for words, options in (
+        ([], {"prompt_style": "boxed"}),
+        (["--task", "math500"], {"prompt_style": "boxed"}),
+        (["--task", "records", "--data", "x"], {"path": "x"}),
+    ):
+        assert settings("eval", "--preset", "llama_math", *words).task.options == options
+
+
+def test_a_file_with_another_task_drops_the_options_of_the_presets_task(tmp_path: Path):
+    (tmp_path / "a.toml").write_text('[task]\nname = "records"\noptions = {path = "x"}\n')
+    found = settings("eval", "--preset", "llama_math", "--config", str(tmp_path / "a.toml"))
+    assert found.task.options == {"path": "x"}
+
+
 def test_options_of_the_task():
     words = ["--task", "spider", "--data", "a", "--databases", "b", "--suite", "c", "--gold=d"]
     words += ["--subset", "--skip-missing"]

@@ -99,6 +99,11 @@ class CommandLine:
         for table in named:
             merged[table] = {**named[table], **settings.get(table, {})}
         merged["task"] = {**merged["task"], **named["task"]}
+        if settings.get("task", {}).get("name", "") != named["task"]["name"]:  # options of the preset's own task
+            from dph.tasks import option_types
+
+            known = option_types(named["task"]["name"])
+            merged["task"]["options"] = {k: v for k, v in merged["task"].get("options", {}).items() if k in known}
         return merged
 
     def finish(self, settings: Any) -> Any:

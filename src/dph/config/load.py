@@ -133,6 +133,8 @@ def narrowed(cls: type[T], config: Any) -> T:
 
 
 def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    if "options" in base and extra.get("name", base.get("name")) != base.get("name"):
+        base["options"] = {}  # they are those of another task
     for key, value in extra.items():
         if isinstance(value, Mapping) and isinstance(base.get(key), dict):
             _merge(base[key], value)
