@@ -34,6 +34,11 @@ _NOT_SEARCHED = {
     *("higher_is_better", "versions"),
 }
 """Keys of a document below which no samples are."""
+_KEPT, _RESPONSE, _OTHER = 1, 2, 3
+"""Of a column: values, whether a response is empty, nothing."""
+_MOST_COLUMNS = 1000
+"""Whose names are remembered: rows may have keys of their own."""
+_NESTED = frozenset({list, dict})
 _NAMING = ("id", "prompt", "response")
 """Roles of which a row of samples has one, and a header has none."""
 
@@ -83,6 +88,7 @@ class _Reader:
         self._columns: dict[str, list[Any]] = {}
         self._texts: dict[str, str] = {}
         """Every distinct text, once."""
+        self._kinds: dict[str, int] = {}
 
     def read(self, path: Path) -> None:
         if not path.exists():
@@ -218,26 +224,33 @@ class _Reader:
     def _add_record(self, record: Any) -> None:
         if not isinstance(record, dict):
             raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
-        for row in _spread(record, self.place, self.named):
+        plain = _NESTED.isdisjoint(map(type, record.values()))
+        for row in [record] if plain else _spread(record, self.place, self.named):
             for path, value in row.items():
-                response = role_of(path) == "response" and path not in self.named
-                if (value is None and not response) or not self._keeps(path):
+                kind = self._kinds.get(path) or self._kind(path)
+                if kind == _OTHER or (value is None and kind == _KEPT):
                     continue
-                if response:  # one that is null counts as empty: a run whose responses are all empty has failed
+                if kind == _RESPONSE:  # one that is null counts as empty: a run whose responses are all empty has failed
                     value = "" if _is_empty(value) else "…"
                 elif isinstance(value, list | dict):
                     value = json.dumps(value, ensure_ascii=False, sort_keys=True)
                 column = self._columns.setdefault(path, [])
-                column += [None] * (self.table.rows - len(column))
+                if len(column) < self.table.rows:
+                    column += [None] * (self.table.rows - len(column))
                 column.append(self._texts.setdefault(value, value) if isinstance(value, str) else value)
             self.table.rows += 1
 
-    def _keeps(self, path: str) -> bool:
-        if path in self.named or role_of(path) or verdict_rank(path):
-            return True
-        if len(self.table.others) < 1000:
-            self.table.others.add(path)
-        return False
+    def _kind(self, path: str) -> int:
+        """What is kept of a column."""
+        kept = path in self.named or role_of(path) or verdict_rank(path)
+        kind = _KEPT if kept else _OTHER
+        if role_of(path) == "response" and path not in self.named:
+            kind = _RESPONSE
+        if len(self._kinds) < _MOST_COLUMNS:
+            self._kinds[path] = kind
+            if not kept:
+                self.table.others.add(path)
+        return kind
 
     def finished(self) -> Table:
         rows = self.table.rows

@@ -421,7 +421,8 @@ def _text(value: Any) -> str:
 def _merged(column: NDArray[np.object_]) -> tuple[IntArray, list[str]]:
     """The number of each row's value, −1 without one, and the texts of the values, in the order of the rows."""
     numbers: dict[str, int] = {}
-    codes = [-1 if value is None else numbers.setdefault(_text(value), len(numbers)) for value in column]
+    texts = (value if value is None or type(value) is str else _text(value) for value in column)
+    codes = [-1 if text is None else numbers.setdefault(text, len(numbers)) for text in texts]
     return np.array(codes, np.int32), list(numbers)
 
 
