@@ -1,4 +1,4 @@
-"""What changed between judged samples: pass@k, cover@τ and maj@k with intervals, paired differences, lost problems;
+"""Changes between judged samples: pass@k, cover@τ and maj@k with intervals, paired differences, lost problems;
 in words, as text and as JSON. Its page is `dph.report.passk`.
 
 Intervals add one imaginary problem at each end of the range (Agresti and Coull 1998; of paired differences, Bonett and
@@ -275,7 +275,7 @@ def _sign_test(one: int, other: int) -> float:
 
 
 def verdict(change: Change) -> str:
-    """What changed, in one sentence."""
+    """The change, in one sentence."""
     name = next(reversed([name for name in change.differences if name.startswith("pass@")]))
     found = change.differences[name]
     if found.low <= 0 <= found.high:

@@ -1,4 +1,4 @@
-"""What the columns of judged samples hold, by their names: no list of programs, but of words that programs use."""
+"""The contents of columns of judged samples, by their names. It lists words that programs use, not programs."""
 
 import math
 import re

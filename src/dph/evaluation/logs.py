@@ -230,7 +230,9 @@ class _Reader:
                 kind = self._kinds.get(path) or self._kind(path)
                 if kind == _OTHER or (value is None and kind == _KEPT):
                     continue
-                if kind == _RESPONSE:  # one that is null counts as empty: a run whose responses are all empty has failed
+                if (
+                    kind == _RESPONSE
+                ):  # one that is null counts as empty: a run whose responses are all empty has failed
                     value = "" if _is_empty(value) else "…"
                 elif isinstance(value, list | dict):
                     value = json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -241,7 +243,7 @@ class _Reader:
             self.table.rows += 1
 
     def _kind(self, path: str) -> int:
-        """What is kept of a column."""
+        """How much of a column is kept: its values, whether a response is empty, or nothing."""
         kept = path in self.named or role_of(path) or verdict_rank(path)
         kind = _KEPT if kept else _OTHER
         if role_of(path) == "response" and path not in self.named:

@@ -224,7 +224,7 @@ def _of_scored(texts: Sequence[str | None], group: Group) -> list[str | None]:
 
 
 def answer_of(problem: Problem, response: str) -> str | None:
-    """What a response answers, without differences of writing: its query, or its final answer. None without one."""
+    """The answer of a response, its query or its final answer, without differences of writing. None without one."""
     if problem.verifier == "sql":
         query = extract_sql(response)
         return None if query is None else canonical_sql(query)
@@ -232,7 +232,8 @@ def answer_of(problem: Problem, response: str) -> str | None:
 
 
 def _kinds(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> dict[str, list[str | None]]:
-    """What each sample is, by every notion of sameness that its problem has; None for a sample without an answer."""
+    """The class of each sample, by every notion of sameness that its problem has; None for a sample without an
+    answer."""
     if problem.verifier == "sql":
         queries = [extract_sql(rollout.text) for rollout in rollouts]
         distinct = [sql for sql in dict.fromkeys(queries) if sql is not None]

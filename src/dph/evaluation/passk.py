@@ -274,7 +274,7 @@ def widened_by_seeds(problems: Interval, sides: Sequence[FloatArray], within: Ra
 
 
 def _rest(values: FloatArray) -> float:
-    """What the rest adds to the variance of the problems' means over seeds; values [seeds, problems]."""
+    """The residual's part of the variance of the problems' means over seeds; values [seeds, problems]."""
     seeds, count = values.shape
     rest = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
     return float((rest**2).sum()) / ((seeds - 1) * max(1, count - 1) * seeds)

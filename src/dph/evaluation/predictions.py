@@ -36,7 +36,7 @@ class Prediction:
     """One sample for one problem."""
 
     by: Key
-    """What the key is: the problem's id, its position among the questions (a file of lines has all), or its number."""
+    """Kinds of keys: the problem's id, its position among the questions (a file of lines has all), or its number."""
     key: str
     text: str
     bare: bool

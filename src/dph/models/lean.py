@@ -32,7 +32,7 @@ _TRIAL_TOKENS = 5
 _TRIAL_SCALES = (0.0, 1e-4, 1.0, 1e3)
 """Sizes of the numbers that a layer reads in its trial: an ε shows among small ones, a limit among large ones."""
 _UNIT = torch.finfo(torch.bfloat16).eps
-"""What differs by this share of its norm or less differs by rounding. Outputs on a CPU must be equal."""
+"""A relative difference of this size or less is rounding. Outputs on a CPU must be equal."""
 
 Forward = Callable[[Any, Tensor], Tensor]
 

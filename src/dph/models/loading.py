@@ -30,7 +30,7 @@ _INDEX = ".safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _LONGEST_REASON = 400  # characters of a library's message that are quoted
 _LOADING = ("is_local", "local_files_only")
-"""What transformers notes in a tokenizer about how it was loaded, and would write with it: whether from a directory,
+"""Notes of transformers in a tokenizer about its loading, which it would write with it: whether from a directory,
 and whether the hub was forbidden. A resumed run loads from its checkpoint, and must write the same files."""
 CPU_CAPABILITIES = ("amx_bf16", "avx512_bf16")
 """Instructions with which a CPU multiplies matrices in bf16 faster than in fp32, as torch names them."""
@@ -110,8 +110,9 @@ def _settings(path: str, trust_remote_code: bool) -> Any:
 
 
 def from_hub(model: str) -> str:
-    """What to load for a folder, which is returned as it is, or a hub name. The hub is asked once, because transformers
-    would repeat each failed request for a minute; if it does not answer, the folder in its cache is returned.
+    """The folder to load for a folder, which is returned as it is, or a hub name. The hub is asked once, because
+    transformers would repeat each failed request for a minute; if it does not answer, the folder in its cache is
+    returned.
 
     Raises UserError for a model that neither the hub nor its cache has.
     """

@@ -50,7 +50,8 @@ _COMPILED_TOLERANCE = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Normalized:
-    """What log-probabilities need of each row of logits: tensors [U] in fp32, or in fp64 for logits of this type."""
+    """The numbers that log-probabilities need from each row of logits: tensors [U] in fp32, or in fp64 for logits of
+    this type."""
 
     largest: Tensor
     """m."""

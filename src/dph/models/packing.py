@@ -133,7 +133,7 @@ class PrefixLayout:
         self.longest, self.buckets, self.branches = longest, buckets, branches
         self.sequences, self.queries, self.stems = sequences, queries, stems
         self.derived: dict[str, Any] = {}
-        """What an implementation computed from this layout, for all layers of the model."""
+        """Values that an implementation computed from this layout, for all layers of the model."""
 
     def to(self, device: torch.device | str) -> "PrefixLayout":
         """A copy on a device, with nothing derived yet."""

@@ -148,7 +148,7 @@ class Policy:
         return GrowingTrial(trial)
 
     def in_trial(self, trial: Callable[[], T]) -> T:
-        """What a trial of the model returns: it computes in fp32, with the model's first layers."""
+        """The result of a trial of the model: it computes in fp32, with the model's first layers."""
 
         def exact() -> T:
             with self.in_precision("fp32"):

@@ -36,7 +36,7 @@ def says_of_model(error: Exception) -> bool:
 
 
 def attempt(trial: Callable[[], str], *, of_kernels: bool = False) -> str:
-    """What a trial returns: why the model cannot do something, or an empty text. An expected error is such a reason.
+    """The result of a trial: why the model cannot do something, or an empty text. An expected error is such a reason.
 
     An error that says nothing about the model is raised: memory that ran out, arguments that the model does not take, a
     warning that was made an error. In a trial of kernels, any error but memory that ran out is a reason, because
@@ -86,7 +86,7 @@ def random_ids(vocabulary: int, seed: int = 0) -> Callable[[int], list[int]]:
 
 
 def with_first_layers(model: Any, trial: Callable[[], T]) -> T:
-    """What a trial returns with the model's first layers (see `first_layers`), or with all if it cannot run with
+    """The result of a trial with the model's first layers (see `first_layers`), or with all if it cannot run with
     fewer."""
     with first_layers(model) as fewer:
         try:

@@ -33,7 +33,7 @@ class GroupView:
     style_of: Callable[[str], str | None] = lambda _: None
     """Solution style of a response's text, "other" for none of the known ones; None where the task has no styles."""
     answer_of: Callable[[str], str | None] = lambda _: None
-    """What a response's text answers (its query, its number), in one way of writing; None for a text without answer,
+    """The answer in a response's text (its query, its number), in one way of writing; None for a text without answer,
     and where the problem's verifier reads no answer."""
     ref_logprobs: Sequence[Tensor] | None = None
     """For each response [T_i] under the reference policy, where the advantage asked for it."""

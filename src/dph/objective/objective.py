@@ -35,7 +35,7 @@ FORGOTTEN_BELOW = 0.1
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """What the loss reads of B rows with T response positions; `dph.training.rows.Batch` adds the model's inputs."""
+    """The inputs of the loss: B rows with T response positions; `dph.training.rows.Batch` adds the model's inputs."""
 
     old_logprobs: Tensor
     """[B, T] under the policy that generated the rollouts; not read on D_pef rows."""
@@ -79,10 +79,10 @@ class Objective:
         check_loss(config)
         self.config = config
         self.divergence = _divergence(config)
-        """What is applied on D_pef: the chosen generator, or the first half of JS by its definition."""
+        """The divergence on D_pef: the chosen generator, or the first half of JS by its definition."""
         clips = {"clip_low": config.clip_low, "clip_high": config.clip_high, "dual_clip": config.dual_clip}
         self.policy = PolicyLoss(config.policy, config.policy_options, **clips)
-        """What is applied on D_exp."""
+        """The divergence on D_exp."""
 
     @property
     def needs_reference(self) -> bool:

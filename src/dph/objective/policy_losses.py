@@ -70,7 +70,7 @@ def sequence_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tens
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What training and its metrics have to know of a policy loss; see `register_policy_loss`."""
+    """Facts of a policy loss that training and its metrics need; see `register_policy_loss`."""
 
     select: Selection | None = None
     needs_advantage: bool = False

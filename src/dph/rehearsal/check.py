@@ -97,7 +97,7 @@ def check_fit(
 
 
 def sampling_facts(rollout: RolloutConfig) -> dict[str, float]:
-    """What a rehearsal set's manifest must say about sampling, for training that samples like this."""
+    """The sampling facts that a rehearsal set's manifest must have, for training that samples like this."""
     return {"temperature": rollout.temperature, "top_p": rollout.top_p}
 
 

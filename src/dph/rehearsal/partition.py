@@ -39,7 +39,7 @@ def _open(path: Path, task: TaskConfig) -> RunDir:
 
 
 def _apart_from_splits(task: dict[str, Any]) -> Any:
-    """What two tasks must have in common. Without a limit both have the same problems in any order."""
+    """The settings that two tasks must have in common. Without a limit both have the same problems in any order."""
     shuffle = bool(task.get("shuffle") and task.get("limit"))
     return comparable({**task, "split": "", "shuffle": shuffle})
 

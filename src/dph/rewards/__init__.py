@@ -145,7 +145,7 @@ reward_function = RewardFunction
 
 
 class _Shared:
-    """What reward functions with equal options share in one process."""
+    """The verifier and threads that reward functions with equal options share in one process."""
 
     def __init__(self, kind: str, options: Mapping[str, Any]) -> None:
         make = VERIFIERS[kind]

@@ -30,7 +30,7 @@ Visit = tuple[str, int, int]
 
 
 class Ledger:
-    """What is known of each problem: its visits so far, and the reference policy's pass rate if it was pre-sampled."""
+    """The facts of each problem: its visits so far, and the reference policy's pass rate if it was pre-sampled."""
 
     def __init__(self, reference: Mapping[str, tuple[int, int]]) -> None:
         """reference: correct and all responses of the reference policy by problem."""
@@ -46,7 +46,7 @@ class Ledger:
 
     @property
     def reference(self) -> list[Visit]:
-        """What the reference policy did in pre-sampling."""
+        """The reference policy's counts in pre-sampling."""
         return [(id, correct, samples) for id, (correct, samples) in self._reference.items()]
 
     @property

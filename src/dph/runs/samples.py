@@ -39,7 +39,7 @@ class Sample:
     reward: float
     """Of the verdict, without a length penalty."""
     advantage: float | None
-    """What the loss multiplies, the mean over tokens where they differ; None for a response that is not in the loss."""
+    """The advantage, its mean over tokens if they differ; None for a response that is not in the loss."""
     logprob: float
     """Sum over the response's tokens of the sampler's log-probabilities, in nats."""
     tokens: int

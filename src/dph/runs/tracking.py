@@ -60,7 +60,7 @@ class Metrics:
                 self._tracker.init(project="dph-rl", config=run.settings(), resume="allow", **self._identity())
 
     def _identity(self) -> dict[str, str]:
-        """What a tracker knows the run by, the same when the run is resumed: W&B an id, trackio the name."""
+        """The name of the run in a tracker, the same when the run is resumed: in W&B an id, in trackio the name."""
         if "tracker_id" not in self._run.manifest:
             self._run.update(tracker_id=secrets.token_hex(4))
         name, number = self._run.path.resolve().name, self._run.manifest["tracker_id"]
@@ -124,8 +124,8 @@ class Metrics:
 
 
 def _silent_about_tensorboard(before: Any) -> Any:
-    """What prints the errors of threads, but for a file that TensorBoard's thread cannot write: the next call of its
-    writer raises that error again."""
+    """The hook that prints the errors of threads, except for a file that TensorBoard's thread cannot write: the next
+    call of its writer raises that error again."""
 
     def told(error: Any) -> None:
         if not (isinstance(error.exc_value, OSError) and type(error.thread).__module__.startswith("tensorboard.")):

@@ -96,7 +96,7 @@ def steps_saved(run: Path) -> list[int]:
 
 
 def damage(checkpoint: Path) -> str:
-    """What is wrong with a checkpoint; empty if every file is as it was written."""
+    """The fault of a checkpoint; empty if every file is as it was written."""
     try:
         sums: dict[str, str] = read_json(checkpoint / _CHECKSUMS)
         for name, expected in sums.items():

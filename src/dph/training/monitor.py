@@ -57,14 +57,14 @@ def pass_alarm(run: Path) -> PassAlarm:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the monitor finds at a step."""
+    """The measurement of a step."""
 
     values: Mapping[str, float]
     """Metrics named eval/…"""
     samples: Sequence[Sample]
     """The responses to keep."""
     warnings: Sequence[str]
-    """What the alarm about pass@k says."""
+    """The messages of the alarm about pass@k."""
 
 
 class Monitor:
@@ -140,7 +140,7 @@ class Best:
     """The model that training began with; it is the best until a step is better."""
     step: int | None = None
     values: Mapping[str, float] = field(default_factory=dict)
-    """What was measured at the best step."""
+    """The metrics of the best step."""
     _highest: float = -math.inf
 
     @classmethod
@@ -198,7 +198,7 @@ class Best:
 
 
 def deciding(values: Mapping[str, float]) -> list[str]:
-    """What decides between steps of about the same accuracy: the name of pass@k at the largest k of which there are 2k
-    samples, or else at k = 1; none without samples."""
+    """The metric that decides between steps of about the same accuracy: the name of pass@k at the largest k of which
+    there are 2k samples, or else at k = 1; none without samples."""
     ks = sorted(int(name.removeprefix("eval/pass@")) for name in values if name.startswith("eval/pass@"))
     return [f"eval/pass@{max(k for k in ks if k == 1 or 2 * k <= ks[-1])}"] if ks else []

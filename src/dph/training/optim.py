@@ -37,7 +37,7 @@ class Optimizer:
         self._config, self._total = config, total_steps
         self._names = [name for name, _ in parameters]
         self.parameters = [_stepped(parameter) for _, parameter in parameters]
-        """What is stepped: a parameter itself, or its fp32 copy. Their `grad` holds the gradients."""
+        """The tensors that are stepped: a parameter itself, or its fp32 copy. Their `grad` holds the gradients."""
         every = zip(self._names, (parameter for _, parameter in parameters), self.parameters, strict=True)
         self._rounded = {name: (parameter, stepped) for name, parameter, stepped in every if stepped is not parameter}
         self.steps_taken = 0
@@ -131,7 +131,8 @@ def _own_pages(like: Tensor) -> Tensor:
 
 
 def _stepped(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-    """What is stepped for a parameter: itself, or an fp32 copy that takes over the gradient of each backward pass.
+    """The tensor that is stepped for a parameter: itself, or an fp32 copy that takes over the gradient of each backward
+    pass.
 
     On a CPU its gradient is kept in pages of its own.
     """

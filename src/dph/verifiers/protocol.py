@@ -91,8 +91,8 @@ class Verifiers:
         return flags
 
     def tell(self, what: Literal["answers", "solutions"], items: Sequence[tuple[Problem, str]]) -> list[str | None]:
-        """What each response answers, or how it solves its problem: a text that equal answers (solutions) share, and
-        None for a response without one.
+        """The answer of each response, or its way to solve the problem: a text that equal answers (solutions) share,
+        and None for a response without one.
 
         Only verifiers with a method of this name know (answers: SQL, what the query returns; solutions: countdown, the
         expression up to order and brackets); with others None, and an empty list if no verifier of these problems does.

@@ -25,8 +25,8 @@ REHEARSAL = LOGPROBS | {"_compute_loss": ("model", "inputs")}
 
 
 def missing(methods: Mapping[str, Sequence[str]], trainer: GRPOTrainer, attributes: Sequence[str]) -> str | None:
-    """What this version of TRL lacks of an extension's methods and of a trainer's attributes, in words; None if it has
-    all."""
+    """The methods of an extension and the attributes of a trainer that this version of TRL lacks, in words; None if it
+    has all."""
     for name, wanted in methods.items():
         method = getattr(GRPOTrainer, name, None)
         arguments = [] if method is None else list(inspect.signature(method).parameters)[1:]

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""What a GRPO trainer of TRL makes of rewards: the advantages of `dph.objective`, and unbiased pass@k in its logs."""
+"""Functions of rewards in a GRPO trainer of TRL: the advantages of `dph.objective`, and unbiased pass@k in its logs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -32,7 +32,7 @@ _ATTRIBUTES = (
     *("_buffered_inputs", "_step", "_tokenizer", "num_generations", "loss_type", "top_entropy_quantile"),
     *("_entropy_bonus_enabled", "aux_loss_enabled", "use_vllm", "generation_config", "eos_token_ids"),
 )
-"""What a trainer of TRL holds and is read here."""
+"""Attributes of a TRL trainer that are read here."""
 _SUPPORTED = {
     *("_from_model_config", "disable_compile", "transformers_version", "use_cache"),  # do not change what is drawn
     *("bos_token_id", "eos_token_id", "pad_token_id"),
@@ -59,7 +59,7 @@ def refusal(args: Any, parallelism: Any) -> str | None:
 
 @dataclass
 class SharedPrefixReport:
-    """What sharing prompts saved in the passes for log-probabilities of one process, training and evaluation."""
+    """Tokens that sharing prompts saved in the passes for log-probabilities of one process, training and evaluation."""
 
     computed: int = 0
     """Tokens that went through the model."""
@@ -245,7 +245,7 @@ class SharedPrefixMixin(GRPOTrainer):
         return self.accelerator.unwrap_model(model, keep_torch_compile=False)
 
     def _examine(self, model: Any, plain: Any) -> list[Sharing]:
-        """What decides whether a model can share prefixes: trials, if its settings do not exclude it."""
+        """The check whether a model can share prefixes: trials, unless its settings exclude it."""
         config, mixed = plain.config.get_text_config(), self.accelerator.mixed_precision != "no"
         dtype = torch.bfloat16 if mixed else next(plain.parameters()).dtype
         packed = partial(Sharing, partial(self._try_rows, model), config, dtype)

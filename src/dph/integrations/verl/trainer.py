@@ -153,7 +153,7 @@ class JudgedResponse:
 
 
 def reward_info(extra_fields: Any) -> dict[str, Any]:
-    """What the reward function returned besides the score, from verl's column extra_fields."""
+    """The other values of the reward function, from verl's column extra_fields."""
     fields = getattr(extra_fields, "data", extra_fields)
     info = fields.get("reward_extra_info", {}) if isinstance(fields, dict) else {}
     return info if isinstance(info, dict) else {}
@@ -261,7 +261,7 @@ class JudgedReplayBuffer(ReplayBuffer):
         return made
 
     def take_dropped(self) -> list[dict[str, Any]]:
-        """What the reward function returned for each response of the groups dropped since the last call."""
+        """The values of the reward function for each response of the groups dropped since the last call."""
         taken, self._dropped = self._dropped, []
         return taken
 

@@ -118,7 +118,7 @@ class Clock:
             os.kill(self._pid, signal.SIGCONT)
 
     def _look(self) -> tuple[str, float]:
-        """What the process does (S: it sleeps; T: it is stopped; Z: it has ended), and its processor seconds."""
+        """The state of the process (S: it sleeps; T: it is stopped; Z: it has ended), and its processor seconds."""
         try:
             with open(f"/proc/{self._pid}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()

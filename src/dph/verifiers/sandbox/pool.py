@@ -52,7 +52,7 @@ _END_LIMIT = 2.0  # seconds that a worker has for ending what it started
 _AHEAD = 8  # requests sent ahead to a worker; the answers to them must fit into a pipe (64 KiB)
 _START_ATTEMPTS = 20  # attempts to start a worker that something outside kills before it is ready
 REMEDY = "if memory is short, the system ends such processes: use fewer --workers, and repeat the command with --resume"
-"""What a user can do when something outside ends worker processes."""
+"""The advice when something outside ends worker processes."""
 
 
 class WorkersFailed(UserError, RuntimeError):
@@ -207,8 +207,8 @@ class Worker:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for: a number or an array of numpy as Python has it, another number as a float, all else as
-    text."""
+    """A JSON form for values that have none: a number or an array of numpy as Python has it, another number as a float,
+    all else as text."""
     if hasattr(value, "tolist"):
         return value.tolist()
     return float(value) if isinstance(value, Number) else str(value)  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ class Rule:
     """When the order of rows counts: if the outermost gold query has an ORDER BY, if its text mentions one, or
     never."""
     text: Literal["surrogateescape", "ignore", "strict"]
-    """What happens to bytes that are not UTF-8: they are kept, dropped, or make the query fail."""
+    """Bytes that are not UTF-8 are kept, dropped, or make the query fail."""
     nothing_is_empty: bool
     """Whether a text without a statement counts as a query without rows, as in Python's sqlite3."""
     gold_steps: tuple[Step, ...] = ()

@@ -1,4 +1,4 @@
-"""What the text of a response or a query shows: the SQL in a response, queries that are the same, tokens as Spider's
+"""Facts from the text of a response or a query: the SQL in a response, queries that are the same, tokens as Spider's
 evaluator sees them, the order of a gold query's rows and ties in it. Standard library only: workers load this.
 """
 

@@ -35,9 +35,9 @@ class SqlTool(UsesWorkers):
         self._pool = WorkerPool(f"{__package__}.worker", limits, workers)
 
     def query(self, database: str, sql: Any) -> str:
-        """What a model sees of a query: the names of the columns, the first rows, and their number; or "Error: " and
-        the reason. Raises UserError if there is no database file, and WorkersFailed, a UserError, if workers cannot
-        start."""
+        """The answer to a query, as a model sees it: the names of the columns, the first rows, and their number; or
+        "Error: " and the reason. Raises UserError if there is no database file, and WorkersFailed, a UserError, if
+        workers cannot start."""
         if not isinstance(sql, str):
             return "Error: the query must be a text"
         try:

@@ -171,7 +171,7 @@ class SqlVerifier(UsesWorkers):
         return flags
 
     def answers(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
-        """What each response's query returns on its problem's own database, as a digest that equal bags of rows share;
+        """The result of each response's query on its problem's own database, as a digest that equal bags of rows share;
         None without a query and for one that fails. The query runs within the limits of judging, unless the verifier
         was made to keep `answers` and has judged it on the same database.
 

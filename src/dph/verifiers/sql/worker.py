@@ -174,7 +174,7 @@ class SqlWorker:
         return told | {"outcome": "correct" if equal else "wrong", "detail": detail}
 
     def _run(self, request: Message) -> Message:
-        """What a query returns: the number of rows, the first request["rows"] of them as texts, and, if it
+        """The result of a query: the number of rows, the first request["rows"] of them as texts, and, if it
         did not fail, the request's "digests" of all rows: "digest" in any order, "sequence" in this one."""
         uri, stamp = request["database"]
         result = self._execute(uri, stamp, request["run"], request["timeout"])

@@ -399,7 +399,7 @@ class Parser:
         return ("deg", total)
 
     def argument(self, *, whole: bool = False) -> Node:
-        r"""What follows \frac, \sqrt and ^: a group, or one digit (whole: one number), letter or command."""
+        r"""The argument of \frac, \sqrt and ^: a group, or one digit (whole: one number), letter or command."""
         kind, value = self.peek()
         if self.at("{"):
             return self.group()
@@ -454,7 +454,7 @@ class Parser:
         return node
 
     def construct(self, operator: str) -> Node:
-        """What begins with an operator or a command."""
+        """A term that begins with an operator or a command."""
         match operator:
             case "(" | "[" | "]":
                 return self.bracket(operator)

@@ -39,7 +39,7 @@ class Answer:
     """The x of x = 5."""
     unit: Unit | None = None
     words: tuple[str, ...] = ()
-    """What is counted."""
+    """The thing that is counted."""
     marks: str = ""
     """Brackets of a tuple."""
     links: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ def word_list(text: str) -> list[str]:
 
 
 WORDS = "\x01\x02"
-r"""What encloses the words of \text{…} in plain LaTeX."""
+r"""Characters that enclose the words of \text{…} in plain LaTeX."""
 
 _SIGNS = word_list(
     r"""
