@@ -33,7 +33,7 @@ _WORDS: dict[Role, str] = {
 NAMES: dict[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
 """The words of each role, the preferred ones first."""
 MANY_VERDICTS = ("num_correct", "n_correct", "correct_count", "num_passed")
-"""Numbers of correct samples of a problem, beside a `count`."""
+"""Numbers of correct samples of a problem, next to a `count`."""
 
 SAMPLE_LISTS = {
     *("samples", "completions", "generations", "rollouts", "attempts", "trials", "responses", "outputs", "predictions"),
@@ -72,7 +72,7 @@ _NUMBERS = {word: number for number, words in _VERDICTS.items() for word in word
 
 @lru_cache(100_000)
 def role_of(path: str) -> Role:
-    """The role of a column that is no verdict, by the last word of its path; "" without one."""
+    """The role of a column that is not a verdict, by the last word of its path; "" without one."""
     leaf = _leaf(path)
     roles: list[Role] = [role for role, names in NAMES.items() if leaf in names]
     return roles[0] if roles else ""
@@ -103,7 +103,7 @@ def preference(path: str, role: Role) -> tuple[int, int, str]:
 
 
 def verdict_number(value: Any) -> float | None:
-    """A verdict as a number: 1 right, 0 wrong, or a score; NaN if the judging failed; None if it is no verdict."""
+    """A verdict as a number: 1 right, 0 wrong, or a score; NaN if the judging failed; None if it is not a verdict."""
     if isinstance(value, bool | int | float):
         return float(value)
     text = str(value).strip().lower()

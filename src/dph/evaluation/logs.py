@@ -99,7 +99,7 @@ class _Reader:
             counted = path / "problems.parquet"
             every = [counted] if counted.is_file() else path.rglob("*")
             every = (file for file in every if _is_data(file.name) and not file.is_symlink())
-            # Rows first: a document beside them is a summary.
+            # Rows first: a document next to them is a summary.
             files = sorted(filter(Path.is_file, every), key=lambda file: (_plain(file.name).endswith(".json"), file))
         elif (beside := path.parent / "metadata.json").is_file() and path != beside:
             files.append(beside)
@@ -209,7 +209,7 @@ class _Reader:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
             rows_of = {self.records: rows_of[self.records]}
         elif self.table.sources and "" not in rows_of and name == Path(self.place).name:
-            rows_of = {}  # a summary beside rows
+            rows_of = {}  # a summary next to rows
         if len(rows_of) > 1:
             rows_of = {path: rows for path, rows in rows_of.items() if any(map(_names_sample, rows))} or rows_of
         if len(rows_of) > 1:
@@ -272,7 +272,7 @@ def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
 
 
 def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
-    """The lines of a text of at most so many bytes, in pieces of _LONGEST_ROW."""
+    """The lines of a text of at most `most` bytes, in pieces of _LONGEST_ROW."""
     for line in iter(lambda: stream.readline(_LONGEST_ROW), b""):
         most -= len(line)
         if most < 0:
@@ -423,7 +423,7 @@ def _spread(record: Mapping[str, Any], place: str, named: frozenset[str]) -> Ite
     if len(set(lengths.values())) > 1:
         raise DataError(f"{place}: a row has lists of different lengths: {lengths}")
     length = next(iter(lengths.values()))
-    # A row's own score beside the scores of its samples is their mean or their best.
+    # A row's own score next to the scores of its samples is their mean or their best.
     shared = {path: value for path, value in flat.items() if path not in lists and not verdict_rank(path)}
     shared |= {path: value for path, value in lists.items() if role_of(path) in ("prompt", "id")}
     roles = ("answer", "response", "error")

@@ -182,7 +182,7 @@ def diversity_of(
     """The measures of one problem, without those that do not apply to it or that need more samples than it has.
 
     answers: what each response answers, if the problem's verifier tells (`Verifiers.tell`); empty if it does not. If
-    none is told, the final answers of mathematics and exact answers are compared as texts. Without any answer, maj@k is
+    not given, the final answers of mathematics and exact answers are compared as texts. Without any answer, maj@k is
     0; only problems of which nobody reads answers have none.
     solutions: how each response solves the problem, if its verifier tells (`Verifiers.tell`).
     """

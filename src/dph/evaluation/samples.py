@@ -72,7 +72,7 @@ def read_samples(path: str | Path, reading: Reading | None = None) -> Samples:
     table = read_table(Path(path), named=named - {"", LINE, NONE}, records=reading.records)
     for place, header in table.headers:
         if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
-            raise DataError(f"{place}: the run did not finish (status {status!r}), so it is no result")
+            raise DataError(f"{place}: the run did not finish (status {status!r}), so it is not a result")
     if not table.rows:
         raise DataError(f"{path} holds no samples; a sample needs an id and a verdict")
     return _Choice(str(path), table, reading).samples()
@@ -91,7 +91,7 @@ class _Choice:
     def samples(self) -> Samples:
         self._select()
         if self._empty_responses().all():
-            raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed, it is no result")
+            raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed")
         verdict_name, right = self._verdicts()
         id_name, ids, keys = self._ids()
         self._check_rows(ids, keys, id_name)
@@ -162,7 +162,7 @@ class _Choice:
                 if len(values) > 1 and "." not in name:
                     shown = ", ".join(values[:_SHOWN])
                     raise self._error(
-                        f"the rows have {len(values)} values of {name!r} ({shown}), so they are no samples of one run; "
+                        f"the rows have {len(values)} values of {name!r} ({shown}), not samples of one run; "
                         f"choose one with --filter {name}={values[-1]}"
                     )
 
@@ -241,7 +241,7 @@ class _Choice:
         if filtered and not self._of("sample") and (most := int(np.bincount(ids).max())) > 1:
             raise self._error(
                 f"{id_name} {keys[int(np.bincount(ids).argmax())]!r} has {most} rows with {filtered[0]}, one for each "
-                f"filter, which are no samples; choose one with --filter 1 to --filter {most}"
+                f"filter, which are not samples; choose one with --filter 1 to --filter {most}"
             )
 
     def _prompts(self, ids: IntArray, keys: Sequence[str], id_name: str) -> tuple[str, list[Any] | None]:
@@ -338,7 +338,7 @@ class _Choice:
         total_name = self._of("count")[0]
         total = self._scores(total_name)
         if self._of("sample") or not (np.mod(correct, 1) == 0).all() or not (total >= np.maximum(correct, 1)).all():
-            raise self._error(f"{name!r} and {total_name!r} are no numbers of correct and of all samples of a problem")
+            raise self._error(f"{name!r} and {total_name!r} are not numbers of correct and of all samples of a problem")
         times = total.astype(np.intp)
         self.rows = np.repeat(self.rows, times)
         return f"{name} of {total_name}", (_ranks(times) < np.repeat(correct, times)).astype(float)
@@ -362,7 +362,7 @@ class _Choice:
         return right
 
     def _scores(self, name: str) -> NDArray[np.float64]:
-        """The number of each row's verdict, NaN without one; NaN everywhere if a value is no verdict."""
+        """The number of each row's verdict, NaN without one; NaN everywhere if a value is not a verdict."""
         numbers = [math.nan if value is None else verdict_number(value) for value in self._column(name)]
         return np.full(len(numbers), math.nan) if None in numbers else np.array(numbers, np.float64)
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from dph.models.policy import Policy
 
 KEPT_ON_CPU = 5 << 26
-"""Bytes of activations that a micro-batch may keep on a CPU. Larger micro-batches are no faster there: with 135 million
+"""Bytes of activations that a micro-batch may keep on a CPU. Larger ones are not faster there: with 135 million
 parameters in bf16, 585, 694 and 925 tokens give the same tokens per second, within the differences between runs."""
 _SHARE = 0.5
-"""Of the memory that is free beside gradients and moments, the share that activations may take."""
+"""Of the memory that is free besides gradients and moments, the share that activations may take."""
 _PROBED = (64, 192)  # tokens of the two trials
 _FEWEST, _MOST = 256, 16384
 
@@ -175,7 +175,7 @@ def collate_tokens(
 
 
 def fitting_tokens(policy: "Policy") -> int:
-    """Tokens of a micro-batch whose activations fit into memory beside the gradients and AdamW's moments.
+    """Tokens of a micro-batch whose activations fit into memory with the gradients and AdamW's moments.
 
     On a CPU they are also limited to 320 MiB. The result is between 256 and 16384 and depends, unless memory is
     short, on the model and the kind of device only.
@@ -189,7 +189,7 @@ def fitting_tokens(policy: "Policy") -> int:
 
 
 def kept_per_token(policy: "Policy") -> int:
-    """Bytes that the backward pass keeps for each input token, beside what it keeps for any number of tokens.
+    """Bytes that the backward pass keeps for each input token, without those for any number of tokens.
 
     Measured by two forward passes over a few tokens. A model that recomputes its layers keeps their inputs, which are
     counted at four bytes a number.

@@ -281,7 +281,7 @@ def chunked_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """As `token_logprobs`, from hidden states [U, H] and the output embedding `head`: [u, H] → [u, vocabulary].
 
-    A head that is no plain linear layer, for example one with adapters, is called and recomputed for each chunk.
+    A head that is not a plain linear layer, for example one with adapters, is called and recomputed for each chunk.
     """
     on_gpu = hidden.device.type == "cuda"
     at_once = _LOGITS_ON_A_GPU if on_gpu else LOGITS_AT_ONCE

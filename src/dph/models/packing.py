@@ -109,7 +109,7 @@ class Spans:
 class PrefixLayout:
     """Which packed tokens attend to which, in the two forms that implementations of attention read.
 
-    It is no dataclass, because FSDP2 copies those among a layer's arguments, and each layer would derive the same anew.
+    It is not a dataclass, because FSDP2 copies dataclasses in arguments, and each layer would derive the same again.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class Arguments:
         return cls(frozenset(), None)
 
     def taken(self, **given: Any) -> dict[str, Any]:
-        """Those of the given arguments that the forward pass names. `cache` stands for the cache, whatever its name."""
+        """The given arguments that the forward pass names. `cache` means the cache, whatever its name."""
         if "cache" in given and self.cache is not None:
             given[self.cache] = given.pop("cache")
         return {name: value for name, value in given.items() if name in self.named}

@@ -80,7 +80,7 @@ def differing(found: Tensor, expected: Tensor, tolerance: float) -> Tensor:
 
 
 def random_ids(vocabulary: int, seed: int = 0) -> Callable[[int], list[int]]:
-    """A function that draws so many token ids, the same ones in every run."""
+    """A function that draws a number of token ids, the same ones in every run."""
     generator = torch.Generator().manual_seed(seed)
     return lambda count: torch.randint(vocabulary, (count,), generator=generator).tolist()
 

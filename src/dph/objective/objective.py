@@ -12,7 +12,7 @@ up to the mini-batch's loss however it is cut, ordered or padded. (A trainer tha
 multiplies by their number.) Which set a row belongs to is a property of the row.
 
 ω_t = 1, unless another engine than the trainer sampled the rollouts: then it is the importance weight of token t (see
-`sampler_correction`). It stands on every term whose expectation over the sampled token is meant to be one under π_old.
+`sampler_correction`). It is on every term whose expectation over the sampled token is meant to be one under π_old.
 The entropy H_t is such an expectation already, computed from all tokens; a weight would only add noise to it.
 """
 

@@ -17,7 +17,7 @@ from dph.process.progress import progress, say
 POLL_SECONDS = 0.2
 _WATCH_SECONDS = 15.0
 _PATIENCE_SECONDS = 60.0
-"""Time for a job to save its state after it is told to stop."""
+"""Time for a job to save its state after the request to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Job:
     out: Path | None = None
     """Its run directory; the job is skipped if the run there is complete."""
     at_once: bool = False
-    """`out` is no run directory but appears when the job is done; the job is skipped if it is there."""
+    """`out` is not a run directory but appears when the job is done; the job is skipped if it is there."""
 
     @property
     def done(self) -> bool:
@@ -47,7 +47,7 @@ def run_jobs(
     """Run all jobs on at most `slots` threads. Each job starts as soon as the jobs in `needs` have finished; earlier
     jobs in the sequence come first.
 
-    The output of a job is written to `logs/<name>.log`. An interruption stops all jobs; a job that is told to stop
+    The output of a job is written to `logs/<name>.log`. An interruption stops all jobs; a job that is asked to stop
     saves its state first. No job outlives this process.
 
     Args:

@@ -112,7 +112,7 @@ class Tracker:
         self._start = self._last_line = time.monotonic()
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """Count units as done; `note` is a short text beside the bar. A count of 0 shows the note at once."""
+        """Count units as done; `note` is a short text next to the bar. A count of 0 shows the note at once."""
         self._done += count
         finished, left = self._done - self._first, self._total - self._done
         seconds = (time.monotonic() - self._start) / max(1, finished) * left
@@ -120,7 +120,7 @@ class Tracker:
         self._show(note, line, at_once=count == 0 or left <= 0)
 
     def within(self, note: str) -> None:
-        """Show what is being done for the next unit: beside the bar, or in a log where nothing was said for a while."""
+        """Show the present work on the next unit: next to the bar, or in a log where nothing was said for a while."""
         self._show(note, f", next: {note}")
 
     def _show(self, note: str, line: str, *, at_once: bool = False) -> None:

@@ -41,7 +41,7 @@ class TimeLimitReached(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeLimitReached in the block after so many seconds, in any thread.
+    """Raises TimeLimitReached in the block after this number of seconds, in any thread.
 
     It is raised between two instructions of Python, as KeyboardInterrupt is: a single call of a function in C is not
     broken off.

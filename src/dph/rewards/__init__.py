@@ -134,8 +134,8 @@ class RewardFunction:
         except OSError as error:  # no memory or no descriptors left, for example
             verdicts = [Verdict(Outcome.INFRA_ERROR, 0.0, str(error))] * len(items)
         for verdict in verdicts:
-            if not verdict.scored and verdict.outcome not in shared.told:
-                shared.told.add(verdict.outcome)
+            if not verdict.scored and verdict.outcome not in shared.reported:
+                shared.reported.add(verdict.outcome)
                 message = "a response was not judged and has no reward (%s: %s: %s); not repeated"
                 _LOG.warning(message, self._kind, verdict.outcome, verdict.detail)
         return verdicts
@@ -156,7 +156,7 @@ class _Shared:
         self.verifier: Verifier = make(**{**defaults, **options})
         workers = options.get("workers", _WORKERS)
         self.threads = ThreadPoolExecutor(workers, thread_name_prefix="dph-reward")
-        self.told: set[Outcome] = set()
+        self.reported: set[Outcome] = set()
         """Kinds of failure whose first one was reported."""
 
 

@@ -1,6 +1,6 @@
 """The coverage ledger: how often each problem was solved whenever training sampled it, and which are being lost.
 
-pass@k falls while the mean reward rises: some problems are no longer solved at all. Training sees this as it happens,
+pass@k falls while the mean reward rises: some problems are never solved any more. Training sees this as it happens,
 because it samples every prompt again and again. coverage.jsonl has one line for each step:
 
     {"step": 3, "problems": [["id", correct, judged], …]}

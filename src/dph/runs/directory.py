@@ -73,7 +73,7 @@ class RunDir:
 
         Args:
             versions: versions of other things that the stage depends on, such as the rules of its verifiers.
-            extend: raises UserError if the run, given with its old settings, cannot go on for more steps; without it
+            extend: raises UserError if the run, given with its old settings, cannot continue for more steps; without it
                 no run can.
         Raises:
             UserError: a setting is out of its bounds; no directory is named; it cannot be written; another process uses

@@ -39,10 +39,10 @@ def _kernel_devices() -> set[int]:
 
 
 def file_stamp(path: str) -> Stamp:
-    """The stamp of a file, and of the logs beside a SQLite database that hold committed rows, or a transaction that was
+    """The stamp of a file, and of logs next to a SQLite database that hold committed rows, or a transaction that was
     cut off. Raises OSError for a missing file, and for what is not a regular file: reading it might never end."""
     try:
-        file = os.path.realpath(path)  # SQLite looks for logs beside the file behind a link
+        file = os.path.realpath(path)  # SQLite looks for logs next to the file behind a link
         found = [(name, os.stat(name)) for name in (file, f"{file}-wal", f"{file}-journal") if os.path.lexists(name)]
     except ValueError as error:  # a path with NUL
         raise OSError(str(error)) from error
@@ -95,7 +95,7 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def drafted_directory(path: Path) -> Iterator[Path]:
-    """Yield a new directory beside `path`, which is deleted after the block unless the block renames it."""
+    """Yield a new directory next to `path`, which is deleted after the block unless the block renames it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
     temporary = _temporary(path)

@@ -113,13 +113,13 @@ class Metrics:
         if self._board is not None:
             try:
                 self._board.close()
-            except OSError as error:  # the run itself goes on, or ends for its own reason
+            except OSError as error:  # the run itself continues, or ends for its own reason
                 say(f"cannot write TensorBoard's file: {error.strerror}")
         if self._tracker is not None:
             try:
                 with _its_errors(self._name):
                     self._tracker.finish()
-            except UserError as error:  # the run itself goes on
+            except UserError as error:  # the run itself continues
                 say(str(error))
 
 
@@ -127,11 +127,11 @@ def _silent_about_tensorboard(before: Any) -> Any:
     """The hook that prints the errors of threads, except for a file that TensorBoard's thread cannot write: the next
     call of its writer raises that error again."""
 
-    def told(error: Any) -> None:
+    def report(error: Any) -> None:
         if not (isinstance(error.exc_value, OSError) and type(error.thread).__module__.startswith("tensorboard.")):
             before(error)
 
-    return told
+    return report
 
 
 def _code(text: str) -> str:

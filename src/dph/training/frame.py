@@ -161,7 +161,7 @@ class Frame:
             if world.leads:
                 self.log(0, values, {})
             saver.best.note(0, values)
-        self._check_updates()  # a run that stopped here does not go on
+        self._check_updates()  # a run that stopped here does not continue
         with progress(self.label, steps, saver.state.step, quiet=not world.leads) as tracker:
             # Metrics are pending if a run was stopped between the update of a step and its line in metrics.jsonl
             while saver.state.pending is not None or (saver.state.step < steps and not self.ended()):
@@ -259,7 +259,7 @@ def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Calla
 
 
 def _check_extension(run: RunDir, before: TrainConfig | SftConfig) -> None:
-    """Raises UserError unless a run can go on for more steps exactly as if it had been started with them."""
+    """Raises UserError unless a run can continue for more steps exactly as if it had been started with them."""
     if before.optim.schedule != "constant":
         raise RunError(
             f"{run.path} was started with {before.steps} steps, and its learning rate depends on their number "

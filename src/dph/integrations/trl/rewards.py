@@ -114,7 +114,7 @@ def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, text
 
 
 class PassAtKMixin(GRPOTrainer):
-    """Logs, for every reward function that gave only 0 and 1 (None is no score), under `rewards/NAME/`:
+    """Logs, for every reward function that gave only 0 and 1 (None is not a score), under `rewards/NAME/`:
 
     * pass@K for K = 2, 4, … up to the size of a group, with its interval over the step's groups, and cover@τ; see
       `dph.evaluation.passk.coverage_shares`;

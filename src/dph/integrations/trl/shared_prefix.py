@@ -173,7 +173,7 @@ class SharedPrefixMixin(GRPOTrainer):
         of_model = self._obstacle(model, input_ids.shape[1], size * input_ids.shape[1])
         rows = rows_of(input_ids, attention_mask, logits_to_keep)
         obstacles = {
-            "of images or other inputs beside tokens": any(value is not None for value in modal.values()),
+            "of images or inputs other than tokens": any(value is not None for value in modal.values()),
             "of the router's auxiliary loss, which counts every token of every row": compute_aux_loss,
             of_model: of_model is not None,
             "the attention mask has holes, or leaves out the last token of a prompt": rows is None,
@@ -304,7 +304,7 @@ class SharedPrefixMixin(GRPOTrainer):
         if self.shared_generation and not (self.use_vllm or self.use_transformers_continuous_batching):
             try:
                 if any(args[:2]):
-                    raise UserError("of images or other inputs beside tokens")
+                    raise UserError("of images or inputs other than tokens")
                 return self._sample_shared(prompt_ids), None
             except UserError as error:
                 self._tell(f"transformers generates, because {error}")

@@ -297,7 +297,7 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
                 return f"{name}, which needs the logits of every token"
         others = [getattr(one, "data", one) for one in data.get("multi_modal_inputs", [])]
         if any(inputs is not None and len(list(inputs.keys())) > 0 for inputs in others):
-            return "images or other inputs beside tokens"
+            return "images or inputs other than tokens"
         if rows is None:
             return "rows that are not a prompt and then a response at positions 0, 1, 2 …"
         if has_noise(self.module):

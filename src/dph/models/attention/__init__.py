@@ -163,7 +163,7 @@ def try_attention(
 
 _COMPARED = ("outputs", "gradients of queries", "gradients of keys", "gradients of values")
 _TRIALS = (
-    {150: (70, 140, 1), 5: (9,), 40: (30, 30, 30, 2)},  # some groups end within a block of 128, some rows stand alone
+    {150: (70, 140, 1), 5: (9,), 40: (30, 30, 30, 2)},  # some groups end within a block of 128, some rows are alone
     {300: (20, 131), 260: (50, 12)},
 )
 """Trials: prompts of so many tokens, and the lengths of the responses to each."""

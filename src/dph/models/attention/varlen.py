@@ -17,7 +17,7 @@ from dph.models.packing import PrefixLayout, Spans
 _HEAD_MULTIPLE = 8
 """The kernel takes heads whose width is a multiple of this."""
 _LEAST_BOUND = 2
-"""The kernel arranges λ in another way if told that no sequence has more than one query; any upper bound is allowed."""
+"""The kernel arranges λ differently if no sequence has more than one query; any upper bound is allowed."""
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:

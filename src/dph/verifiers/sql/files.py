@@ -83,7 +83,7 @@ def _with_log_applied(path: str, stamp: Stamp, process: int) -> str:
     """A copy of a database to which SQLite has applied the log; it lasts as long as this process."""
     if sum(size for *_, size, _ in stamp) > _MOST_COPIED:
         raise MissingDatabase(
-            f"the database {path} has a log beside it and is too large for a copy; apply the log: "
+            f"the database {path} has a log next to it and is too large for a copy; apply the log: "
             f"sqlite3 {path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
         )
     copy = os.path.join(tempfile.mkdtemp(dir=_copies(process)), "copy.sqlite")

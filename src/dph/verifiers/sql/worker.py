@@ -162,16 +162,16 @@ class SqlWorker:
         result = gold  # the same query has the same result
         if request["predicted"] != request["gold"]:
             result = self._execute(uri, stamp, request["predicted"], request["timeout"])
-        told: Message = {"outcome": result.failure, "detail": result.detail}
+        reply: Message = {"outcome": result.failure, "detail": result.detail}
         if self.digests:
-            told["digest"] = "" if result.failure else digest(result.rows)
+            reply["digest"] = "" if result.failure else digest(result.rows)
         if result.failure:
-            return told
+            return reply
         equal = self.rule.equal(gold.rows, result.rows, (gold.width, result.width), request["ordered"], self.options)
         if self.credit:
-            told["credit"] = CREDITS[self.credit](gold.rows, result.rows, equal)
+            reply["credit"] = CREDITS[self.credit](gold.rows, result.rows, equal)
         detail = "" if equal else f"{result.shape}, expected {gold.shape}"
-        return told | {"outcome": "correct" if equal else "wrong", "detail": detail}
+        return reply | {"outcome": "correct" if equal else "wrong", "detail": detail}
 
     def _run(self, request: Message) -> Message:
         """The result of a query: the number of rows, the first request["rows"] of them as texts, and, if it

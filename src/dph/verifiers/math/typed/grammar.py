@@ -708,7 +708,7 @@ def holds(node: Any, *kinds: str) -> bool:
     """Whether a node of one of these kinds is in a tree."""
     if not isinstance(node, tuple) or not node:
         return False
-    parts = node[3:] if node[0] == "big" else node  # k = 1 below a sum is no relation of the answer
+    parts = node[3:] if node[0] == "big" else node  # k = 1 below a sum is not a relation of the answer
     return node[0] in kinds or any(holds(part, *kinds) for part in parts if isinstance(part, tuple))
 
 

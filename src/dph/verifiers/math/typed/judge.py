@@ -52,7 +52,7 @@ def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bo
 
 
 def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
-    """Whether an answer stands in the question, and is neither a gold answer as written nor number, choice or text."""
+    """Whether an answer occurs in the question, and is neither a gold answer as written nor number, choice or text."""
     typed = read(answer)
     if typed is None or any(same_text(gold, answer) or read(gold) == typed for gold in golds):
         return False

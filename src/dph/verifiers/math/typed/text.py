@@ -119,7 +119,7 @@ _BESIDE_FORMULAS = r"(?:[=<>.,:;?!\x01]|[^\W\d_]{2,})"
 
 
 def stands_in(answer: str, question: str) -> bool:
-    """Whether an answer's text stands in a question as a whole formula."""
+    """Whether an answer's text occurs in a question as a whole formula."""
     formula, text = _question_tokens(answer), _question_tokens(question.replace("$", " \x01 "))
     before, after = rf"(?:^|(?:^| ){_BESIDE_FORMULAS} )", rf"(?:$| {_BESIDE_FORMULAS}(?: |$))"
     return formula != "" and re.search(before + re.escape(formula) + after, text) is not None
