@@ -91,7 +91,7 @@ class Verdict:
 
     @property
     def scored(self) -> bool:
-        """False where the judging itself failed."""
+        """False if the judging itself failed."""
         return self.outcome not in UNSCORED
 
 

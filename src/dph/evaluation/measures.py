@@ -270,13 +270,13 @@ class Scored:
     """Samples that could be judged."""
     correct: int
     greedy: bool | None
-    """Whether the greedy response is correct; None where there is none or it could not be judged."""
+    """Whether the greedy response is correct; None if there is none or it could not be judged."""
     styles: Counter[str]
-    """The first AMONG samples by style (paper App. B); empty where the task knows no styles."""
+    """The first AMONG samples by style (paper App. B); empty if the task knows no styles."""
     styles_correct: Counter[str]
     """The correct samples among them, by style."""
     diversity: Mapping[str, float] = field(default_factory=dict)
-    """Measures of diversity by name (`dph.evaluation.measures`); empty where they were not taken."""
+    """Measures of diversity by name (`dph.evaluation.measures`); empty if they were not taken."""
 
     @property
     def distinct_styles_correct(self) -> int:

@@ -93,7 +93,7 @@ def cover_at(n: ArrayLike, c: ArrayLike, share: float) -> FloatArray:
 
 
 def ratio_of_sums(above: ArrayLike, below: ArrayLike) -> FloatArray:
-    """Σ above / Σ below over problems, [..., problems] → [...]; NaN where Σ below is not positive.
+    """Σ above / Σ below over problems, [..., problems] → [...]; NaN if Σ below is not positive.
 
     The keep rate is Σ ref·trained / Σ ref: of the problems that π_ref solves within k, the share that the trained
     policy solves within k (§6, Fig. 4). The exploration rate has 1 − ref for ref. Both sides have one of two forms:

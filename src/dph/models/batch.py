@@ -225,7 +225,7 @@ def kept_bytes(policy: "Policy", rows: Sequence[Tokens]) -> int:
 
 
 def _free(device: torch.device) -> int:
-    """Bytes that this process may still take on a device; very large where the system does not say."""
+    """Bytes that this process may still take on a device; very large if the system does not say."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

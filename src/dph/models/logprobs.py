@@ -8,7 +8,7 @@ T, p = softmax(z/T), entropy H, and gradients g of log-probabilities and h of en
     log p = (z − m)/T − log Σ exp((z − m)/T),
     ∂/∂z (Σ_k g_k log p_{y_k} + h H) = (Σ_k g_k onehot(y_k) − p · (Σ_k g_k + h · (log p + H))) / T.
 
-**Hidden states**: where all logits would not fit, one chunk of them is in memory at a time. The forward pass keeps
+**Hidden states**: if not all logits fit, one chunk of them is in memory at a time. The forward pass keeps
 nothing of a chunk's logits; the backward pass computes them again, chunk by chunk.
 """
 

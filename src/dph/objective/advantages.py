@@ -31,7 +31,7 @@ class GroupView:
     """For each response [T_i], log-probabilities in nats of its tokens under the policy that generated it."""
     texts: Sequence[str]
     style_of: Callable[[str], str | None] = lambda _: None
-    """Solution style of a response's text, "other" for none of the known ones; None where the task has no styles."""
+    """Solution style of a response's text, "other" for none of the known ones; None if the task has no styles."""
     answer_of: Callable[[str], str | None] = lambda _: None
     """The answer in a response's text (its query, its number), in one way of writing; None for a text without answer,
     and where the problem's verifier reads no answer."""
@@ -40,7 +40,7 @@ class GroupView:
 
     @property
     def valid(self) -> Tensor:
-        """bool [G]: False where the judging itself failed; such a rollout is left out of the loss."""
+        """bool [G]: False if the judging itself failed; such a rollout is left out of the loss."""
         return torch.tensor([verdict.scored for verdict in self.verdicts])
 
     @property
@@ -112,7 +112,7 @@ def group_advantages(
 
     Args:
         rewards: float [P, G], P prompts with G rollouts each, or [G] of one prompt.
-        valid: bool, of the same shape; False where judging failed. Such a rollout leaves its group: mean and std ignore
+        valid: bool, of the same shape; False if judging failed. Such a rollout leaves its group: mean and std ignore
             it, its reward may be anything, NaN included, and its advantage is 0. The trainer also masks it out of the
             loss.
         normalize_std: False leaves the division out (Dr. GRPO).
@@ -168,7 +168,7 @@ def passk(group: GroupView, *, k: int = 4) -> Tensor:
         R̄ = 1 − C(w, k)/C(G, k),  σ = √(R̄·(1 − R̄)),
         correct: (1 − R̄)/σ,       wrong: (1 − C(w − 1, k − 1)/C(G − 1, k − 1) − R̄)/σ,
 
-    the mean of (R − R̄)/σ over the subsets that contain the response; all 0 where σ = 0.
+    the mean of (R − R̄)/σ over the subsets that contain the response; all 0 if σ = 0.
 
     Raises UserError for k < 1. In a group of fewer than k judged responses, k is their number.
     """

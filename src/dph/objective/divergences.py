@@ -67,7 +67,7 @@ def get_divergence(
     Args:
         options: further settings of the divergence, as text.
         alpha: order of the α-divergence, between 0 (reverse KL) and 1 (forward KL), both excluded; others ignore it.
-        official: the authors' code's formula where it differs from ours (built in: forward_kl).
+        official: the authors' code's formula if it differs from ours (built in: forward_kl).
 
     Raises UserError for an unknown name, options that the divergence does not take, and an α out of range.
     """

@@ -132,7 +132,7 @@ class Objective:
             logprobs: [B, T] log π_θ of the response tokens, in nats, with gradient.
             batch: the micro-batch's other tensors.
             counts: of the whole mini-batch, over micro-batches and ranks.
-            entropy: [B, T] entropies of π_θ in nats, with gradient where entropy_coef ≠ 0. KL and entropy apply to
+            entropy: [B, T] entropies of π_θ in nats, with gradient if entropy_coef ≠ 0. KL and entropy apply to
                 D_exp rows only.
             importance: [B, T] weights ω of the tokens of rollouts; None weighs all alike.
         Returns:
@@ -272,7 +272,7 @@ def rehearsal_diagnostics(log_ratios: Tensor, divergence: Divergence) -> dict[st
     Returns:
         Quantiles of log u (log_ratio_q01 … log_ratio_q99), the share of forgotten tokens (u < 0.1), and the mean pull
         weight u·f′(u). js and alpha lose their pull on tokens that are already forgotten; these numbers show it. Empty
-        where there are no tokens.
+        if there are no tokens.
     """
     if log_ratios.numel() == 0:
         return {}

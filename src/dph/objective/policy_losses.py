@@ -151,7 +151,7 @@ def ppo_clip(
 ) -> Tensor:
     """PPO-clip per token (eq. 5): −min(ρ·A, clip(ρ, 1 − clip_low, 1 + clip_high)·A), [B, T].
 
-    advantages: [B], or [B, T] where they differ by token.
+    advantages: [B], or [B, T] if they differ by token.
     dual_clip: c > 1 bounds the loss of negative advantages by −c·A (arXiv 1912.09729); 0 is off.
     GRPO has clip_low = clip_high = 0.2, DAPO ("clip-higher") 0.2 and 0.28.
     """

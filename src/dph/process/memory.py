@@ -96,7 +96,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def held_free() -> int:
-    """Bytes that were freed and that the C library holds; 0 where it does not say."""
+    """Bytes that were freed and that the C library holds; 0 if it does not say."""
     mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)  # glibc 2.33 and later
     if mallinfo is None:
         return 0

@@ -26,7 +26,7 @@ _SAME_NUMBERS = 0.1
 """Nats by which a stored log-probability may differ from the recomputed one when both were computed in fp32: kernels of
 another device or version stay well below it; other weights do not."""
 _LOW_PRECISION = 1.0
-"""The same where either was computed in bf16."""
+"""The same if either was computed in bf16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token
 
 _MEAN_GAP = {"fp32": 0.01, "bf16": 0.1}
 """Nats per token, on average, by which a sampler's log-probabilities may differ from the trainer's. Rounding stays well
-below it; single tokens may be further apart where rounding sends them to another expert."""
+below it; single tokens may be further apart if rounding sends them to another expert."""
 _LEAST_TOKENS = 100
 """Fewer tokens at some places of their responses have no mean of their own."""
 
@@ -169,7 +169,7 @@ def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence
     """Compare a sampler's log-probabilities of its responses with those of the trainer's forward pass.
 
     Args:
-        sampled: those of each response's tokens, in nats; empty where the sampler gives none.
+        sampled: those of each response's tokens, in nats; empty if the sampler gives none.
         trained: the same from the trainer.
         precision: of the trainer, "fp32" or "bf16".
     Raises:

@@ -1,7 +1,7 @@
 """The verifiers as plain reward functions, for the trainers of others (docs/guides/rewards.md).
 
 judge = reward_function("math")
-judge(completions=[r"\\boxed{4}"], answer=["4"])      # [1.0]; None where the judging itself failed
+judge(completions=[r"\\boxed{4}"], answer=["4"])      # [1.0]; None if the judging itself failed
 await judge.ascore(r"\\boxed{4}", "4")                # 1.0
 
 They judge in killable worker processes, for callers with threads, event loops and forks. Reward functions with equal
@@ -37,7 +37,7 @@ _Item = tuple[Problem, str]
 class RewardFunction:
     """Rewards of responses: 1 for a correct one and 0 for a wrong one, or what the verifier's own scheme gives.
 
-    A reward is None where the judging itself failed, or where the gold answer cannot be used: such a response must
+    A reward is None if the judging itself failed, or if the gold answer cannot be used: such a response must
     leave its group. A response that exceeds its time or memory is wrong. Objects can be pickled, and be used by any
     number of threads and event loops.
     """

@@ -19,7 +19,7 @@ async def compute_score(
     reward_model_tokenizer: object = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Judge one response. verl cannot leave one out: where the judging failed, `score` is 0 and `scored` is 0. Every
+    """Judge one response. verl cannot leave one out: if the judging failed, `score` is 0 and `scored` is 0. Every
     result has the same keys, which verl requires.
 
     Args:

@@ -101,7 +101,7 @@ def drop_samples(run: Path, after: int) -> None:
 
 
 def read_samples(run: Path, source: str) -> list[Sample]:
-    """The samples of a source, by step; none where the run kept none. Raises UserError when a file is damaged."""
+    """The samples of a source, by step; none if the run kept none. Raises UserError when a file is damaged."""
     samples: list[Sample] = []
     for _, file in _files(run, source):
         try:

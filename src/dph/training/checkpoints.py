@@ -3,7 +3,7 @@ the same trajectory.
 
 checkpoints/step-00000040/
     model/                the policy, as AutoModelForCausalLM and vLLM load it
-    trainer.safetensors   optimizer moments, and adapter weights where there are any
+    trainer.safetensors   optimizer moments, and adapter weights if there are any
     state.json            step and cursors
     checksums.json        SHA-256 of every file above
 checkpoints/best.json     which of them had the best measurement
@@ -113,7 +113,7 @@ def damage(checkpoint: Path) -> str:
 
 
 def newest_intact(run: Path) -> int | None:
-    """Step of the newest intact checkpoint, or None where there are no checkpoints.
+    """Step of the newest intact checkpoint, or None if there are no checkpoints.
 
     Newer ones that are damaged are reported and renamed. Raises UserError when all are damaged.
     """

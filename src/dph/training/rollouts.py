@@ -35,7 +35,7 @@ class Drawn:
     cursor: int
     """Position in the endless order of prompts after this step."""
     dropped: Sequence[Group] | None = None
-    """This process's groups that dynamic sampling dropped; None where it is off."""
+    """This process's groups that dynamic sampling dropped; None if it is off."""
 
     @property
     def sampled(self) -> list[Group]:

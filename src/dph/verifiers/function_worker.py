@@ -14,7 +14,7 @@ from dph.process.user_code import describe, import_file
 from dph.verifiers.sandbox.loop import Forked, Message, limit_cpu, serve
 
 RewardFunction = Callable[..., "float | None"]
-"""(prompt, completion, **columns) → reward, or None where the response cannot be judged."""
+"""(prompt, completion, **columns) → reward, or None if the response cannot be judged."""
 
 _LONGEST = 300  # characters of a failure's description
 

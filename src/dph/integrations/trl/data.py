@@ -68,7 +68,7 @@ class SqlEnvironment:
 
 
 class VerifierReward:
-    """A reward function for GRPOTrainer: the verifiers' rewards, or None where the judging itself failed."""
+    """A reward function for GRPOTrainer: the verifiers' rewards, or None if the judging itself failed."""
 
     def __init__(self, config: VerifierConfig | None = None) -> None:
         self.__name__ = "verifier"

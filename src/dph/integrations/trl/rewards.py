@@ -84,10 +84,10 @@ class AdvantageMixin(GRPOTrainer):
 
 
 def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, texts: list[str], responses: int) -> Tensor:
-    """The advantage of each response, [N], 0 where no reward function scored it.
+    """The advantage of each response, [N], 0 if no reward function scored it.
 
     Args:
-        scored: [N, functions], NaN where a function gave no score; the responses to a prompt follow each other.
+        scored: [N, functions], NaN if a function gave no score; the responses to a prompt follow each other.
         weights: [functions].
         responses: to each prompt.
     """

@@ -106,7 +106,7 @@ class SharedPrefixMixin(GRPOTrainer):
             shared_prefix: False trains as TRL does.
             whole_groups: bring the responses to a prompt into the same micro-batches of an optimizer step, unless the
                 loss depends on which rows a micro-batch holds.
-            shared_generation: where TRL would generate with transformers, sample with `dph.sampling`, which keeps a
+            shared_generation: if TRL would generate with transformers, sample with `dph.sampling`, which keeps a
                 prompt once for all of its responses.
             args, kwargs: all other arguments are the trainer's.
 
@@ -141,7 +141,7 @@ class SharedPrefixMixin(GRPOTrainer):
         self._told.add(kind or text)
 
     def shared_prefix_report(self) -> SharedPrefixReport:
-        """The tokens that this process computed so far, and why it did not share prompts where it did not."""
+        """The tokens that this process computed so far, and why it did not share prompts if it did not."""
         return replace(self._shared, reasons=self._shared.reasons.copy())
 
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:

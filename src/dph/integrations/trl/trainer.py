@@ -43,7 +43,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         """
         Args:
             rehearsal_set: stored responses, or the run directory of a `dph presample` with the model that training
-                starts from; not used where rehearsal_rows is 0. All other arguments are those of
+                starts from; not used if rehearsal_rows is 0. All other arguments are those of
                 SharedPrefixMixin, AdvantageMixin and GRPOTrainer.
 
         Raises UserError for a run directory that was made with another model, tokenizer, temperature or top-p.
@@ -86,7 +86,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
     def stored_rows(self, step: int, rollouts: int) -> list[Rehearsal]:
         """The stored responses of an optimizer step, over all processes: a function of the seed and the step alone.
 
-        rollouts: of an optimizer step, over all processes; they decide how many where `rehearsal_rows` is None.
+        rollouts: of an optimizer step, over all processes; they decide how many if `rehearsal_rows` is None.
         """
         rows = self.args.rehearsal_rows or math.ceil(rollouts / 8)
         return self._rehearsal.take(step * rows, rows)

@@ -2,7 +2,7 @@
 """verl's training processes: the objective as verl's loss, with the denominators of both sets over all ranks; and an
 FSDP2 engine with prompts computed once for all of their responses.
 
-verl uses that engine where the environment says VERL_ENGINE_VENDOR=dph; the strategy stays `fsdp2`. It differs from
+verl uses that engine if the environment says VERL_ENGINE_VENDOR=dph; the strategy stays `fsdp2`. It differs from
 verl's in two places: it cuts a batch into micro-batches of whole groups, and packs their rows (see
 `dph.models.packing`).
 """

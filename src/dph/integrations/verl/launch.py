@@ -231,7 +231,7 @@ def preset_launch(
 
 
 def run_launch(launch: Launch) -> None:
-    """Run the steps of a launch on this machine, one after the other. Raises UserError where one fails."""
+    """Run the steps of a launch on this machine, one after the other. Raises UserError if one fails."""
     for step in launch.steps:
         say(f"running {step}")
         if status := subprocess.run([str(step)], check=False).returncode:

@@ -22,7 +22,7 @@ _TERMS = 3
 
 def usable(q: Tensor) -> bool:
     """Whether `q` is in bf16 and oneDNN multiplies matrices of this type on this processor."""
-    # the operation exists only where torch is built with oneDNN
+    # the operation exists only if torch is built with oneDNN
     return (
         q.dtype == torch.bfloat16
         and torch.backends.mkldnn.is_available()

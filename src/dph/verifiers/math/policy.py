@@ -178,6 +178,6 @@ def _qwen_at_sight(given: str, gold: str) -> bool | None:
 
 
 def judge_at_sight(policy: AnswerPolicy, golds: Sequence[str], given: str) -> bool | tuple[str, ...]:
-    """Whether an answer equals one of several gold answers; where that takes algebra, those for which it does."""
+    """Whether an answer equals one of several gold answers; if that takes algebra, those for which it does."""
     seen = [policy.at_sight(given, gold) for gold in golds]
     return True in seen or tuple(gold for gold, equal in zip(golds, seen, strict=True) if equal is None) or False

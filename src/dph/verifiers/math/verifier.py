@@ -20,7 +20,7 @@ _Question = tuple[tuple[str, ...], str]
 class MathVerifier(UsesWorkers):
     """Judges mathematical answers; `Problem.answer` is one answer or a list of accepted answers.
 
-    The policy `typed` compares at once, and so do the others where that takes no algebra. The rest runs in killable
+    The policy `typed` compares at once, and so do the others if that takes no algebra. The rest runs in killable
     worker processes, so that 9^{9^{9}} costs at most the time limit. Verdicts are cached.
     """
 

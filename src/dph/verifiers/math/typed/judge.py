@@ -40,7 +40,7 @@ _HUNDRED = integer_node(100)
 
 
 def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bool, str]:
-    """Whether an answer equals the gold answer, and `UNPARSED` where only the texts could be compared."""
+    """Whether an answer equals the gold answer, and `UNPARSED` if only the texts could be compared."""
     if len(answer) > LONGEST:
         return False, "long"
     with alone:
