@@ -11,8 +11,8 @@ from statistics import fmean
 
 import pyarrow.parquet as pq
 
-from dph.tasks.minisql import MiniSql
 from experiments.intervals import student_interval
+from experiments.minisql import MiniSql
 from experiments.mixing import Counts, mean_of, mix_at, mixed, pass_of
 
 K = 32
