@@ -208,7 +208,7 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     summaries = comparison.splits[main]
     curves = _pass_series(summaries)
     solutions = {label: s.metrics[_SOLUTIONS] for label, s in summaries.items() if _SOLUTIONS in s.metrics}
-    # Where a verifier tells solutions, styles are theirs, and those of several problems have nothing in common
+    # If a verifier tells solutions, the styles are these, and no two problems share one
     shares = {} if solutions else {label: s.style_shares for label, s in summaries.items() if s.style_shares}
     monitored = monitored_metric(trains)
     training = training_series(trains, f"eval/{monitored}") if monitored else []
