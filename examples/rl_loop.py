@@ -1,6 +1,6 @@
 """DPH-JS from top to bottom, in one loop with the parts of this package: the file to read first.
 
-    python examples/rl_loop.py [FOLDER]     makes a base model and a rehearsal set in the embedded world, and trains
+    python examples/rl_loop.py [FOLDER]     makes a base model and a rehearsal set for Countdown, and trains
 
 Departures from GRPO (arXiv 2402.03300), in the order in which they occur:
 
@@ -124,16 +124,16 @@ def train(config: TrainConfig) -> Iterator[dict[str, float]]:
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/rl_loop")
     base, sampled = folder / "base", folder / "presample"
-    main(["sft", "--preset", "minisql", "--resume", "--out", str(base)])
-    main(["presample", "--preset", "minisql", "--resume", "--model.path", f"{base}/model", "--out", str(sampled)])
-    config = TrainConfig(  # as in the presets minisql and dph_js, but for one update a step in place of two
+    main(["sft", "--preset", "countdown", "--resume", "--out", str(base)])
+    main(["presample", "--preset", "countdown", "--resume", "--model.path", f"{base}/model", "--out", str(sampled)])
+    config = TrainConfig(  # as in the presets countdown and dph_js, but for one update a step in place of two
         steps=40,
         model=ModelConfig(path=str(base / "model"), device="cpu", precision="fp32"),
-        task=TaskConfig(name="minisql"),
-        rollout=RolloutConfig(prompts=8, n=16, max_tokens=64, max_prompt_tokens=128),
+        task=TaskConfig(name="countdown"),
+        rollout=RolloutConfig(prompts=8, n=16, max_tokens=24, max_prompt_tokens=32),
         rehearsal=RehearsalConfig(path=str(sampled), rows=16),
-        loss=LossConfig(divergence="js", eta=0.7, reduction="per_set"),
-        optim=OptimConfig(lr=2e-4, warmup_steps=10, beta2=0.99, weight_decay=0.0, tokens_per_microbatch=1024),
+        loss=LossConfig(divergence="js", eta=0.6, reduction="per_set"),
+        optim=OptimConfig(lr=1e-4, warmup_steps=10, beta2=0.99, weight_decay=0.0, tokens_per_microbatch=4096),
     )
     for number, metrics in enumerate(train(config), 1):
         print(f"step {number:3}", *(f"{name} {value:.4f}" for name, value in metrics.items()), sep="  ")

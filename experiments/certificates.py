@@ -1,4 +1,4 @@
-"""How often are certificates wrong, and which accuracy do methods have at a certified loss? In the embedded world.
+"""How often are certificates wrong, and which accuracy do methods have at a certified loss? In the SQL world.
 
     python -m experiments.certificates --out FOLDER           # 60 runs on one core; the same command continues
     python -m experiments.certificates --out FOLDER --report  # tables of the runs that are finished
@@ -29,6 +29,8 @@ from dph.runs.coverage import CERTIFICATE, read_visits
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically, written_atomically
 from experiments.finished import check_finished
+from experiments.grid import let_jobs_import
+from experiments.minisql import SETTINGS
 
 METHODS = ("grpo", "grpo_kl", "dapo", "exp_only", "dph_f", "dph_js")
 SEEDS = tuple(range(1, 11))
@@ -61,7 +63,7 @@ def jobs(out: Path, methods: Sequence[str], seeds: Sequence[int], *, smoke: bool
 
     def words(stage: str, *presets: str) -> tuple[str, ...]:
         flags = _SIZES[stage] | (_SMOKE[stage] if smoke else {})
-        named = [word for preset in ("minisql", *presets) for word in ("--preset", preset)]
+        named = [word for preset in (SETTINGS, *presets) for word in ("--preset", preset)]
         return (stage, *named, *(w for key, value in flags.items() for w in (f"--{key}", *value.split())), "--resume")
 
     base, pool = out / "base", out / "pool"
@@ -196,6 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--smoke", action="store_true", help="a few steps, to see that everything works")
     options = parser.parse_args(arguments)
     show_messages()
+    let_jobs_import()
     with ending("certificates"):
         failures: list[str] = []
         if not options.report:

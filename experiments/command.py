@@ -16,9 +16,9 @@ from experiments.config import ReproduceConfig
 
 STUDIES = {
     "paper": ("full", "launches for the paper's own models, on a cluster; runs nothing"),
-    "tiny": ("tiny", "every method of the paper in the embedded world, with a small model made from scratch"),
-    "bench": ("bench", "every method with its own tuned settings, in several embedded worlds"),
-    "llm_embedded": ("llm_embedded", "a language model in the embedded world, with questions in plain English"),
+    "tiny": ("tiny", "every method of the paper in the SQL world, with a small model made from scratch"),
+    "bench": ("bench", "every method with its own tuned settings, in several SQL worlds"),
+    "llm_embedded": ("llm_embedded", "a language model in the SQL world, with questions in plain English"),
     "llm": ("llm", "a language model on Spider (--data SPIDER)"),
     "llm_medium": ("llm_medium", "the same in an afternoon: a fixed supervised start, two of three domains"),
     "llm_short": ("llm_short", "the same in two hours, for processors without bf16"),

@@ -10,9 +10,9 @@ class ReproduceConfig:
     """The paper's experiments with equal budgets, several seeds, tables and figures."""
 
     scale: str = "tiny"
-    """Grid of experiments: tiny (the embedded world), bench (every method at its own settings in several embedded
-    worlds), small (real Spider, a model made from scratch), llm and llm_embedded (a language model on Spider, or in the
-    embedded world), llm_medium and llm_short (llm in fewer hours), or full (the paper's models and data: launches for a
+    """Grid of experiments: tiny (the SQL world), bench (every method at its own settings in several SQL worlds),
+    small (real Spider, a model made from scratch), llm and llm_embedded (a language model on Spider, or in the SQL
+    world), llm_medium and llm_short (llm in fewer hours), or full (the paper's models and data: launches for a
     cluster are written, nothing is run)."""
     methods: tuple[str, ...] = ("core",)
     """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all; for full tables

@@ -11,8 +11,8 @@ from statistics import fmean
 
 import pyarrow.parquet as pq
 
-from dph.tasks.minisql import MiniSql
 from experiments.intervals import student_interval
+from experiments.minisql import MiniSql
 from experiments.mixing import Counts, mean_of, mix_at, mixed, pass_of
 
 K = 32
@@ -208,7 +208,7 @@ def styles_table(folder: Path) -> Iterator[str]:
     """Distinct styles among correct samples: as published, and of problems with almost only correct samples."""
     medium, runs = load(folder, "llm_medium"), language_runs(folder)
     names = {"base": "base", "grpo": "GRPO", "exp_only": "D_exp only", "dph_js": "DPH-JS"}
-    splits = {"": "embedded world", "heldout_phrasing": "Spider, phrasings", "dev": "Spider, databases"}
+    splits = {"": "SQL world", "heldout_phrasing": "Spider, phrasings", "dev": "Spider, databases"}
     rows = []
     for (arm, name), (split, shown) in product(names.items(), splits.items()):
         groups = [rows for (run, _, part), rows in medium.items() if run == arm and part == split] if split else []

@@ -4,6 +4,7 @@ A grid is a TOML file of the folder `grids`. It names base models, rehearsal sto
 of its own) and sweeps (one setting of an arm varied). Reading it checks that all arms have equal budgets.
 """
 
+import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 """The repository, in which grids name files of worlds."""
 
 GRIDS = Path(__file__).parent / "grids"
+
 
 Tier = Literal["core", "wide", "more"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -134,6 +136,11 @@ class Grid:
 
     def seeds_of(self, arm: Arm) -> tuple[int, ...]:
         return self.seeds if arm.tier == "core" else self.fewer_seeds
+
+
+def let_jobs_import() -> None:
+    """Let the processes of a study import the plug-in of its world from the repository."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
 def grid_names() -> list[str]:

@@ -1,6 +1,5 @@
 """The paper's experiments as one resumable command, with its tables and figures."""
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from experiments.config import ReproduceConfig
 from experiments.count_files import read_counts, warn_of_other_bases, write_counts
 from experiments.figures import figures
 from experiments.finished import DOMAINS, Counts, Results, check_finished, read_results
-from experiments.grid import ROOT, Grid, read_grid
+from experiments.grid import Grid, let_jobs_import, read_grid
 from experiments.plan import Choice, RunPaths, plan, write_settings
 from experiments.start import start_bases, with_known_starts
 from experiments.strata import kinds_table, strata_table
@@ -49,8 +48,7 @@ def reproduce(config: ReproduceConfig) -> Path:
     failed.
     """
     check_bounds(config)
-    # the jobs are processes that import the plug-in of a world from the repository
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    let_jobs_import()
     if config.scale == "full":
         from experiments.paper.launches import reproduce_full  # verl's launches; the other scales do without
 

@@ -24,9 +24,9 @@ def prepare(folder: Path, *, smoke: bool = False, steps: int = 120) -> tuple[Pat
     smoke: train the base model, of the same size, for a few steps only: `steps`.
     """
     base, sampled = folder / "base", folder / "presample"
-    preset = ("--preset", "minisql", "--resume")
+    preset = ("--preset", "countdown", "--resume")
     short = ("--steps", str(steps), "--batch", "24", "--demonstrations", "3000") if smoke else ()
-    few = ("--task.limit", "48", "--rollout.n", "4", "--threshold", "1", "--refine", "keep") if smoke else ()
+    few = ("--task.limit", "48", "--threshold", "1", "--refine", "keep") if smoke else ()
     dph("sft", *preset, *short, "--out", str(base))
     dph("presample", *preset, *few, "--model.path", str(base / "model"), "--out", str(sampled))
     return base / "model", sampled
@@ -40,7 +40,7 @@ def given(folder: Path) -> tuple[Path, Path]:
 def training(model: Path, sampled: Path, out: Path, steps: int, every: int, *more: str) -> list[str]:
     """Command-line words of `dph train` for DPH-JS, with an evaluation and a checkpoint every `every` steps."""
     return [
-        *("train", "--preset", "minisql", "--preset", "dph_js", "--resume", "--out", str(out)),
+        *("train", "--preset", "countdown", "--preset", "dph_js", "--resume", "--out", str(out)),
         *("--model.path", str(model), "--rehearsal.path", str(sampled)),
         *("--steps", str(steps), "--checkpoint-every", str(every), "--monitor.every", str(every)),
         *more,

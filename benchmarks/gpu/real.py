@@ -1,4 +1,4 @@
-"""A real language model through every stage, for two methods: `dph demo --model`, and what it found or has reached.
+"""A real language model in the SQL world, for two methods: `dph demo --model`, and what it found or has reached.
 
     python -m benchmarks.gpu.real --model MODEL.gguf --out FOLDER --lines FILE --seconds 400 [--page FILE.html]
 
@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks._support.lines import Lines
 from benchmarks.gpu.pieces import SUMS, join
 from benchmarks.gpu.toy_model import write_toy
+from experiments.grid import ROOT, let_jobs_import
 
 _TO_SAVE = 45.0
 """Seconds for the demo to save its state."""
@@ -85,7 +86,9 @@ def main() -> int:
         write_toy(options.model)
     started, out = time.monotonic(), options.out / "demo"
     file = model_file(options.model)
-    words = ["--model", str(file), "--out", str(out), "--jobs", str(options.jobs), "--methods", *options.methods]
+    let_jobs_import()
+    words = ["--world", str(ROOT / "experiments/minisql/english.toml")]
+    words += ["--model", str(file), "--out", str(out), "--jobs", str(options.jobs), "--methods", *options.methods]
     status = demo([*words, "--smoke"] if options.toy else words, options.seconds)
     lines, seconds = Lines(options.lines, model=file.name), round(time.monotonic() - started, 1)
     for method in ("base", *options.methods):

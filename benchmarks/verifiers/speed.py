@@ -15,8 +15,8 @@ bare        in this process: each distinct prediction runs once on an open conne
 With --command it times whole processes instead, in turns: `dph verify` with two workers, and the two loops of
 verifiers_loop.py. Each starts, reads the same files, judges, prints the number of correct predictions and ends.
 
-DATA holds Spider's questions, databases and predictions. Without it, queries of the built-in task minisql are judged,
-each against the gold of its problem.
+DATA holds Spider's questions, databases and predictions. Without it, queries of the task minisql
+(experiments/minisql) are judged, each against the gold of its problem.
 """
 
 import argparse
@@ -34,9 +34,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.verifiers.plain_loop import OPTIONS, RULE, Run, connect, fetch, judge, run_in_loop, run_once
-from dph.tasks import load_task
 from dph.types import Problem
 from dph.verifiers.sql.verifier import SqlVerifier
+from experiments.minisql import MiniSql
 
 Item = tuple[Problem, str]
 
@@ -59,7 +59,7 @@ def spider_items(data: Path, rows: int) -> list[Item]:
 
 def minisql_items(rows: int) -> list[Item]:
     """Generated problems, each with its own gold and with a neighbour's, which is usually wrong."""
-    problems = load_task("minisql", train_problems=max(2, rows // 2)).problems("train")
+    problems = MiniSql(train_problems=max(2, rows // 2)).problems("train")
     return [(problem, str(other.answer)) for i, problem in enumerate(problems) for other in (problem, problems[i - 1])]
 
 

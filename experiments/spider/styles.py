@@ -1,4 +1,4 @@
-"""Writes a real query in the five solution styles of `dph.tasks.styles`, by rewriting its syntax tree.
+"""Writes a real query in the five solution styles of `experiments.styles`, by rewriting its syntax tree.
 
 A rewritten query is only a candidate: the caller executes it and keeps it only if it has the gold query's result.
 """
@@ -11,7 +11,7 @@ import sqlglot
 from sqlglot import errors, exp
 
 from dph.tasks.sql.schema import Schema
-from dph.tasks.styles import Style, required_form, respond, style_of
+from experiments.styles import Style, required_form, respond, style_of
 
 _PIECE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[^'"]+""")
 _NAME = "x"  # name of the common table expression

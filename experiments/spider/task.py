@@ -17,11 +17,11 @@ from dph.tasks.sql.data import Databases, Question
 from dph.tasks.sql.prompt import compact_schema
 from dph.tasks.sql.published import Spider
 from dph.tasks.sql.schema import connect
-from dph.tasks.styles import STYLES, Style, style_of
 from dph.types import Problem
 from dph.verifiers.sql.verifier import SqlVerifier
 from experiments.spider.styles import StyledQuery
 from experiments.spider.templates import TemplateWriter
+from experiments.styles import STYLES, Style, style_of
 
 SPLITS = ("train", "heldout_sql", "heldout_phrasing", "dev")
 STYLE_WEIGHTS: dict[Style, float] = {"direct": 0.28, "plan": 0.18, "cte": 0.18, "nested": 0.18, "stepwise": 0.18}

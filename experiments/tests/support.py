@@ -8,7 +8,7 @@ from experiments.grid import Grid, grid_from
 def small_grid(**more: Any) -> Grid:
     """A grid of two methods with two seeds on one base model; `more` replaces whole tables of it."""
     tree: dict[str, Any] = {
-        "world": "minisql",
+        "world": "experiments/minisql/minisql.toml",
         "domains": {"in-domain": "test", "cross-domain": "cross", "out-of-domain": "ood"},
         "seeds": [1, 2],
         "fewer_seeds": [1],

@@ -56,10 +56,10 @@ def test_the_tiny_grid_holds_what_the_paper_compares() -> None:
 
 def test_a_sweep_makes_an_arm_for_each_value_and_counts_the_arms_own() -> None:
     grid = small_grid()
-    own = flatten(train_settings(["minisql"], grid.arms["dph_js"], {}))["loss.eta"]
+    own = flatten(train_settings(grid.world, grid.arms["dph_js"], {}))["loss.eta"]
     assert grid.sweeps["eta"].values == {"dph_js": own, "dph_js-eta-0.1": 0.1}
     varied = grid.arms["dph_js-eta-0.1"]
-    assert flatten(train_settings(["minisql"], varied, {}))["loss.eta"] == 0.1
+    assert flatten(train_settings(grid.world, varied, {}))["loss.eta"] == 0.1
     assert varied.sweep == "eta" and varied.tier == "wide"
 
 

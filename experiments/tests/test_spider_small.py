@@ -12,12 +12,12 @@ from dph.config import load_settings
 from dph.errors import UserError
 from dph.tasks.sql.data import Question
 from dph.tasks.sql.schema import schema_of_file
-from dph.tasks.styles import STYLES, style_of
 from dph.types import Problem
 from dph.verifiers.sql.verifier import SqlVerifier
 from experiments.spider.styles import StyledQuery
 from experiments.spider.task import SPLITS, SpiderSmall, kind_of, normal_form, split_questions
 from experiments.spider.templates import KINDS, TemplateWriter
+from experiments.styles import STYLES, style_of
 
 PRESET = Path(__file__).resolve().parents[1] / "spider" / "spider_small.toml"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "spider"

@@ -15,7 +15,7 @@ from experiments.plan import Choice, RunPaths, write_settings
 from experiments.start import start_bases, with_known_starts
 
 SMALL = {
-    "world": "minisql",
+    "world": "countdown",
     "seeds": [1],
     "fewer_seeds": [1],
     "domains": {"in-domain": "test"},

@@ -51,7 +51,10 @@ class Registry(Generic[T]):
         """The implementation of that name. Raises SettingsError, naming those that exist, for an unknown one."""
         self._import(name)
         if name not in self._known:
-            raise SettingsError(f"no {self._kind} is named {name!r}; known are: {', '.join(self)}")
+            raise SettingsError(
+                f"no {self._kind} is named {name!r}; known are: {', '.join(self)}; if a plug-in registers it, name the "
+                "plug-in's file or module in the setting plugins"
+            )
         return self._known[name]
 
     def traits(self, name: str) -> Any:

@@ -189,9 +189,10 @@ def test_a_model_without_an_end_token(tmp_path, capsys):
 
 TASKS = {
     "unknown task": (["--task.name", "toys"], "no task is named 'toys'; known are: "),
+    "task of a plug-in": (["--task.name", "minisql"], "name the plug-in's file or module in the setting plugins"),
     "unknown option": (["--task.options", "size", "3"], "task 'toy' does not take these options"),
     "no problems": (["--task.options", "problems", "0"], "the split 'train' holds no problem"),
-    "unknown split": (["--task.name", "minisql", "--task.split", "trian"], "minisql has no split 'trian'"),
+    "unknown split": (["--task.name", "countdown", "--task.split", "trian"], "countdown has no split 'trian'"),
     "engine": (["--sampler.engine", "vlm"], "no sampler engine is named 'vlm'"),
     "prompts too long": (
         ["--task.split", "long"],
@@ -396,7 +397,7 @@ def test_help_of_every_stage_is_quick_and_complete():
         "        with contextlib.redirect_stdout(said):\n            main([stage, '--help'])\n"
         "    except SystemExit as end:\n        assert end.code == 0, end.code\n"
         "    assert '--out' in said.getvalue() and '--preset NAME' in said.getvalue(), said.getvalue()\n"
-        "    assert 'minisql' in said.getvalue()\n"
+        "    assert 'countdown' in said.getvalue()\n"
         "    if stage == 'train':\n        assert 'weight of the rehearsal term' in ' '.join(said.getvalue().split())\n"
         "heavy = {'torch', 'transformers', 'pyarrow', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy\n"
     )

@@ -89,10 +89,10 @@ def test_settings_for_a_method_apply_to_that_method_alone(tmp_path):
     assert merged("train", ["alpha"], a=file).loss.eta == 0.01
 
 
-@pytest.mark.parametrize("order", [["minisql", "dph_js"], ["dph_js", "minisql"]])
+@pytest.mark.parametrize("order", [["countdown", "dph_js"], ["dph_js", "countdown"]])
 def test_a_world_says_what_a_method_needs_in_it_in_either_order(order):
     config = merged("train", order)
-    assert (config.method, config.loss.eta, config.rehearsal.rows, config.rollout.n) == ("dph_js", 0.7, 16, 16)
+    assert (config.method, config.loss.eta, config.rehearsal.rows, config.rollout.n) == ("dph_js", 0.6, 16, 16)
     assert config.loss.reduction == "per_set"
 
 
@@ -105,15 +105,15 @@ def test_a_world_says_what_a_method_needs_in_it_in_either_order(order):
 )
 def test_a_file_goes_before_all_that_presets_say(tmp_path, text, expected):
     """Also where a preset says it for this stage or this method."""
-    config = merged("train", ["minisql", "dph_js"], a=write(tmp_path / "a.toml", text))
+    config = merged("train", ["countdown", "dph_js"], a=write(tmp_path / "a.toml", text))
     assert (config.loss.eta, config.rollout.n) == expected
 
 
 def test_a_runs_own_settings_read_back_over_its_presets(tmp_path):
-    config, _ = parse("train", ["--preset", "minisql", "--preset", "dph_js", "--loss.eta", "0.3", "--rollout.n", "2"])
+    config, _ = parse("train", ["--preset", "countdown", "--preset", "dph_js", "--loss.eta", "0.3", "--rollout.n", "2"])
     file = write(tmp_path / "config.toml", to_toml(config))
     assert parse("train", ["--config", str(file)])[0] == config
-    assert parse("train", ["--preset", "minisql", "--preset", "dph_js", "--config", str(file)])[0] == config
+    assert parse("train", ["--preset", "countdown", "--preset", "dph_js", "--config", str(file)])[0] == config
 
 
 def test_flags_of_every_type():
@@ -163,7 +163,7 @@ def test_the_same_mistake_in_yaml_is_named_by_the_same_words(tmp_path, text):
 
 @pytest.mark.parametrize("ending", ["yaml", "yml"])
 def test_a_stages_settings_are_the_same_in_yaml(tmp_path, ending):
-    config, _ = parse("train", ["--preset", "minisql", "--preset", "dph_js", "--optim.lr", "1e-6", "--plugin", "a"])
+    config, _ = parse("train", ["--preset", "countdown", "--preset", "dph_js", "--optim.lr", "1e-6", "--plugin", "a"])
     file = write(tmp_path / f"a.{ending}", yaml.safe_dump(tomllib.loads(to_toml(config))))
     assert merged("train", a=file) == config
     assert merged("train", [str(file)]) == config

@@ -132,7 +132,7 @@ def test_signals_at_random_moments_of_the_start_are_never_lost(tmp_path):
     """Twenty times, from the moment when the handler is there (Python's own start cannot be protected) until training
     has begun; every second time the signal comes twice within 50 ms."""
     rng = random.Random(0)
-    words = ["-m", "dph", "train", "--preset", "grpo", "--task.name", "minisql", "--task.limit", "8"]
+    words = ["-m", "dph", "train", "--preset", "grpo", "--task.name", "countdown", "--task.limit", "8"]
     words += ["--rollout.n", "2", "--rollout.prompts", "2", "--rollout.max-tokens", "4", "--steps", "100000"]
     words += ["--model.path", str(base_run() / "model"), "--out"]
 

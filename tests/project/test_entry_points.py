@@ -38,9 +38,9 @@ def test_a_stage_is_a_function_of_its_settings(tmp_path):
 
 
 def test_settings_come_from_presets_and_overrides():
-    settings = load_settings("train", ["minisql", "dph_js"], overrides={"out": "x", "optim": {"lr": 1e-3}})
+    settings = load_settings("train", ["countdown", "dph_js"], overrides={"out": "x", "optim": {"lr": 1e-3}})
     assert isinstance(settings, dph.TrainConfig)
-    assert (settings.method, settings.out, settings.optim.lr, settings.loss.eta) == ("dph_js", "x", 1e-3, 0.7)
+    assert (settings.method, settings.out, settings.optim.lr, settings.loss.eta) == ("dph_js", "x", 1e-3, 0.6)
     with pytest.raises(SettingsError, match=r"rollout\.n is 0; it must be at least 1"):
         load_settings("train", overrides={"rollout": {"n": 0}})
     with pytest.raises(SettingsError, match="unknown key 'learning_rate'"):

@@ -53,7 +53,7 @@ def test_the_order_of_dependence_holds() -> None:
 
 
 def test_presets_travel_with_the_package() -> None:
-    assert {"grpo", "dapo", "dph_f", "dph_js", "minisql"} <= set(settings.preset_names())
+    assert {"grpo", "dapo", "dph_f", "dph_js", "countdown"} <= set(settings.preset_names())
 
 
 def test_every_dependency_of_the_tests_is_pinned_and_torch_too() -> None:

@@ -207,7 +207,7 @@ OPTIONS = {
     ),
     "a number as path": ("records", {"path": "3"}, "records: there is no file or folder 3"),
     "a word for true": ("spider", {"root": ".", "subset": "maybe"}, "task.options subset must be true or false"),
-    "a word for a number": ("minisql", {"seed": "x"}, "task.options seed must be a whole number, not 'x'"),
+    "a word for a number": ("countdown", {"seed": "x"}, "task.options seed must be a whole number, not 'x'"),
     "a style": ("spider", {"root": ".", "prompt_style": "x"}, "no SQL prompt style is named 'x'; known are: "),
     "a set": ("math_sets", {"root": "."}, "no math set is named 'test'; known are: "),
 }

@@ -143,7 +143,7 @@ def test_plugins(tmp_path, monkeypatch, capsys, name):
 WORDS = {
     "an unknown command": (["trian"], "no command is named 'trian'; known are: "),
     "an unknown preset": (["train", "--preset", "../grpo"], "no preset is named '../grpo'; known are: "),
-    "a preset of no stage": (["demo", "--methods", "minisql"], "no method preset is named 'minisql'; known are: "),
+    "a preset of no stage": (["demo", "--methods", "countdown"], "no method preset is named 'countdown'; known are: "),
     "no jobs": (["demo", "--jobs", "0"], "jobs is 0; it must be at least 1"),
     "a file as directory of a demo": (["demo", "--smoke", "--out", "file"], "cannot write file/logs: Not a directory"),
     "a file as directory of a run": (

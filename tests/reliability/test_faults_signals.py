@@ -104,7 +104,7 @@ def test_a_step_saved_without_its_line_gets_it_once(tmp_path, monkeypatch, signa
 
 def words_of(run, steps):
     """A command that trains so many steps."""
-    words = [sys.executable, "-m", "dph", "train", "--preset", "grpo", "--task.name", "minisql", "--task.limit", "8"]
+    words = [sys.executable, "-m", "dph", "train", "--preset", "grpo", "--task.name", "countdown", "--task.limit", "8"]
     words += ["--rollout.n", "2", "--rollout.prompts", "2", "--rollout.max-tokens", "4", "--steps", str(steps)]
     return [*words, "--checkpoint-every", "1000", "--model.path", str(base_run() / "model"), "--out", str(run)]
 

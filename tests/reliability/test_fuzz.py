@@ -37,7 +37,7 @@ from dph.rehearsal.store import read_rehearsal
 from dph.report.data import EvalRun, read_eval
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.pinned import Pinned, pin
-from dph.tasks.minisql.task import MiniSql
+from dph.tasks.countdown import Countdown
 from dph.tasks.records import Records
 from dph.tasks.tables import read_rows
 from dph.types import Problem
@@ -168,10 +168,10 @@ def test_command_lines_of_any_words(words):
 
 
 @FEW
-@given(options=st.dictionaries(st.sampled_from(["rows", "seed", "limit", "x", "split_seed"]), texts, max_size=2))
+@given(options=st.dictionaries(st.sampled_from(["test_problems", "seed", "limit", "x"]), texts, max_size=2))
 def test_options_of_a_task(options):
-    task = outcome(make_task, TaskConfig(name="minisql", options=options))
-    assert refused(task) or isinstance(task, MiniSql)
+    task = outcome(make_task, TaskConfig(name="countdown", options=options))
+    assert refused(task) or isinstance(task, Countdown)
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------

@@ -529,6 +529,11 @@ def test_figures_draw_the_data_they_are_given() -> None:
     assert {(1.0, 0.4), (1.0, 0.6), (4.0, 0.6), (4.0, 0.8)} <= set(map(tuple, np.asarray(band).tolist()))
     parts = [(bar.get_x(), bar.get_width()) for bar in bars.patches]  # type: ignore[attr-defined]
     assert parts == [(0.0, 75.0), (75.0, 25.0)]
+    solutions = {"base": Value(3.0, 2.5, 3.5), "GRPO": Value(1.25)}  # of one run of base, and without an interval
+    _, bars = plots.overview_figure([curve], [], {}, solutions, base="base").axes
+    assert [bar.get_width() for bar in bars.patches] == [3.0, 1.25]  # type: ignore[attr-defined]
+    assert bars.lines[0].get_xydata().tolist() == [[2.5, 0], [3.5, 0]]  # type: ignore[union-attr]
+    assert [text.get_text().strip() for text in bars.texts] == ["3.00", "1.25"]
     assert len(plots.overview_figure([curve], [], {}).axes) == 1
     one, other = (plots.to_png(plots.overview_figure([curve], [], shares)) for _ in range(2))
     assert one == other

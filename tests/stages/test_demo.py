@@ -1,5 +1,7 @@
 """The demo's plan: commands that parse, in an order in which nothing waits, with the labels of the method presets."""
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +16,10 @@ from dph.process.jobs import Job
 from dph.runs.directory import RunDir
 from dph.stages import demo as module
 from dph.stages.demo import demo, jobs
-from dph.tasks.minisql import MiniSql
+from experiments.minisql import SETTINGS, MiniSql
 from helpers import METHODS, OTHER_METHODS
+
+ENGLISH, SQL = (str(Path(SETTINGS).with_name(name)) for name in ("english.toml", "minisql.toml"))
 
 
 def test_method_presets_and_no_others_have_labels_of_their_own() -> None:
@@ -24,20 +28,24 @@ def test_method_presets_and_no_others_have_labels_of_their_own() -> None:
     assert len(set(labels.values())) == len(labels) and labels["dph_js"] == "DPH-JS"
 
 
-def test_each_embedded_world_has_a_demo_and_a_base_model_of_its_own(tmp_path: Path) -> None:
-    planned = jobs(DemoConfig(out=str(tmp_path), task="countdown"), tmp_path / "base")
+@pytest.mark.parametrize(
+    ("world", "plugins", "task", "eta", "steps"),
+    [("countdown", (), "countdown", 0.6, 125), (SQL, ("experiments.minisql",), "minisql", 0.7, 80)],
+)
+def test_a_world_brings_its_task_its_base_model_and_its_rates(
+    world: str, plugins: tuple[str, ...], task: str, eta: float, steps: int, tmp_path: Path
+) -> None:
+    planned = jobs(DemoConfig(out=str(tmp_path), world=world), tmp_path / "base")
     settings = {job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in planned}
-    assert {run.task.name for run in settings.values()} == {"countdown"}
-    assert [settings[name].loss.eta for name in ("grpo", "dph_js")] == [0.0, 0.6]
-    assert {run.steps for name, run in settings.items() if name in ("grpo", "dph_js")} == {125}
-    with pytest.raises(SettingsError, match="no prompts in plain English"):
-        demo(language_model(tmp_path, task="countdown"))
+    assert {(run.task.name, run.plugins) for run in settings.values()} == {(task, plugins)}
+    assert [settings[name].loss.eta for name in ("grpo", "dph_js")] == [0.0, eta]
+    assert {run.steps for name, run in settings.items() if name in ("grpo", "dph_js")} == {steps}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_demo_of_countdown_ends_with_a_report(tmp_path: Path) -> None:
-    page = demo(DemoConfig(out=str(tmp_path), task="countdown", methods=("dph_f",), smoke=True, jobs=1))
+def test_the_demo_ends_with_a_report(tmp_path: Path) -> None:
+    page = demo(DemoConfig(out=str(tmp_path), methods=("dph_f",), smoke=True, jobs=1))
     assert "distinct solutions" in page.read_text(encoding="utf-8")
 
 
@@ -56,8 +64,8 @@ def test_every_command_parses_and_needs_what_comes_before_it(smoke: bool, tmp_pa
     assert [settings[f"eval-{name}"].label for name in ("base", "grpo", "dph_js")] == ["base", "GRPO", "DPH-JS"]
     trained = [settings[name] for name in ("grpo", "dph_js")]
     assert [(run.method, run.seed, run.steps, run.monitor.every) for run in trained] == [
-        ("grpo", 3, 2 if smoke else 80, 1 if smoke else 20),
-        ("dph_js", 3, 2 if smoke else 80, 1 if smoke else 20),
+        ("grpo", 3, 2 if smoke else 125, 1 if smoke else 20),
+        ("dph_js", 3, 2 if smoke else 125, 1 if smoke else 20),
     ]
     assert {run.rehearsal.path for run in trained} == {settings["presample"].out} and settings["presample"].seed == 3
     assert settings["eval-grpo"].model.path == f"{settings['grpo'].out}/model"
@@ -86,7 +94,7 @@ def test_a_preset_file_is_a_method_of_the_demo(tmp_path: Path, monkeypatch: pyte
         ('[meta]\nlabel = "GRPO"', ("grpo", "mine.toml"), "is taken ('mine', 'GRPO')"),
         ("", ("mine.toml", "mine.toml"), "is taken ('mine', 'mine')"),
         ("meta = 1", ("mine.toml",), "'meta' must be a table, not 1"),
-        ("", ("minisql",), "named by its path"),
+        ("", ("countdown",), "named by its path"),
     ],
 )
 def test_a_bad_method_is_one_sentence_before_anything_runs(
@@ -100,7 +108,8 @@ def test_a_bad_method_is_one_sentence_before_anything_runs(
 
 
 def language_model(tmp_path: Path, **changes: object) -> DemoConfig:
-    config = DemoConfig(out=str(tmp_path / "out"), model=str(tmp_path), **changes)  # type: ignore[arg-type]
+    settings = {"out": str(tmp_path / "out"), "model": str(tmp_path), "world": ENGLISH} | changes
+    config = DemoConfig(**settings)  # type: ignore[arg-type]
     (tmp_path / "out").mkdir(exist_ok=True)
     return config
 
@@ -108,11 +117,11 @@ def language_model(tmp_path: Path, **changes: object) -> DemoConfig:
 @pytest.mark.parametrize("data", ["", "data"])
 def test_a_language_model_goes_through_every_stage_with_its_own_settings(data: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('plugins = ["my_task"]\n[task]\nname = "mine"\n')
-    config = language_model(tmp_path, data=data, world=str(tmp_path / "mine.toml") if data else "")
+    config = language_model(tmp_path, data=data, world=str(tmp_path / "mine.toml") if data else ENGLISH)
     settings = {job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in jobs(config, tmp_path / "base")}
     world = ("mine", {"root": data}) if data else ("minisql", {"prompts": "english"})
     for run in settings.values():
-        assert run.plugins == (("my_task",) if data else ())
+        assert run.plugins == (("my_task",) if data else ("experiments.minisql",))
         assert (run.task.name, run.task.options) == world and run.model.precision == "bf16"
     assert settings["base"].optim.lr == 2e-4 and settings["base"].optim.schedule == "constant"
     assert settings["grpo"].optim.lr == settings["dph_js"].optim.lr == 2e-5 and settings["grpo"].monitor.every == 0
@@ -151,13 +160,15 @@ def test_a_supervised_start_ends_when_some_prompts_are_mastered(
         module.start_language_model(replace(config, out=str(tmp_path / "new")), tmp_path / "base")
 
 
-def test_a_world_needs_a_language_model_and_data_a_world_and_both_must_be_there(tmp_path: Path) -> None:
+def test_a_language_model_and_data_need_a_world_and_all_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('[task]\nname = "mine"\n')
     world = str(tmp_path / "mine.toml")
-    with pytest.raises(SettingsError, match="--world needs a language model"):
-        demo(DemoConfig(out=str(tmp_path / "out"), world=world))
+    with pytest.raises(SettingsError, match="a world with prompts in plain English"):
+        demo(language_model(tmp_path, world="countdown"))
+    with pytest.raises(SettingsError, match="no preset is named 'minisql'"):
+        demo(DemoConfig(out=str(tmp_path / "out"), world="minisql"))
     with pytest.raises(SettingsError, match="--data needs the preset"):
-        demo(language_model(tmp_path, data=str(tmp_path)))
+        demo(DemoConfig(out=str(tmp_path / "out"), data=str(tmp_path)))
     with pytest.raises(SettingsError, match="there is no folder"):
         demo(language_model(tmp_path, world=world, data=str(tmp_path / "missing")))
     with pytest.raises(SettingsError, match="cannot read the settings file"):
@@ -165,7 +176,8 @@ def test_a_world_needs_a_language_model_and_data_a_world_and_both_must_be_there(
 
 
 @pytest.mark.slow
-def test_a_model_is_taken_through_every_stage(tmp_path: Path) -> None:
+def test_a_model_is_taken_through_every_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for the plug-in of the world
     task = MiniSql(prompts="english")
     texts = [text for row in task.demonstrations(50, 0) for text in (row["prompt"], row["response"])]
     size = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, context=256)

@@ -85,8 +85,8 @@ class ModelConfig:
 class TaskConfig:
     """Where problems come from."""
 
-    name: str = "minisql"
-    """Task name: minisql, records (your own JSONL/Parquet), hub (a data set by its name on a hub), spider, bird, …"""
+    name: str = "countdown"
+    """Task name: countdown, records (your own JSONL/Parquet), hub (a data set by its name on a hub), spider, bird, …"""
     options: dict[str, str] = field(default_factory=dict)
     """Options of the task, as key value pairs (for `records`: path data.jsonl)."""
     split: str = "train"

@@ -344,12 +344,13 @@ class AuditConfig(EvalConfig):
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """`dph demo`: base model, GRPO, DPH-JS and a report in the embedded world, in minutes, without network or GPU."""
+    """`dph demo`: base model, GRPO, DPH-JS and a report on Countdown, in minutes, without network or GPU."""
 
     out: str = "runs/demo"
     """Directory for all runs of the demo."""
-    task: Literal["minisql", "countdown"] = "minisql"
-    """The embedded world: text-to-SQL, or sums that reach a target."""
+    world: str = "countdown"
+    """Preset of the task, which must have demonstrations: the embedded world, sums that reach a target, or a file such
+    as experiments/minisql/minisql.toml."""
     seed: int = 0
     """Seed of everything but the world."""
     methods: tuple[str, ...] = ("grpo", "dph_js")
@@ -359,13 +360,11 @@ class DemoConfig:
     jobs: PositiveInt = 2
     """Runs side by side, one thread each."""
     model: str = ""
-    """A language model to start from, such as smollm2, instead of one made from scratch; it reads the questions in
-    plain English. Its supervised start ends once it masters an eighth of the prompts."""
-    world: str = ""
-    """With `model`: a preset of another task that has demonstrations, such as experiments/spider/spider_small.toml,
-    instead of the embedded world."""
+    """A language model to start from, such as smollm2, instead of one made from scratch; it needs a `world` in plain
+    English, such as experiments/minisql/english.toml. Its supervised start ends once it masters an eighth of the
+    prompts."""
     data: str = ""
-    """With `world`: folder of its data, the option `root` of its task."""
+    """With a `world` that reads data: their folder, the option `root` of its task."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from dph.evaluation.measures import AMONG, metric
 from dph.report.comparison import Comparison
-from dph.report.data import Split, TrainRun
+from dph.report.data import Split, TrainRun, Value
 
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -23,6 +24,7 @@ _BASE = "#6B6B6B"
 _INK, _FAINT = "#222222", "#DDDDDD"
 _STYLES = ("#4477AA", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#999933")
 _OTHER = "#C4C4C4"
+_SOLUTIONS = "distinct_solutions_correct"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +71,20 @@ def overview_figure(
     pass_curves: Sequence[Series],
     training: Sequence[Series],
     shares: Mapping[str, Mapping[str, float]],
+    solutions: Mapping[str, Value] | None = None,
     *,
     base: str | None = None,
     training_label: str = "pass@8",
     title: str = "pass@k",
 ) -> Figure:
     """Panels side by side: pass@k (as fractions) against k, with the heading `title`; a metric during training; bars of
-    solution styles, shares[label][style], which sum to 1 for a label. Empty panels are omitted."""
-    panels = 1 + bool(training) + bool(shares)
+    solution styles, shares[label][style], which sum to 1 for a label; bars of the number of distinct correct solutions
+    of a problem. Empty panels are omitted."""
+    panels = 1 + bool(training) + bool(shares) + bool(solutions)
     figure = canvas(4.2 * panels + (1.0 if panels == 1 else 0.0), 3.6)
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
     left, *more = (figure.add_subplot(1, panels, i + 1) for i in range(panels))
-    look = looks([*(curve.label for curve in pass_curves), *(curve.label for curve in training)], base)
+    look = looks([*(curve.label for curve in (*pass_curves, *training)), *(solutions or {})], base)
     _draw_curves(left, pass_curves, look, title, "k", "pass@k")
     _legend(left, len(pass_curves))
     if training:
@@ -88,6 +92,8 @@ def overview_figure(
         _draw_curves(more.pop(0), training, look, name, "training step", training_label)
     if shares:
         _draw_styles(more.pop(0), shares, "Solution styles of the samples")
+    if solutions:
+        _draw_solutions(more.pop(0), solutions, look)
     return figure
 
 
@@ -164,13 +170,30 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
                 ink = "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5 else _INK  # by relative luminance
                 axes.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color=ink)
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.set_yticks(range(len(labels)), [*map(_plain, labels)])
-    axes.invert_yaxis()
+    _name_bars(axes, labels)
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of samples (%)", fontsize=10)
+    _legend(axes, len(colors), handlelength=1, handleheight=1)
+
+
+def _draw_solutions(axes: Axes, solutions: Mapping[str, Value], look: Mapping[str, Look]) -> None:
+    """Bars of means with their intervals."""
+    tidy(axes, metric(_SOLUTIONS).title.capitalize())
+    for row, (label, value) in enumerate(solutions.items()):
+        axes.barh(row, value.mean, height=0.66, color=look[label].color)
+        axes.plot([value.low, value.high], [row, row], color=_INK, linewidth=1.2)
+        axes.text(np.nanmax([value.mean, value.high]), row, f" {value.mean:.2f}", va="center", color=_INK, fontsize=9)
+    axes.margins(x=0.2)  # space for the numbers
+    _name_bars(axes, list(solutions))
+    axes.set_xlabel(f"mean over problems, among up to {AMONG} samples", fontsize=10)
+
+
+def _name_bars(axes: Axes, labels: Sequence[str]) -> None:
+    """Write the labels of horizontal bars, the first one at the top."""
+    axes.set_yticks(range(len(labels)), [*map(_plain, labels)])
+    axes.invert_yaxis()
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    _legend(axes, len(colors), handlelength=1, handleheight=1)
 
 
 def _legend(axes: Axes, count: int, **options: float) -> None:
@@ -184,12 +207,15 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     base, main = comparison.base, comparison.main
     summaries = comparison.splits[main]
     curves = _pass_series(summaries)
-    shares = {label: summary.style_shares for label, summary in summaries.items() if summary.style_shares}
+    solutions = {label: s.metrics[_SOLUTIONS] for label, s in summaries.items() if _SOLUTIONS in s.metrics}
+    # If a verifier tells solutions, the styles are these, and no two problems share one
+    shares = {} if solutions else {label: s.style_shares for label, s in summaries.items() if s.style_shares}
     monitored = monitored_metric(trains)
     training = training_series(trains, f"eval/{monitored}") if monitored else []
     names = ", ".join(summaries)
-    overview = overview_figure(curves, training, shares, base=base, training_label=monitored)
-    parts = {"pass@k": curves, f"{monitored} through training": training, "solution styles": shares}
+    overview = overview_figure(curves, training, shares, solutions, base=base, training_label=monitored)
+    parts = {"pass@k": curves, f"{monitored} through training": training}
+    parts |= {"solution styles": shares, metric(_SOLUTIONS).title: solutions}
     figures = {"overview": (overview, f"{', '.join(panel for panel in parts if parts[panel])} of {names}")}
     for split, of_split in comparison.elsewhere.items():
         figure = overview_figure(_pass_series(of_split), [], {}, base=base, title=split)

@@ -1,6 +1,6 @@
 """`dph demo`: base model → pre-sampling → GRPO and DPH-JS with equal budgets → evaluation → table and figure.
 
-The base is made from scratch in the embedded world or, with `--model`, is a language model after a supervised start.
+The base is made from scratch or, with `--model`, is a language model after a supervised start.
 """
 
 import time
@@ -26,11 +26,11 @@ from dph.process.progress import say
 from dph.report.write import report
 from dph.runs.directory import RunDir
 
-_EMBEDDED: Mapping[str, Mapping[str, Any]] = {"train": {"monitor": {"every": 20}}}
-"""In an embedded world: settings by stage on top of its preset, which has the name of its task."""
+_SCRATCH: Mapping[str, Mapping[str, Any]] = {"train": {"monitor": {"every": 20}}}
+"""With a base made from scratch: settings by stage, on top of those of the world."""
 _SMOKE: Mapping[str, Mapping[str, Any]] = {
     "sft": {"steps": 120, "batch": 24, "demonstrations": 3000},
-    "presample": {"threshold": 1, "refine": "keep", "task": {"limit": 48}, "rollout": {"n": 4}},
+    "presample": {"threshold": 1, "refine": "keep", "task": {"limit": 48}},
     "train": {
         "steps": 2,
         "task": {"limit": 48},
@@ -48,7 +48,7 @@ _LANGUAGE: Mapping[str, Mapping[str, Any]] = {
 """With a language model: settings by stage, for less than an hour on two cores."""
 _LANGUAGE_SMOKE: Mapping[str, Mapping[str, Any]] = {
     "sft": {"steps": 12, "batch": 8, "demonstrations": 200},
-    "presample": {"task": {"limit": 24}, "rollout": {"max_tokens": 64}},
+    "presample": {"task": {"limit": 24}, "rollout": {"n": 4, "max_tokens": 64}},
     "train": {"task": {"limit": 24}, "rollout": {"max_tokens": 64}},
     "eval": {"task": {"limit": 2}, "rollout": {"max_tokens": 64}},
 }
@@ -64,12 +64,11 @@ _PROBE = {"task": {"limit": 48}, "refine": "keep"}
 
 def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """The command of a stage; `settings` override those of the demo."""
-    presets, options, sizes = (config.task,), (), [_EMBEDDED, *([_SMOKE] if config.smoke else [])]
+    presets, sizes = (config.world,), [_SCRATCH, *([_SMOKE] if config.smoke else [])]
     if config.model:
-        presets = (config.world or config.task, "smollm2")
-        chosen = ("prompts", "english") if not config.world else ("root", config.data) if config.data else ()
-        options = ("--task.options", *chosen) if chosen else ()
+        presets = (config.world, "smollm2")
         sizes = [_LANGUAGE, *([_SMOKE, _LANGUAGE_SMOKE] if config.smoke else [])]
+    options = ("--task.options", "root", config.data) if config.data else ()
     layers = [*(layer.get(stage, {}) for layer in sizes), settings or {}]  # later ones override earlier ones
     values = {key: value for layer in layers for key, value in flatten(layer).items()}
     flags = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", str(value))]
@@ -132,7 +131,7 @@ def start_language_model(config: DemoConfig, base: Path) -> None:
     )
 
 
-def _check_methods(methods: Sequence[str], task: str) -> None:
+def _check_methods(methods: Sequence[str], world: str) -> None:
     """Raises UserError for anything but a method preset, and for methods whose runs or labels would be the same."""
     presets = [name for name in preset_names() if preset_label(name)]
     names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
@@ -142,7 +141,7 @@ def _check_methods(methods: Sequence[str], task: str) -> None:
                 f"no method preset is named {method!r}; known are: {', '.join(presets)}; a preset file of your own is "
                 "named by its path, which ends in .toml or .yaml"
             )
-        from_dict(TrainConfig, merge_settings("train", [task, method], []), f"the settings of {method!r}")
+        from_dict(TrainConfig, merge_settings("train", [world, method], []), f"the settings of {method!r}")
         name, label = Path(method).stem, _label(method)
         if name in names or label in labels:
             raise SettingsError(
@@ -153,20 +152,16 @@ def _check_methods(methods: Sequence[str], task: str) -> None:
         labels.add(label)
 
 
-def _check_model(config: DemoConfig) -> None:
+def _check_world(config: DemoConfig) -> None:
     """Raises UserError for settings that need others, and for a preset, a folder or a model that is missing."""
-    if config.world and not config.model:
-        raise SettingsError("--world needs a language model: add --model smollm2")
-    if config.model and not config.world and config.task != "minisql":
-        raise SettingsError(
-            f"--task {config.task} has no prompts in plain English; with --model, name a --world FILE.toml"
-        )
-    if config.data and not config.world:
+    embedded = config.world == DemoConfig.world
+    if config.model and embedded:
+        raise SettingsError("--model needs a world with prompts in plain English: add --world FILE.toml")
+    if config.data and embedded:
         raise SettingsError("--data needs the preset of a task that reads it: add --world FILE.toml")
     if config.data and not Path(config.data).is_dir():
         raise SettingsError(f"there is no folder {config.data}; --data names that of the world's data")
-    if config.world:
-        merge_settings("sft", [config.world], [])
+    merge_settings("sft", [config.world], [])
     if config.model:
         model_folder(config.model)
 
@@ -179,15 +174,14 @@ def _label(method: str) -> str:
 def demo(config: DemoConfig) -> Path:
     """Run the demo, or what is missing of it, and return the report's page."""
     check_bounds(config)
-    _check_methods(config.methods, config.task)
-    _check_model(config)
+    _check_world(config)
+    _check_methods(config.methods, config.world)
     started, out = time.monotonic(), Path(config.out)
     if config.model and not config.smoke:
         start_language_model(config, out / "base")
     run_jobs(jobs(config, out / "base"), out / "logs", config.jobs, "demo", watch=bool(config.model))
     names = [Path(method).stem for method in config.methods]
     runs = [*(out / "eval" / name for name in ("base", *names)), *(out / name for name in names)]
-    where = f"on {Path(config.world).stem}" if config.world else f"in the embedded world {config.task}"
-    page = report(runs, out / "report", base="base", title=f"DPH-RL {where}")
+    page = report(runs, out / "report", base="base", title=f"DPH-RL on {Path(config.world).stem}")
     say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
     return page

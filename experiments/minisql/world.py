@@ -10,8 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from math import floor
 
-from dph.tasks.minisql.databases import TABLES, Database, Query, Rows, Schema, random_rows, random_schema
-from dph.tasks.minisql.questions import KINDS, Kind, Question
+from experiments.minisql.databases import TABLES, Database, Query, Rows, Schema, random_rows, random_schema
+from experiments.minisql.questions import KINDS, Kind, Question
 
 AMBIGUOUS_SHARE = 0.56
 """Share of problems whose readings give different results."""

@@ -16,10 +16,10 @@ from dph.build import load_problems
 from dph.config import TaskConfig
 from dph.errors import DataError, SettingsError
 from dph.tasks import load_task
-from dph.tasks.minisql import MiniSql
-from dph.tasks.minisql.task import MATH_SHARE, SECOND_READING, STYLE_WEIGHTS
-from dph.tasks.styles import STYLES, style_of
-from minisql_support import PIECE, contents
+from experiments.minisql import MiniSql
+from experiments.minisql.task import MATH_SHARE, SECOND_READING, STYLE_WEIGHTS
+from experiments.styles import STYLES, style_of
+from experiments.tests.minisql_support import PIECE, contents
 
 SMALL = {"train_problems": 24, "dev_problems": 12, "test_problems": 12, "cross_problems": 12, "ood_problems": 10}
 SPLITS = ("train", "dev", "test", "cross", "ood", "sums")
@@ -121,7 +121,7 @@ def test_a_seed_generates_the_same_world_everywhere(tmp_path):
 
 
 def test_two_processes_generate_equal_worlds(tmp_path):
-    code = "import sys, test_minisql_task as t; print(t.digest(t.small(sys.argv[1])))"
+    code = "import sys; from experiments.tests import test_minisql_task as t; print(t.digest(t.small(sys.argv[1])))"
 
     def run(hash_seed):
         folder = tmp_path / hash_seed

@@ -7,8 +7,8 @@ import pytest
 
 from dph.errors import SettingsError
 from dph.tasks import load_task
-from dph.tasks.minisql import MiniSql
-from dph.tasks.minisql.task import in_english
+from experiments.minisql import MiniSql
+from experiments.minisql.task import in_english
 
 SIZES: dict[str, Any] = {"train_problems": 24, "cross_problems": 12, "ood_problems": 10}
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from dph.tasks.minisql.databases import BOUNDS, TEXT_VALUES, Needs, Query, Schema, Table
+from experiments.minisql.databases import BOUNDS, TEXT_VALUES, Needs, Query, Schema, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from sqlite3 import connect
 import numpy as np
 import pytest
 
-from dph.tasks.minisql import MiniSql
-from dph.tasks.minisql.questions import KINDS
-from dph.tasks.minisql.task import response
-from dph.tasks.minisql.world import ask, draw_rows, held_out, samples
-from dph.tasks.styles import STYLES, style_of
 from dph.verifiers import Verifiers
-from minisql_support import PIECE, contents, execute, pattern, words_of
+from experiments.minisql import MiniSql
+from experiments.minisql.questions import KINDS
+from experiments.minisql.task import response
+from experiments.minisql.world import ask, draw_rows, held_out, samples
+from experiments.styles import STYLES, style_of
+from experiments.tests.minisql_support import PIECE, contents, execute, pattern, words_of
 
 SQL_SPLITS = ("train", "dev", "test", "cross")
 

@@ -21,11 +21,11 @@ from dph.config.text import read_json
 from dph.errors import DataError, SettingsError, UserError
 from dph.runs.files import cache_folder, drafted_directory
 from dph.tasks import register_task
-from dph.tasks.minisql.databases import Database
-from dph.tasks.minisql.questions import KINDS, Question
-from dph.tasks.minisql.world import Sample, ask, samples
-from dph.tasks.styles import STYLES, Style, required_form, respond, style_of
 from dph.types import Problem, as_text
+from experiments.minisql.databases import Database
+from experiments.minisql.questions import KINDS, Question
+from experiments.minisql.world import Sample, ask, samples
+from experiments.styles import STYLES, Style, required_form, respond, style_of
 
 _MOST_OOD = 150
 """Sums that no demonstration shows; the other 165 are for demonstrations, and the split `sums`."""

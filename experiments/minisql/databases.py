@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dph.tasks.styles import Form
+from experiments.styles import Form
 
 TABLES: dict[str, str] = {
     "singers": "singer_id",

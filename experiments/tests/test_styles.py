@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from dph.tasks.styles import OTHER, STYLES, form_of, prefix, required_form, respond, style_of
+from experiments.styles import OTHER, STYLES, form_of, prefix, required_form, respond, style_of
 
 SQL = {
     "plain": "select name from singers where age > 20",
