@@ -51,7 +51,7 @@ def test_blank_lines_and_a_missing_last_newline_do_not_count(tmp_path):
 
 WRONG = {
     "absent.jsonl": (None, "there is no file"),
-    "a.csv": (b"a,b\n", "unknown kind; use .jsonl"),
+    "a.txt": (b"a,b\n", "unknown kind; use .jsonl"),
     "empty.jsonl": (b"\n\n", "holds no rows"),
     "list.json": (b'{"a": 1}', "holds no list of rows"),
     "broken.json": (b'[{"a": 1}', "is not valid JSON"),

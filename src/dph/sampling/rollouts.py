@@ -2,7 +2,7 @@
 
 import base64
 from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,6 +16,7 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
+from dph.verifiers.golds import GoldFaults, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +56,24 @@ def encode_problems(
 def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
     """Problems whose gold answer can be judged against. The others are left out and reported once.
 
-    Problems with a doubtful gold answer (see `Verifiers.flags`) are kept, and their number is reported.
+    Problems with a doubtful gold answer (see `Verifiers.flags`) are kept; their number and ids are reported.
 
     Raises UserError if no problem is left.
     """
-    broken = verifiers.check(problems)
+    faults = GoldFaults.of(verifiers, problems)
+    broken = faults.unusable
     for problem_id, reason in list(broken.items())[:5]:
         say(f"problem {problem_id} is left out: {reason}")
     if len(broken) > 5:
-        say(f"… and {len(broken) - 5} more problems are left out")
+        say(f"… and {len(broken) - 5} more problems are left out: {some(list(broken)[5:])}")
     kept = [problem for problem in problems if problem.id not in broken]
     if not kept:
         raise JudgeError(f"no problem is left: none of the {len(problems)} gold answers can be judged against")
-    doubtful = Counter(str(flag) for flags in verifiers.flags(kept).values() for flag in flags)
-    if doubtful:
-        said = ", ".join(f"{flag} {count}" for flag, count in doubtful.most_common())
+    if faults.weak:
+        said = ", ".join(f"{flag} {len(ids)}" for flag, ids in faults.weak.items())
         say(f"problems are kept although their gold result is a weak test: {said} (see docs/concepts/verifiers.md)")
+        for flag, ids in faults.weak.items():
+            say(f"  {flag}: {some(ids)}")
     return kept
 
 
