@@ -16,7 +16,7 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
-from dph.verifiers.golds import GoldFaults, some
+from dph.verifiers.golds import WEAK, GoldFaults, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,7 @@ def encode_problems(
 
     Raises UserError if no problem is left, or if max_tokens leaves no room for a prompt in the model's context.
     """
-    room = policy.context_length - max_tokens
-    if room < 1:
-        raise DataError(
-            f"rollout.max_tokens {max_tokens} leaves no room for a prompt in the model's context of "
-            f"{policy.context_length} tokens; lower it"
-        )
-    limit = min(max_prompt_tokens, room)
+    limit = longest_prompt(policy.context_length, max_prompt_tokens, max_tokens)
     encoded = [Prompted(problem, policy.encode_prompt(problem.prompt)) for problem in problems]
     fitting = [item for item in encoded if 0 < len(item.prompt_ids) <= limit]
     if len(fitting) < len(encoded):
@@ -51,6 +45,16 @@ def encode_problems(
     if not fitting:
         raise DataError(f"no problem has a prompt of at most {limit} tokens; raise rollout.max_prompt_tokens")
     return fitting
+
+
+def longest_prompt(context: int, max_prompt_tokens: int, max_tokens: int) -> int:
+    """Tokens of the longest prompt that is used. Raises UserError if max_tokens leaves no room in the context."""
+    if context <= max_tokens:
+        raise DataError(
+            f"rollout.max_tokens {max_tokens} leaves no room for a prompt in the model's context of {context} tokens; "
+            "lower it"
+        )
+    return min(max_prompt_tokens, context - max_tokens)
 
 
 def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
@@ -73,7 +77,7 @@ def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[P
         said = ", ".join(f"{flag} {len(ids)}" for flag, ids in faults.weak.items())
         say(f"problems are kept although their gold result is a weak test: {said} (see docs/concepts/verifiers.md)")
         for flag, ids in faults.weak.items():
-            say(f"  {flag}: {some(ids)}")
+            say(f"weak, {flag} ({WEAK.get(flag, flag)}): {some(ids)}")
     return kept
 
 

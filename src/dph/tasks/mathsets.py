@@ -169,6 +169,17 @@ def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
     return "" if any(field in row for field in fields) else None
 
 
+def read_answer(value: Any) -> Any:
+    """The answer in a published solution: behind GSM8K's ####, or else in its last box, None if that is not closed; a
+    text without either, and what is not text, is the answer itself."""
+    if not isinstance(value, str):
+        return value
+    if marked := _GSM8K.search(value):
+        return marked[1].replace(",", "")
+    last_box = value.rfind(r"\boxed")
+    return value.strip() if last_box < 0 else find_answer(value[last_box:])
+
+
 def _texts(value: Any) -> list[str]:
     if fault := gold_fault(value):
         raise ValueError(fault)

@@ -260,8 +260,8 @@ def _answer(row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, d
         return None, {}
     if truth is None:
         raise DataError(
-            f"{where}: no column 'answer' or {_VERL_ANSWER!r} with a value; it has: {', '.join(row)}; the option answer "
-            "names another column"
+            f"{where}: no column 'answer' or {_VERL_ANSWER!r} with a value; it has: {', '.join(row)}; name one "
+            "with the option answer"
         )
     if isinstance(truth, dict):
         if not isinstance(truth.get("gold_sql"), str):

@@ -13,7 +13,6 @@ from typing import Any
 from dph.config.text import decoded, parse_json
 from dph.errors import DataError, RowsError
 
-
 KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
 """The ends of the names of files with rows."""
 

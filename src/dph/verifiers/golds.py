@@ -10,6 +10,14 @@ from dph.verifiers.protocol import Verifiers
 FORMS: Mapping[str, str] = {"sql": "```sql\n{}\n```", "math": "\\boxed{{{}}}"}
 """How a response states its answer for a verifier; for another one, it is the answer alone."""
 
+WEAK: Mapping[str, str] = {
+    "changes": "another result each time: date('now') or random()",
+    "empty": "no rows, which every query without rows equals",
+    "limit_ties": "rows tie at its LIMIT",
+    "order_ties": "its ORDER BY leaves rows tied",
+}
+"""What each flag of a weak gold means."""
+
 
 def gold_response(problem: Problem) -> str:
     """The gold answer, the first of several, in the form in which the problem's verifier pays for it."""
