@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
 
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import CheckConfig, TrainConfig
 from dph.config.checks import check_train
-from dph.errors import DataError, JudgeError, RowsError, one_line
+from dph.errors import DataError, JudgeError, RowsError, one_line, visible
 from dph.models.batch import fitting_tokens
 from dph.models.loading import choose_precision, load_tokenizer, read_config
-from dph.models.policy import prompt_ids, render_prompt
+from dph.models.policy import Policy, prompt_ids, render_prompt
 from dph.models.traits import context_of
 from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective
@@ -23,13 +22,13 @@ from dph.process.distributed import World
 from dph.process.memory import peak_memory
 from dph.process.progress import say
 from dph.rehearsal.store import Rehearsal, RehearsalSet
-from dph.sampling.rollouts import longest_prompt
-from dph.stages.train import learning, reference_policy
+from dph.sampling.rollouts import encode_problems, longest_prompt
 from dph.tasks import Task
 from dph.training.frame import Clock, load_policy
 from dph.training.optim import Optimizer
+from dph.training.rollouts import Explorer, Shaping
 from dph.training.rows import mix
-from dph.training.update import recomputes_old
+from dph.training.update import Updater, recomputes_old
 from dph.types import Problem, as_text
 from dph.verifiers import Verifiers
 from dph.verifiers.golds import FORMS, WEAK, GoldFaults, gold_response
@@ -48,38 +47,35 @@ def check(config: CheckConfig) -> None:
     Raises UserError, after what is known has been printed, if rows cannot be read, if no problem could be trained on,
     or if the judge pays for no gold answer.
     """
-    _check_settings(config)
-    task, problems = _load(config)
-    kinds = ", ".join(
-        f"{name or 'no verifier'} {count}" for name, count in Counter(p.verifier for p in problems).items()
-    )
-    _print("rows", f"{len(problems)} of the split {config.task.split} can be read; judged by: {kinds}")
+    path = config.rehearsal.path or "not made yet"
+    check_train(replace(config, rehearsal=replace(config.rehearsal, path=path)))
+    try:
+        task, problems = load_problems(config.task)
+    except RowsError as error:
+        _print("rows", *error.faults)
+        raise DataError(f"{len(error.faults)} rows cannot be used; correct them, or leave them out") from error
+    judges = Counter("the reward function" if config.reward.function else p.verifier or "nothing" for p in problems)
+    named = ", ".join(f"{name} {count}" for name, count in judges.items())
+    _print("rows", f"{len(problems)} of the split {config.task.split} can be read; judged by: {named}")
     fitting = _check_tokens(config, problems)
     with make_verifiers(config.verifier, config.reward) as verifiers:
         usable = _check_golds(verifiers, fitting)
         _check_judge(verifiers, usable[:_JUDGED])
         if config.step:
-            _print_step(config, _measure_step(config, task, usable, verifiers))
+            laps = _measure_step(config, task, usable, verifiers)
+            sample, update = laps["sample_seconds"], laps["update_seconds"]
+            _print(
+                "step",
+                f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {config.rollout.prompts} × "
+                f"{config.rollout.n} responses, {update:.3g} s to learn; {laps['peak_memory_gib']:.2f} GiB at most",
+                f"{config.steps} steps take about {config.steps * (sample + update) / 60:.3g} min",
+            )
 
 
 def _print(label: str, *lines: str) -> None:
     """Print a finding; its further lines are indented."""
     for first, line in zip([label, *[""] * len(lines)], lines, strict=False):
-        print(f"{first:<8}{one_line(line)}", flush=True)
-
-
-def _check_settings(config: CheckConfig) -> None:
-    """Raises SettingsError for settings with which training would not begin; the partition does not exist yet."""
-    path = config.rehearsal.path or "not made yet"
-    check_train(replace(config, rehearsal=replace(config.rehearsal, path=path)))
-
-
-def _load(config: CheckConfig) -> tuple[Task, list[Problem]]:
-    try:
-        return load_problems(config.task)
-    except RowsError as error:
-        _print("rows", *error.faults)
-        raise DataError(f"{len(error.faults)} rows cannot be used; correct them, or leave them out") from error
+        print(f"{first:<8}{one_line(line, 1 << 20)}", flush=True)
 
 
 def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> list[Problem]:
@@ -91,8 +87,7 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> list[Prob
     fitting = [problem for problem, length in zip(problems, prompts, strict=True) if 0 < length <= limit]
     refused = f"{len(problems) - len(fitting)} ({1 - len(fitting) / len(problems):.0%}) are left out: empty or longer"
     _print("prompts", f"{_lengths(prompts)}, at most {limit} allowed; {refused}")
-    golds = [gold_response(problem) for problem in problems if _stated(config, problem)]
-    if golds:
+    if golds := [gold_response(p) for p in problems if p.verifier in _OWN_FORM and p.answer not in (None, [])]:
         lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in golds]
         cut = sum(length > rollout.max_tokens for length in lengths)
         share = f"{cut} ({cut / len(lengths):.0%}) are longer, and a response with them would be cut off"
@@ -103,13 +98,8 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> list[Prob
     chat = getattr(tokenizer, "chat_template", None)
     print(f"\nthe prompt of problem {one_line(shown.id)}, as the model reads it:\n")
     text = render_prompt(tokenizer, shown.prompt) if chat else as_text(shown.prompt)
-    print("\n".join(f"    {one_line(line)}" for line in text.split("\n")), "\n", sep="\n")
+    print("\n".join(f"    {visible(line)}".rstrip() for line in text.split("\n")), end="\n\n")
     return fitting
-
-
-def _stated(config: CheckConfig, problem: Problem) -> bool:
-    """Whether it is known how a response states the gold answer of a problem."""
-    return not config.reward.function and problem.verifier in _OWN_FORM and problem.answer not in (None, [])
 
 
 def _lengths(tokens: Sequence[int]) -> str:
@@ -124,17 +114,16 @@ def _check_golds(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Prob
     _print(
         "golds",
         f"{len(usable)} of {len(problems)} can be judged against",
-        *(f"{problem.id}: {_short(problem.answer)} → {_short(reading)}" for problem, reading in shown),
+        *(
+            f"{problem.id}: {one_line(str(problem.answer), 120)} → {one_line(reading, 120)}"
+            for problem, reading in shown
+        ),
         *(f"left out: {id}: {reason}" for id, reason in faults.unusable.items()),
         *(f"weak, {flag} ({WEAK.get(flag, flag)}): {', '.join(ids)}" for flag, ids in faults.weak.items()),
     )
     if not usable:
         raise JudgeError(f"nothing can be trained on: none of the {len(problems)} gold answers can be judged against")
     return usable
-
-
-def _short(value: Any) -> str:
-    return one_line(str(value), 120)
 
 
 def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
@@ -158,20 +147,21 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
         "a guess, 0 or SELECT 1": [(problem, guess(problem)) for problem in problems],
         "the gold in its form": [(problem, gold_response(problem)) for problem in own],
     }
-    lines, paid = [], []
+    lines, scored, paid = [], 0, False
     for what, items in tries.items():
         verdicts = verifiers.verify(items)
         counts = ", ".join(f"{outcome} {count}" for outcome, count in Counter(v.outcome for v in verdicts).items())
         is_gold = what == "the gold in its form"
         wrong = [p.id for (p, _), verdict in zip(items, verdicts, strict=True) if verdict.correct != is_gold]
-        said = ("not paid: " if is_gold else "paid: ") + ", ".join(wrong) if wrong else ""
-        lines.append(f"{what:<23} {counts or 'not tried: its form is not known'}{'; ' * bool(said)}{said}")
-        paid = [verdict.correct for verdict in verdicts]
-    _print("judge", f"verdicts on {len(problems)} problems; all but the last should not be paid", *lines)
-    if own and not any(paid):
-        raise JudgeError(
-            "nothing can be trained on: the judge pays for no gold answer in its own form; read the verdicts above"
-        )
+        said = f"; {'not paid' if is_gold else 'paid'}: {', '.join(wrong)}" if wrong else ""
+        lines.append(f"{what:<23} {counts or 'not tried'}{said}")
+        scored += sum(verdict.scored for verdict in verdicts)
+        paid = is_gold and any(verdict.correct for verdict in verdicts)
+    _print("judge", f"verdicts on {len(problems)} problems; only the last responses should be paid", *lines)
+    if not scored:
+        raise JudgeError("nothing can be trained on: none of the tried responses could be judged")
+    if own and not paid:
+        raise JudgeError("nothing can be trained on: the judge pays for no gold answer in its own form")
 
 
 def _measure_step(
@@ -184,19 +174,28 @@ def _measure_step(
     """
     if config.model.precision == "auto":
         config = replace(config, model=replace(config.model, precision=choose_precision(config.model)))
-    world, optim = World.join(), config.optim
+    world, optim, rollout = World.join(), config.optim, config.rollout
     objective = Objective(config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0))
     advantage = Advantage(config.advantage.name, config.advantage.options)
     policy = load_policy(config.model, config.seed, None)
     optimizer = Optimizer(policy.trainable(), optim, config.steps * optim.minibatches)
-    reference = reference_policy(config, objective, advantage)
-    budget = optim.tokens_per_microbatch or fitting_tokens(policy)
-    sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest, training=True)
-    explorer, shaping, updater = learning(
-        config, objective, advantage, task, policy, problems, sampler, verifiers, optimizer, world,
-        budget=budget, reference=reference,
-    )  # fmt: skip
-    recompute = recomputes_old(config.rollout.old_logprobs, config.sampler.engine, config.model.precision)
+    needs_reference = (objective.needs_reference or advantage.needs_reference) and not config.model.lora_rank
+    updater = Updater(
+        policy,
+        objective,
+        optimizer,
+        temperature=rollout.temperature,
+        token_budget=optim.tokens_per_microbatch or fitting_tokens(policy),
+        importance_cap=rollout.importance_cap,
+        own_reference=Policy.load(config.model) if needs_reference else None,
+        world=world,
+    )
+    limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
+    shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
+    sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
+    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
+    explorer = Explorer(policy, sampler, verifiers, items, config, world)
+    recompute = recomputes_old(rollout.old_logprobs, config.sampler.engine, config.model.precision)
     clock, cursor = Clock(), 0
     try:
         for what in ("a first step", "a second one, which is measured"):
@@ -220,14 +219,3 @@ def _measure_step(
     finally:
         sampler.close()
     return clock.laps | peak_memory()
-
-
-def _print_step(config: TrainConfig, laps: Mapping[str, float]) -> None:
-    sample, update = laps["sample_seconds"], laps["update_seconds"]
-    whole = config.steps * (sample + update) / 60
-    _print(
-        "step",
-        f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {config.rollout.prompts} × {config.rollout.n} "
-        f"responses, {update:.3g} s to learn; {laps['peak_memory_gib']:.2f} GiB at most",
-        f"{config.steps} steps take about {whole:.3g} min",
-    )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import tomli_w
+from tomli_w import dumps
 
 from dph.config import InitConfig, absolute
 from dph.errors import DataError, RowsError, SettingsError
@@ -20,16 +20,14 @@ from dph.tasks.sql.schema import schema_of_file
 from dph.tasks.tables import read_rows
 from dph.types import Problem, as_text
 
-ANSWERS: Mapping[str, Sequence[str]] = {
+_ANSWERS: Mapping[str, Sequence[str]] = {
     "sql": ("query", "sql", "gold_sql", "gold", "answer", "solution"),
     "maths": ("answer", "final_answer", "gold", "target", "label", "solution"),
 }
 """Usual names of the column of answers, by kind."""
-_NAMED = ("prompt", "answer", "id")
-_IDS = ("id", "question_id")
-_EVIDENCE = ("evidence", "hint")
-_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
-_LONGEST = 512  # tokens of a response
+_PRESET = Path(__file__).parents[1] / "presets" / "own_data.toml"
+_MODEL = 'path = "Qwen/Qwen2.5-0.5B-Instruct"'  # as the preset has it
+_USAGE = "write: dph init sql DATABASE FILE --out FOLDER, or dph init maths FILE --out FOLDER"
 _COMMANDS = """\
 dph check --config dph.toml
 dph presample --config dph.toml --out runs/presample
@@ -45,70 +43,60 @@ def init(config: InitConfig) -> None:
     Raises UserError for a folder that has settings already, for files that cannot be read, for columns that are not
     found, and for rows that cannot be used; then nothing is written.
     """
-    database, questions = _files(config)
-    out = Path(config.out)
+    if config.kind not in _ANSWERS:
+        raise SettingsError(f"dph init makes problems of the kind sql or maths, not {config.kind!r}; {_USAGE}")
+    *databases, questions = map(Path, config.files or [""])
+    if not config.out or not config.files or len(databases) != (config.kind == "sql"):
+        given = f"{len(config.files)} files and {config.out or 'no'} folder"
+        raise SettingsError(f"dph init {config.kind} was given {given}; {_USAGE}")
+    out, database = Path(config.out), databases[0] if databases else None
     if (out / "dph.toml").exists() or (out / "problems").exists():
         raise SettingsError(f"{out} holds settings or problems already; give another --out")
     problems = _problems(config, questions, database)
     test = _in_test(problems, config.test_share)
     out.joinpath("problems").mkdir(parents=True, exist_ok=True)
-    for split, rows in {
-        "train": [problem for problem in problems if problem.id not in test],
-        "test": [problem for problem in problems if problem.id in test],
-    }.items():
-        text = "".join(json.dumps(_row(problem), ensure_ascii=False) + "\n" for problem in rows)
-        write_atomically(out / "problems" / f"{split}.jsonl", text)
-        print(f"{out / 'problems' / split}.jsonl: {len(rows)} problems")
-    write_atomically(out / "dph.toml", _settings(config, database))
+    for split in ("train", "test"):
+        rows = [_row(problem) for problem in problems if (problem.id in test) == (split == "test")]
+        file = out / "problems" / f"{split}.jsonl"
+        write_atomically(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        print(f"{file}: {len(rows)} problems")
+    options = {"path": "problems"} | ({"db_root": str(database.absolute().parent)} if database else {})
+    model = dumps({"path": absolute(config.model)}).strip() if config.model else _MODEL
+    text = _PRESET.read_text(encoding="utf-8").replace(_MODEL, model)
+    write_atomically(out / "dph.toml", f"{text}\n{dumps({'task': {'options': options}})}")
     print(
         f"{out / 'dph.toml'}: the settings; its comments say what to change\n\ncd {shlex.quote(str(out))}\n{_COMMANDS}"
     )
-
-
-def _files(config: InitConfig) -> tuple[Path | None, Path]:
-    """The database, for SQL, and the file of questions."""
-    usage = "write: dph init sql DATABASE FILE --out FOLDER, or dph init maths FILE --out FOLDER"
-    if config.kind not in ANSWERS:
-        raise SettingsError(f"dph init makes problems of the kind sql or maths, not {config.kind!r}; {usage}")
-    if len(config.files) != 1 + (config.kind == "sql"):
-        raise SettingsError(f"dph init {config.kind} was given {len(config.files)} files; {usage}")
-    if not config.out:
-        raise SettingsError(f"no folder was named; {usage}")
-    *databases, questions = map(Path, config.files)
-    for path in databases:
-        if not path.is_file():
-            raise DataError(f"there is no database {path}; {usage}")
-    return (databases[0] if databases else None), questions
 
 
 def _problems(config: InitConfig, questions: Path, database: Path | None) -> list[Problem]:
     """The problems of all rows, with whole prompts."""
     rows = read_rows(questions)
     columns = _columns(config, questions, rows[0])
-    verifier = "math" if database is None else "sql"
-    task = Records(path=str(questions), verifier=verifier, db=str(database or ""), **columns)
-    problems = task.problems("train")
     if database is None:
-        return _boxed(problems, questions)
+        return _boxed(Records(path=str(questions), verifier="math", **columns).problems("train"), questions)
+    if not database.is_file():
+        raise DataError(f"there is no database {database}; check its path")
+    problems = Records(path=str(questions), verifier="sql", db=str(database), **columns).problems("train")
     schema = schema_of_file(database)
     if not schema.tables:
         raise DataError(f"the database {database} has no tables; give the file that the queries are for")
+    hint = usual_column(rows[0], ("evidence", "hint"))  # BIRD's
     return [
-        replace(problem, prompt=make_prompt("omnisql", schema, database, as_text(problem.prompt), _evidence(row)))
-        for problem, row in zip(problems, rows, strict=True)
+        replace(p, prompt=make_prompt("omnisql", schema, database, as_text(p.prompt), str(row.get(hint) or "")))
+        for p, row in zip(problems, rows, strict=True)
     ]
 
 
 def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str, str]:
     """The columns of prompt, answer and id: those that the settings name, else those with usual names."""
-    pairs = [text.partition("=") for text in config.columns]
-    if wrong := ["".join(pair) for pair in pairs if pair[0] not in _NAMED or not pair[2]]:
+    usual = {"prompt": PROMPTS, "answer": _ANSWERS[config.kind], "id": ("id", "question_id")}
+    named = dict(text.partition("=")[::2] for text in config.columns)
+    if wrong := [name for name, column in named.items() if name not in usual or not column]:
         raise SettingsError(f"--columns takes prompt=COLUMN, answer=COLUMN and id=COLUMN, not {wrong[0]!r}")
-    named = {name: column for name, _, column in pairs}
-    usual = {"prompt": PROMPTS, "answer": ANSWERS[config.kind], "id": _IDS}
     columns = {name: named.get(name) or usual_column(row, names) for name, names in usual.items()}
     for name, column in columns.items():
-        if (name != "id" and not column) or (column and column not in row):
+        if column not in row and (column or name != "id"):
             fault = f"no column {column!r}" if column else f"no column for the {name} ({', '.join(usual[name])})"
             raise DataError(f"{path} has {fault}; it has: {', '.join(row)}; name one with --columns {name}=COLUMN")
     return columns
@@ -119,19 +107,9 @@ def _boxed(problems: Sequence[Problem], path: Path) -> list[Problem]:
     answers = [read_answer(problem.answer) for problem in problems]
     if unread := [p.id for p, answer in zip(problems, answers, strict=True) if answer in (None, "")]:
         raise RowsError([f"{path}: no answer in the last box of the problem {id!r}; write one" for id in unread])
-    return [
-        replace(
-            problem,
-            prompt=text if r"\boxed" in (text := as_text(problem.prompt)) else f"{text}\n{INSTRUCTION}",
-            answer=answer,
-        )
-        for problem, answer in zip(problems, answers, strict=True)
-    ]
-
-
-def _evidence(row: Mapping[str, Any]) -> str:
-    column = usual_column(row, _EVIDENCE)
-    return str(row[column] or "") if column else ""
+    texts = [as_text(problem.prompt) for problem in problems]
+    prompts = [text if r"\boxed" in text else f"{text}\n{INSTRUCTION}" for text in texts]
+    return [replace(p, prompt=x, answer=y) for p, x, y in zip(problems, prompts, answers, strict=True)]
 
 
 def _in_test(problems: Sequence[Problem], share: float) -> set[str]:
@@ -145,59 +123,3 @@ def _in_test(problems: Sequence[Problem], share: float) -> set[str]:
 def _row(problem: Problem) -> dict[str, Any]:
     row = {"id": problem.id, "prompt": problem.prompt, "answer": problem.answer, "verifier": problem.verifier}
     return row | ({"db": Path(problem.meta["db"]).name} if problem.verifier == "sql" else {})
-
-
-def _settings(config: InitConfig, database: Path | None) -> str:
-    """The text of dph.toml."""
-    options = {"path": "problems"} | ({} if database is None else {"db_root": str(database.absolute().parent)})
-    model = tomli_w.dumps({"path": absolute(config.model) or _MODEL}).strip()
-    return f"""\
-# Settings of every command in this folder: dph COMMAND --config dph.toml. `dph COMMAND --help` explains each.
-[model]
-{model} # a name on a hub or a folder; a small model shows whether all works, a larger one solves more
-precision = "auto"
-[task]
-name = "records"
-[task.options]
-{tomli_w.dumps(options).strip()}
-[rollout]
-max_tokens = {_LONGEST} # of a response; longer ones are cut off
-[sampler]
-rows = 64 # responses that are sampled together; fewer need less memory
-
-[presample]
-threshold = 7 # right responses of 8 that make a problem near-perfect
-tokens_per_microbatch = 0 # as many as fit into memory
-[presample.rollout]
-n = 8
-
-[sft] # on gold answers, if the model solves nothing: dph sft --config dph.toml --out runs/sft
-steps = 100
-batch = 8
-[sft.optim]
-lr = 1e-5
-schedule = "constant"
-warmup_steps = 5
-tokens_per_microbatch = 0
-
-[train]
-steps = 100
-[train.rollout]
-prompts = 16
-n = 8
-[train.loss]
-reduction = "per_set"
-[train.optim]
-lr = 1e-6
-minibatches = 2
-tokens_per_microbatch = 0
-[train.for.dph_js.loss]
-eta = 0.5
-[train.for.dph_js.rehearsal]
-rows = 16
-[train.for.dph_f.rehearsal]
-rows = 16
-
-[eval.rollout]
-n = 16
-"""

@@ -1,6 +1,5 @@
 """Training: loads what the settings name, runs the loop (`dph.training.loop`), and saves the trained policy."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +25,7 @@ from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import encode_problems, usable_problems
-from dph.tasks import Task
 from dph.training import checkpoints
 from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
@@ -39,7 +36,6 @@ from dph.training.optim import Optimizer
 from dph.training.rollouts import Explorer, Shaping
 from dph.training.update import Updater
 from dph.training.watch import Watch, ledger_after
-from dph.types import Problem
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
 
@@ -128,7 +124,8 @@ def load(
     if stored is not None:
         check_rehearsal(stored, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
     # What samples, measures and watches
-    reference = reference_policy(config, objective, advantage)
+    needs_reference = objective.needs_reference or advantage.needs_reference
+    reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
     sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
     tries = rollout.params(config.monitor.n)
     evaluator = Evaluator(policy, sampler, verifiers, tries, rollout.max_prompt_tokens, config.seed)
@@ -145,10 +142,22 @@ def load(
     weights = initial.weight_hash() if initial else ""
     pinned = pin(run.path, problems, monitor.problems, weights, fresh=fresh, note=world.leads)
     by_function = verifiers.only == "function"
-    explorer, shaping, updater = learning(
-        config, objective, advantage, task, policy, problems, sampler, verifiers, optimizer, world,
-        budget=budget, reduced_budget=state.token_budget, reference=reference,
-    )  # fmt: skip
+    # What learns
+    updater = Updater(
+        policy,
+        objective,
+        optimizer,
+        temperature=rollout.temperature,
+        token_budget=budget,
+        reduced_budget=state.token_budget,
+        importance_cap=rollout.importance_cap,
+        own_reference=reference,
+        world=world,
+    )
+    limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
+    shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
+    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
+    explorer = Explorer(policy, sampler, verifiers, items, config, world)
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
     return policy, Training(
         config=config,
@@ -163,44 +172,3 @@ def load(
         metrics=metrics,
         certifier=certifier,
     )
-
-
-def learning(
-    config: TrainConfig,
-    objective: Objective,
-    advantage: Advantage,
-    task: Task,
-    policy: Policy,
-    problems: Sequence[Problem],
-    sampler: Sampler,
-    verifiers: Verifiers,
-    optimizer: Optimizer,
-    world: World,
-    *,
-    budget: int,
-    reduced_budget: int = 0,
-    reference: Policy | None = None,
-) -> tuple[Explorer, Shaping, Updater]:
-    """What draws, shapes and learns in each step."""
-    rollout = config.rollout
-    updater = Updater(
-        policy,
-        objective,
-        optimizer,
-        temperature=rollout.temperature,
-        token_budget=budget,
-        reduced_budget=reduced_budget,
-        importance_cap=rollout.importance_cap,
-        own_reference=reference,
-        world=world,
-    )
-    limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
-    shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
-    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
-    return Explorer(policy, sampler, verifiers, items, config, world), shaping, updater
-
-
-def reference_policy(config: TrainConfig, objective: Objective, advantage: Advantage) -> Policy | None:
-    """π_ref as a model of its own, where training needs it; a policy with adapters is its own reference."""
-    needed = objective.needs_reference or advantage.needs_reference
-    return Policy.load(config.model) if needed and not config.model.lora_rank else None

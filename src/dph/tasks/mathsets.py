@@ -164,8 +164,7 @@ def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
             return marked[1].replace(",", "") if marked else text
     solution = row.get("solution")
     if isinstance(solution, str):
-        last_box = max(0, solution.rfind(r"\boxed"))  # the published answer, if several boxes are in one line
-        return find_answer(solution[last_box:]) or ""
+        return read_answer(solution) if r"\boxed" in solution else ""
     return "" if any(field in row for field in fields) else None
 
 
