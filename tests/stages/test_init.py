@@ -131,7 +131,7 @@ SQL = ["sql", "shop.sqlite", "a.csv"]
 WRONG = {
     "another kind": (["poems", "a.csv"], b"", "of the kind sql or maths, not 'poems'"),
     "no database": (["sql", "a.csv"], b"", "dph init sql was given 1 files and made folder"),
-    "missing database": (["sql", "gone.sqlite", "a.csv"], b"", "there is no database gone.sqlite"),
+    "missing database": (["sql", "gone.sqlite", "a.csv"], b"question,query\na,b\n", "there is no database gone.sqlite"),
     "no file": (["maths", "gone.csv"], b"", "there is no file gone.csv"),
     "Latin-1": (SQL, "question,query\nWas heißt é?,SELECT 1\n".encode("latin-1"), "(line 2); save it as UTF-8"),
     "missing column": (SQL, b"question,text\na,b\n", "no column for the answer (query, sql, gold_sql"),

@@ -14,7 +14,7 @@ from dph.process.progress import say
 from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import KINDS, placed_rows
-from dph.types import Message, Problem
+from dph.types import Message, Problem, as_messages
 from dph.verifiers import Verifiers
 from dph.verifiers.exact import gold_fault, plain_gold
 from dph.verifiers.golds import gold_response
@@ -79,16 +79,28 @@ class RowTask(Task):
         return problems
 
     def _problem(self, row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path]) -> Problem:
-        fields = {"prompt": self._prompt(row, where), "verifier": row.get(self.verifier_column)}
-        fields["id"] = self._value(row, self.id, where) if self.id else row.get(self.usual_id)
-        if (answer := self._answer(row, where)) is not None:
-            fields["answer"] = answer
-        if self.db and not (row.get("db") or row.get("db_id")):
-            fields["db"] = str(Path(self.db).absolute())
-        rest = {key: value for key, value in row.items() if key != "messages"}
-        return read_problem(rest | fields, where, default_id, roots, self.verifier)
+        """Raises UserError for a row without a prompt, without an answer that its verifier can use, or whose database
+        is missing."""
+        prompt = self._prompt(row, where)
+        verifier = row.get(self.verifier_column) or self.verifier
+        answer, extra = self._answer(row, where, needed=bool(verifier))
+        verifier = verifier or ("sql" if "gold_sql" in extra else "")
+        if not isinstance(verifier, str):
+            raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
+        if verifier in _BUILT_IN:
+            if fault := gold_fault(answer):
+                raise DataError(f"{where}: {fault}")
+            answer = plain_gold(answer)
+        else:
+            answer = json_meta({"answer": answer}, ()).get("answer")
+        meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
+        if verifier == "sql":
+            named = row.get("db") or meta.get("db_id") or (str(Path(self.db).absolute()) if self.db else None)
+            meta["db"] = _database(named, where, roots)
+        id = self._value(row, self.id, where) if self.id else row.get(self.usual_id)
+        return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
 
-    def _prompt(self, row: Mapping[str, Any], where: str) -> Any:
+    def _prompt(self, row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
         names = [name for name in _FIELD.findall(self.template) if name in row]
         if self.template and not names:
             raise SettingsError(f"{where}: the template names no column in braces; it has: {', '.join(row)}")
@@ -102,24 +114,32 @@ class RowTask(Task):
         if empty := [name for name, value in values.items() if value is None]:
             raise DataError(f"{where}: the column {empty[0]!r} is empty; write a prompt, or leave the row out")
         prompt = _FIELD.sub(lambda field: str(values.get(field[1], field[0])), self.template) or values[names[0]]
-        if not self.system:
-            return prompt
-        messages = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
-        return [Message(role="system", content=self.system), *messages] if isinstance(messages, list) else messages
+        prompt = read_prompt(prompt, where)
+        return (Message(role="system", content=self.system), *as_messages(prompt)) if self.system else prompt
 
-    def _answer(self, row: Mapping[str, Any], where: str) -> Any:
-        """The row's answer; None for a row without one, which only a reward function can judge, and for verl's."""
-        usual = _ANSWERS[:1] if row.get("reward_model") is not None else _ANSWERS
-        name = self.answer or usual_column(row, usual)
+    def _answer(self, row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, dict[str, Any]]:
+        """The answer, None for a row that only a reward function can judge, and the other fields of verl's ground
+        truth."""
+        model = row.get("reward_model")
+        truth = model.get("ground_truth") if isinstance(model, dict) else None
+        name = self.answer or usual_column(row, _ANSWERS if truth is None else _ANSWERS[:1])
         answer = self._value(row, name, where) if name else None
-        if self.answer and answer is None and (self.verifier or row.get(self.verifier_column)):
-            raise DataError(f"{where}: the column {name!r} is empty; write an answer, or leave the row out")
+        if answer is None and isinstance(truth, dict):
+            if not isinstance(truth.get("gold_sql"), str):
+                raise DataError(f"{where}: {_VERL_ANSWER} has no 'gold_sql'; it has: {', '.join(truth)}")
+            return truth["gold_sql"], truth
+        answer = truth if answer is None else answer
+        if answer is None and needed:
+            fault = f"no column 'answer' or {_VERL_ANSWER!r} with a value; it has: {', '.join(row)}"
+            if self.answer:
+                fault = f"the column {name!r} is empty; write an answer, or leave the row out"
+            raise DataError(f"{where}: {fault}")
         if self._pattern is None or answer is None:
-            return answer
+            return answer, {}
         matches = list(self._pattern.finditer(str(answer)))
         if not matches:
             raise DataError(f"{where}: answer_pattern matches nothing in the answer {str(answer)[-80:]!r}")
-        return matches[-1][1 if self._pattern.groups else 0].strip()
+        return matches[-1][1 if self._pattern.groups else 0].strip(), {}
 
     def _value(self, row: Mapping[str, Any], name: str, where: str) -> Any:
         if name in row:
@@ -169,8 +189,10 @@ class Records(RowTask):
         problems = self.problems("train")
         with Verifiers() as verifiers:
             broken = verifiers.check(problems)
+        if len(broken) == len(problems):
+            raise DataError(f"none of the {len(problems)} gold answers can be used; `dph check` says why")
         if broken:
-            say(f"{len(broken)} of {len(problems)} gold answers cannot be used and are left out; dph check says why")
+            say(f"{len(broken)} of {len(problems)} gold answers cannot be used and are left out; `dph check` says why")
         usable = [problem for problem in problems if problem.id not in broken][:count]
         return [{"prompt": problem.prompt, "response": gold_response(problem)} for problem in usable]
 
@@ -183,34 +205,6 @@ class Records(RowTask):
             has = ", ".join(files) or "none"
             raise SettingsError(f"{path} is a folder and has no file for the split {split!r}; it has: {has}")
         return files[split]
-
-
-def read_problem(
-    row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path], verifier: str = ""
-) -> Problem:
-    """The problem of a row with the columns that `Records` describes. `where` names the row in messages; an SQL
-    problem's database is looked for in `roots`; `verifier` judges a row that names none.
-
-    Raises UserError for a row without a prompt, without an answer that its verifier can use, or whose database is
-    missing.
-    """
-    prompt = read_prompt(row, where)
-    verifier = row.get("verifier") or verifier
-    answer, extra = _answer(row, where, needed=bool(verifier))
-    verifier = verifier or ("sql" if "gold_sql" in extra else "")
-    if not isinstance(verifier, str):
-        raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
-    if verifier in _BUILT_IN:
-        if fault := gold_fault(answer):
-            raise DataError(f"{where}: {fault}")
-        answer = plain_gold(answer)
-    else:
-        answer = json_meta({"answer": answer}, ()).get("answer")
-    meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
-    if verifier == "sql":
-        meta["db"] = _database(row.get("db") or meta.get("db_id"), where, roots)
-    id = row.get("id")
-    return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
 
 
 def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
@@ -227,13 +221,8 @@ def _stem(path: Path) -> str:
     return path.name.split(".")[0]
 
 
-def read_prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
-    """The column `prompt` or `messages` of a row. Raises UserError if it contains neither text nor messages."""
-    prompt = row.get("prompt")
-    if prompt is None:
-        prompt = row.get("messages")
-    if prompt is None:
-        raise DataError(f"{where}: no column 'prompt' or 'messages'; it has: {', '.join(row)}")
+def read_prompt(prompt: Any, where: str) -> str | tuple[Message, ...]:
+    """A prompt of a row. Raises UserError for a value that is neither text nor messages."""
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list) and prompt and all(_is_message(message) for message in prompt):
@@ -248,23 +237,3 @@ def read_prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]
 
 def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
-
-
-def _answer(row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, dict[str, Any]]:
-    """The answer and the other fields of verl's ground truth."""
-    if row.get("answer") is not None:
-        return row["answer"], {}
-    model = row.get("reward_model")
-    truth = model.get("ground_truth") if isinstance(model, dict) else None
-    if truth is None and not needed:
-        return None, {}
-    if truth is None:
-        raise DataError(
-            f"{where}: no column 'answer' or {_VERL_ANSWER!r} with a value; it has: {', '.join(row)}; name one "
-            "with the option answer"
-        )
-    if isinstance(truth, dict):
-        if not isinstance(truth.get("gold_sql"), str):
-            raise DataError(f"{where}: {_VERL_ANSWER} has no 'gold_sql'; it has: {', '.join(truth)}")
-        return truth["gold_sql"], truth
-    return truth, {}
