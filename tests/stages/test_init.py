@@ -16,6 +16,7 @@ from dph.cli.main import main
 from dph.config import STAGES, NewModelConfig, OptimConfig, SftConfig, load_settings
 from dph.runs.directory import RunDir, read_metrics
 from dph.stages.sft import sft
+from dph.tasks.records import Records
 from dph.types import as_text
 from helpers import base_run, folder
 
@@ -342,11 +343,8 @@ def test_presampling_points_to_help_where_nothing_is_right(tmp_path, capsys, ans
 
 
 def test_records_have_the_gold_answers_as_demonstrations(tmp_path):
-    from dph.build import make_task
-
     path = write_rows(tmp_path / "a.jsonl", {}, {"answer": ""}, {"answer": ["2", "two"]}, {"verifier": "exact"})
-    config = load_settings("sft", overrides={"task": {"name": "records", "options": {"path": str(path)}}})
-    assert make_task(config.task).demonstrations(9, 0) == [
+    assert Records(path=str(path)).demonstrations(9, 0) == [
         {"prompt": "easy 0", "response": r"\boxed{0}"},
         {"prompt": "easy 2", "response": r"\boxed{2}"},
         {"prompt": "easy 3", "response": "3"},

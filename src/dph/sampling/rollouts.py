@@ -16,7 +16,7 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
-from dph.verifiers.golds import WEAK, GoldFaults, some
+from dph.verifiers.golds import WEAK, some, weak_golds
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,7 @@ def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[P
 
     Raises UserError if no problem is left.
     """
-    faults = GoldFaults.of(verifiers, problems)
-    broken = faults.unusable
+    broken = verifiers.check(problems)
     for problem_id, reason in list(broken.items())[:5]:
         say(f"problem {problem_id} is left out: {reason}")
     if len(broken) > 5:
@@ -73,10 +72,10 @@ def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[P
     kept = [problem for problem in problems if problem.id not in broken]
     if not kept:
         raise JudgeError(f"no problem is left: none of the {len(problems)} gold answers can be judged against")
-    if faults.weak:
-        said = ", ".join(f"{flag} {len(ids)}" for flag, ids in faults.weak.items())
+    if weak := weak_golds(verifiers, kept):
+        said = ", ".join(f"{flag} {len(ids)}" for flag, ids in weak.items())
         say(f"problems are kept although their gold result is a weak test: {said} (see docs/concepts/verifiers.md)")
-        for flag, ids in faults.weak.items():
+        for flag, ids in weak.items():
             say(f"weak, {flag} ({WEAK.get(flag, flag)}): {some(ids)}")
     return kept
 

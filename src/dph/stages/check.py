@@ -31,7 +31,7 @@ from dph.training.rows import mix
 from dph.training.update import Updater, recomputes_old
 from dph.types import Problem, as_text
 from dph.verifiers import Verifiers
-from dph.verifiers.golds import FORMS, WEAK, GoldFaults, gold_response
+from dph.verifiers.golds import FORMS, WEAK, gold_response, weak_golds
 
 _SHOWN = 3
 """Gold answers that are shown."""
@@ -108,8 +108,8 @@ def _lengths(tokens: Sequence[int]) -> str:
 
 def _check_golds(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
     """Print which golds can be used, and those that cannot or are weak; returns the problems whose gold can be used."""
-    faults = GoldFaults.of(verifiers, problems)
-    usable = [problem for problem in problems if problem.id not in faults.unusable]
+    broken = verifiers.check(problems)
+    usable = [problem for problem in problems if problem.id not in broken]
     shown = zip(usable, verifiers.readings(usable[:_SHOWN]), strict=False)
     _print(
         "golds",
@@ -118,8 +118,11 @@ def _check_golds(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Prob
             f"{problem.id}: {one_line(str(problem.answer), 120)} → {one_line(reading, 120)}"
             for problem, reading in shown
         ),
-        *(f"left out: {id}: {reason}" for id, reason in faults.unusable.items()),
-        *(f"weak, {flag} ({WEAK.get(flag, flag)}): {', '.join(ids)}" for flag, ids in faults.weak.items()),
+        *(f"left out: {id}: {reason}" for id, reason in broken.items()),
+        *(
+            f"weak, {flag} ({WEAK.get(flag, flag)}): {', '.join(ids)}"
+            for flag, ids in weak_golds(verifiers, usable).items()
+        ),
     )
     if not usable:
         raise JudgeError(f"nothing can be trained on: none of the {len(problems)} gold answers can be judged against")

@@ -91,7 +91,7 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
 def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str, str]:
     """The columns of prompt, answer and id: those that the settings name, else those with usual names."""
     usual = {"prompt": PROMPTS, "answer": _ANSWERS[config.kind], "id": ("id", "question_id")}
-    named = dict(text.partition("=")[::2] for text in config.columns)
+    named = {name: column for name, _, column in (text.partition("=") for text in config.columns)}
     if wrong := [name for name, column in named.items() if name not in usual or not column]:
         raise SettingsError(f"--columns takes prompt=COLUMN, answer=COLUMN and id=COLUMN, not {wrong[0]!r}")
     columns = {name: named.get(name) or usual_column(row, names) for name, names in usual.items()}
@@ -121,5 +121,5 @@ def _in_test(problems: Sequence[Problem], share: float) -> set[str]:
 
 
 def _row(problem: Problem) -> dict[str, Any]:
-    row = {"id": problem.id, "prompt": problem.prompt, "answer": problem.answer, "verifier": problem.verifier}
+    row = {name: getattr(problem, name) for name in ("id", "prompt", "answer", "verifier")}
     return row | ({"db": Path(problem.meta["db"]).name} if problem.verifier == "sql" else {})

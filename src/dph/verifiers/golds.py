@@ -1,7 +1,6 @@
-"""Gold answers: which of them cannot be judged against, which are weak tests, and how one looks as a response."""
+"""Gold answers: which of them are weak tests, and how one looks as a response."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from dph.types import Problem
 from dph.verifiers.exact import gold_list, gold_text
@@ -24,27 +23,15 @@ def gold_response(problem: Problem) -> str:
     return FORMS.get(problem.verifier, "{}").format(gold_text(gold_list(problem.answer)[0]))
 
 
-@dataclass(frozen=True, slots=True)
-class GoldFaults:
-    """The gold answers of some problems that are not sound tests."""
-
-    unusable: Mapping[str, str]
-    """Id of each problem whose gold answer cannot be judged against → the reason."""
-    weak: Mapping[str, Sequence[str]]
-    """Flag (see `Verifiers.flags`) → the ids of the usable problems that have it; the most frequent flag first."""
-
-    @classmethod
-    def of(cls, verifiers: Verifiers, problems: Sequence[Problem]) -> "GoldFaults":
-        """Check the gold answers; raises UserError as `Verifiers.check` does."""
-        unusable = verifiers.check(problems)
-        weak: dict[str, list[str]] = {}
-        for id, flags in verifiers.flags([problem for problem in problems if problem.id not in unusable]).items():
-            for flag in flags:
-                weak.setdefault(str(flag), []).append(id)
-        return cls(unusable, dict(sorted(weak.items(), key=lambda item: -len(item[1]))))
+def weak_golds(verifiers: Verifiers, problems: Sequence[Problem]) -> dict[str, list[str]]:
+    """Flag (see `Verifiers.flags`) → the ids of the problems that have it; the most frequent flag first."""
+    weak: dict[str, list[str]] = {}
+    for id, flags in verifiers.flags(problems).items():
+        for flag in flags:
+            weak.setdefault(str(flag), []).append(id)
+    return dict(sorted(weak.items(), key=lambda item: -len(item[1])))
 
 
 def some(ids: Sequence[str], most: int = 5) -> str:
     """The first of some ids, and how many more there are."""
-    more = f" and {len(ids) - most} more" if len(ids) > most else ""
-    return ", ".join(ids[:most]) + more
+    return ", ".join(ids[:most]) + (f" and {len(ids) - most} more" if len(ids) > most else "")
