@@ -128,6 +128,17 @@ def test_columns_may_be_named(tmp_path, capsys):
     assert {row["id"]: row["answer"] for row in made} == {"x": "2", "y": "3"}
 
 
+def test_columns_are_found_where_the_first_row_lacks_them(tmp_path, capsys):
+    rows = [{"text": "x", "problem": "1 + 1?", "answer": None, "solution": "2"}, {"problem": "2?", "solution": "2"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"id": "z"} | rows[1]])))
+    printed(capsys, "init", "maths", tmp_path / "a.jsonl", "--out", tmp_path / "made")
+    made = [row for name in ("train", "test") for row in problems(tmp_path / f"made/problems/{name}.jsonl")]
+    assert {row["id"]: row["answer"] for row in made} == {"a-1": "2", "a-2": "2", "z": "2"}
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, [{"other": 1}, *rows])))
+    message = complaint(capsys, "init", "maths", tmp_path / "a.jsonl", "--out", tmp_path / "again")
+    assert "a.jsonl, row 1: no column 'problem'; it has: other" in message
+
+
 SQL = ["sql", "shop.sqlite", "a.csv"]
 WRONG = {
     "another kind": (["poems", "a.csv"], b"", "of the kind sql or maths, not 'poems'"),
@@ -285,7 +296,7 @@ def test_every_bad_row_has_its_sentence(tmp_path, capsys):
     path = tmp_path / "a.jsonl"
     path.write_text('{"prompt": null, "answer": "1"}\n\n{"answer": "1"}\n{"prompt": "easy", "answer": "1"}\n')
     status, said = run(capsys, *check(path, "--task.options", "verifier", "math"))
-    assert status == 2 and "dph: 2 rows cannot be used" in said
+    assert status == 2 and "dph: faults in rows: 2;" in said
     main_words = [str(word) for word in check(path, "--task.options", "verifier", "math")]
     with pytest.raises(SystemExit):
         main(main_words)
@@ -317,6 +328,14 @@ def test_what_the_judge_wrongly_pays_for_is_named(tmp_path, capsys):
 )
 def test_where_nothing_could_be_trained_on_the_status_says_so(tmp_path, capsys, change, expected):
     assert expected in complaint(capsys, *check(write_rows(tmp_path / "a.jsonl", change)))
+
+
+def test_golds_of_prompts_that_do_not_fit_are_checked_too(tmp_path, capsys):
+    path = write_rows(tmp_path / "a.jsonl", {"prompt": "easy 1 " * 99, "answer": ""}, {}, {"prompt": ""})
+    said = printed(capsys, *check(path))
+    assert "2 (67%) are left out: empty or longer" in said and "left out: a-1: the answer is empty" in said
+    path = write_rows(path, {"prompt": "easy 1 " * 99}, {"answer": ""})
+    assert "no problem has a prompt that fits and a gold" in complaint(capsys, *check(path))
 
 
 def test_golds_that_are_cut_off_are_counted(tmp_path, capsys):

@@ -14,7 +14,7 @@ from dph.config.checks import check_train
 from dph.errors import DataError, JudgeError, RowsError, one_line, visible
 from dph.models.batch import fitting_tokens
 from dph.models.loading import choose_precision, load_tokenizer, read_config
-from dph.models.policy import Policy, prompt_ids, render_prompt
+from dph.models.policy import Policy, prompt_ids
 from dph.models.traits import context_of
 from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective
@@ -53,13 +53,15 @@ def check(config: CheckConfig) -> None:
         task, problems = load_problems(config.task)
     except RowsError as error:
         _print("rows", *error.faults)
-        raise DataError(f"{len(error.faults)} rows cannot be used; correct them, or leave them out") from error
+        raise DataError(f"faults in rows: {len(error.faults)}; correct these rows, or leave them out") from error
     judges = Counter("the reward function" if config.reward.function else p.verifier or "nothing" for p in problems)
     named = ", ".join(f"{name} {count}" for name, count in judges.items())
     _print("rows", f"{len(problems)} of the split {config.task.split} can be read; judged by: {named}")
     fitting = _check_tokens(config, problems)
     with make_verifiers(config.verifier, config.reward) as verifiers:
-        usable = _check_golds(verifiers, fitting)
+        usable = [problem for problem in _check_golds(verifiers, problems) if problem.id in fitting]
+        if not usable:
+            raise DataError("nothing can be trained on: no problem has a prompt that fits and a gold that can be used")
         _check_judge(verifiers, usable[:_JUDGED])
         if config.step:
             laps = _measure_step(config, task, usable, verifiers)
@@ -78,8 +80,8 @@ def _print(label: str, *lines: str) -> None:
         print(f"{first:<8}{one_line(line, 1 << 20)}", flush=True)
 
 
-def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> list[Problem]:
-    """Print the lengths of prompts and gold answers and one whole prompt; returns the problems whose prompt is used."""
+def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
+    """Print the lengths of prompts and gold answers and one whole prompt; returns the ids of prompts that are used."""
     tokenizer, rollout = load_tokenizer(config.model), config.rollout
     context = context_of(read_config(config.model).get_text_config())
     limit = longest_prompt(context, rollout.max_prompt_tokens, rollout.max_tokens)
@@ -94,12 +96,10 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> list[Prob
         _print("answers", f"{_lengths(lengths)}, at most {rollout.max_tokens} allowed; {share}")
     if not fitting:
         raise DataError(f"no problem has a prompt of at most {limit} tokens; raise --rollout.max-prompt-tokens")
-    shown = fitting[0]
-    chat = getattr(tokenizer, "chat_template", None)
-    print(f"\nthe prompt of problem {one_line(shown.id)}, as the model reads it:\n")
-    text = render_prompt(tokenizer, shown.prompt) if chat else as_text(shown.prompt)
+    print(f"\nthe prompt of problem {one_line(fitting[0].id)}, as the model reads it:\n")
+    text = tokenizer.decode(prompt_ids(tokenizer, fitting[0].prompt), clean_up_tokenization_spaces=False)
     print("\n".join(f"    {visible(line)}".rstrip() for line in text.split("\n")), end="\n\n")
-    return fitting
+    return {problem.id for problem in fitting}
 
 
 def _lengths(tokens: Sequence[int]) -> str:
@@ -110,19 +110,14 @@ def _check_golds(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Prob
     """Print which golds can be used, and those that cannot or are weak; returns the problems whose gold can be used."""
     broken = verifiers.check(problems)
     usable = [problem for problem in problems if problem.id not in broken]
+    weak = weak_golds(verifiers, usable)
     shown = zip(usable, verifiers.readings(usable[:_SHOWN]), strict=False)
     _print(
         "golds",
         f"{len(usable)} of {len(problems)} can be judged against",
-        *(
-            f"{problem.id}: {one_line(str(problem.answer), 120)} → {one_line(reading, 120)}"
-            for problem, reading in shown
-        ),
+        *(f"{p.id}: {one_line(str(p.answer), 120)} → {one_line(reading, 120)}" for p, reading in shown),
         *(f"left out: {id}: {reason}" for id, reason in broken.items()),
-        *(
-            f"weak, {flag} ({WEAK.get(flag, flag)}): {', '.join(ids)}"
-            for flag, ids in weak_golds(verifiers, usable).items()
-        ),
+        *(f"weak, {flag} ({WEAK.get(flag, flag)}): {', '.join(ids)}" for flag, ids in weak.items()),
     )
     if not usable:
         raise JudgeError(f"nothing can be trained on: none of the {len(problems)} gold answers can be judged against")
@@ -138,16 +133,15 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
         places = [*range(index + 1, len(problems)), *range(index)]
         return next((gold_response(problems[i]) for i in places if readings[i] != readings[index]), None)
 
-    def guess(problem: Problem) -> str:
-        return FORMS.get(problem.verifier, "{}").format("SELECT 1" if problem.verifier == "sql" else "0")
-
     own = [problem for problem in problems if not verifiers.only and problem.verifier in _OWN_FORM]
-    tries: Mapping[str, list[tuple[Problem, str]]] = {
+    tries = {
         "nothing": [(problem, "") for problem in problems],
         "the question itself": [(problem, as_text(problem.prompt)) for problem in problems],
         "another problem's gold": [(p, text) for i, p in enumerate(problems) if (text := other(i)) is not None],
         "I don't know": [(problem, "I don't know.") for problem in problems],
-        "a guess, 0 or SELECT 1": [(problem, guess(problem)) for problem in problems],
+        "a guess, 0 or SELECT 1": [
+            (p, FORMS.get(p.verifier, "{}").format("SELECT 1" if p.verifier == "sql" else "0")) for p in problems
+        ],
         "the gold in its form": [(problem, gold_response(problem)) for problem in own],
     }
     lines, scored, paid = [], 0, False

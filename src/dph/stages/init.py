@@ -72,7 +72,9 @@ def init(config: InitConfig) -> None:
 def _problems(config: InitConfig, questions: Path, database: Path | None) -> list[Problem]:
     """The problems of all rows, with whole prompts."""
     rows = read_rows(questions)
-    columns = _columns(config, questions, rows[0])
+    named = dict.fromkeys(name for row in rows for name in row)
+    filled = named | {name: value for row in rows for name, value in row.items() if value is not None}
+    columns = _columns(config, questions, filled)
     if database is None:
         return _boxed(Records(path=str(questions), verifier="math", **columns).problems("train"), questions)
     if not database.is_file():
@@ -81,7 +83,7 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
     schema = schema_of_file(database)
     if not schema.tables:
         raise DataError(f"the database {database} has no tables; give the file that the queries are for")
-    hint = usual_column(rows[0], ("evidence", "hint"))  # BIRD's
+    hint = usual_column(filled, ("evidence", "hint"))  # BIRD's
     return [
         replace(p, prompt=make_prompt("omnisql", schema, database, as_text(p.prompt), str(row.get(hint) or "")))
         for p, row in zip(problems, rows, strict=True)
@@ -89,8 +91,9 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
 
 
 def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str, str]:
-    """The columns of prompt, answer and id: those that the settings name, else those with usual names."""
-    usual = {"prompt": PROMPTS, "answer": _ANSWERS[config.kind], "id": ("id", "question_id")}
+    """The columns of prompt, answer and id: those that the settings name, else those with usual names. row: a value of
+    each column that has one."""
+    usual = {"prompt": PROMPTS, "answer": _ANSWERS[config.kind], "id": () if "id" in row else ("question_id",)}
     named = {name: column for name, _, column in (text.partition("=") for text in config.columns)}
     if wrong := [name for name, column in named.items() if name not in usual or not column]:
         raise SettingsError(f"--columns takes prompt=COLUMN, answer=COLUMN and id=COLUMN, not {wrong[0]!r}")
