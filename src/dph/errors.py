@@ -3,6 +3,7 @@
     UserError             what a user can fix; exit status 2
     ├── SettingsError     settings that do not exist, are out of bounds, or contradict each other; unknown names
     ├── DataError         problems, rows, predictions and other files of data
+    │   └── RowsError     rows of a file, each with its sentence
     ├── ModelError        models and tokenizers that cannot be loaded or used
     ├── JudgeError        verifiers, gold answers and reward functions that cannot judge
     ├── RunError          run directories and checkpoints: taken, damaged, incomplete, not to be resumed
@@ -13,6 +14,7 @@ Anything else that is raised is a bug and keeps its traceback.
 """
 
 import unicodedata
+from collections.abc import Sequence
 
 _LONGEST_REASON = 200  # characters of a library's message that are quoted
 
@@ -27,6 +29,18 @@ class SettingsError(UserError):
 
 class DataError(UserError):
     """Problems, rows, predictions or another file of data that cannot be read or used."""
+
+
+class RowsError(DataError):
+    """Rows of a file that cannot be used. The message is about the first; `faults` has a sentence for each."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__(faults)
+        self.faults = list(faults)
+
+    def __str__(self) -> str:
+        first, *others = self.faults
+        return f"{first} (and {len(others)} more faults, which `dph check` lists)" if others else first
 
 
 class ModelError(UserError):

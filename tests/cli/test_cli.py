@@ -28,7 +28,7 @@ def base():
 # Mistakes before a stage begins -------------------------------------------------------------------------------------
 
 WORDS = {
-    "unknown command": (["trian"], "no command is named 'trian'; known are: demo, sft, presample, train, eval"),
+    "unknown command": (["trian"], "no command is named 'trian'; known are: demo, init, check, sft, presample, train"),
     "unknown preset": (["train", "--preset", "grop"], "no preset is named 'grop'; known are: alpha, "),
     "preset without a value": (["train", "--preset"], "argument --preset: expected one argument"),
     "short flag before a flag": (["train", "--data", "--resume", "x"], "argument --data: expected one argument"),

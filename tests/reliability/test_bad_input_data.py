@@ -31,7 +31,12 @@ def evaluate(folder, name, **options):
 
 ROWS = {
     "missing.jsonl": (None, "records: there is no file or folder"),
-    "table.csv": ("a,b\n", "is of an unknown kind; use .jsonl, .jsonl.gz, .json or .parquet"),
+    "table.xls": ("a,b\n", "is of an unknown kind; use .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet"),
+    "header.csv": ("prompt,answer\n", "holds no rows"),
+    "cells.csv": ("prompt,answer\neasy 1,1,2\n", "line 2 has 3 cells, but 2 columns are named"),
+    "empty_cell.csv": ("prompt,answer,verifier\n,1,exact\n", "row 1 (line 2): the column 'prompt' is empty"),
+    "latin.csv": ("prompt,answer\n\u00e9,1\n".encode("latin-1"), "(line 2); save it as UTF-8"),
+    "blank_lines.jsonl": ("\n\n" + rows({"prompt": None}), "row 1 (line 3): the column 'prompt' is empty"),
     "empty.jsonl": ("", "holds no rows"),
     "broken.jsonl": (rows({}) + '{"prompt": \n', "line 2 is not valid JSON"),
     "latin.jsonl": (rows({}).encode() + b"\xe9", "cannot be read: 'utf-8' codec can't decode"),

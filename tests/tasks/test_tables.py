@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dph.errors import DataError
-from dph.tasks.tables import read_rows
+from dph.tasks.tables import placed_rows, read_rows
 
 ROWS = [{"prompt": "über\u2028all", "answer": "1"}, {"prompt": "b\n", "answer": "2"}]
 
@@ -44,6 +44,29 @@ def test_jsonl_round_trip(tmp_path_factory, rows):
     assert read_rows(write(path, rows)) == rows
 
 
+CSV = {
+    "commas": ('prompt,answer\n"a, b",1\n', ("a, b", "1")),
+    "semicolons, a byte order mark, other ends of lines": ("\ufeffprompt;answer\r\na, b;1\r\n", ("a, b", "1")),
+    "tabs": ("prompt\tanswer\na, b\t1\n", ("a, b", "1")),
+    "quotes and a line break in a cell": ('prompt,answer\n"a ""b""\nc",1\n', ('a "b"\nc', "1")),
+    "an index without a name, blank lines and empty rows": (",prompt,answer\n\n,,\n0,a,\n", ("a", None)),
+}
+
+
+@pytest.mark.parametrize("name", CSV)
+def test_csv_has_texts_and_none_for_empty_cells(tmp_path, name):
+    content, (prompt, answer) = CSV[name]
+    (tmp_path / "a.csv").write_text(content, encoding="utf-8", newline="")
+    assert read_rows(tmp_path / "a.csv") == [{"prompt": prompt, "answer": answer}]
+
+
+def test_rows_have_their_lines_as_places(tmp_path):
+    (tmp_path / "a.csv").write_text('a\n"1\n2"\n3\n', encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n\n{"a": 2}\n', encoding="utf-8")
+    places = [[place.partition(", ")[2] for place, _ in placed_rows(tmp_path / name)] for name in ("a.csv", "a.jsonl")]
+    assert places == [["row 1 (line 2)", "row 2 (line 4)"], ["row 1", "row 2 (line 3)"]]
+
+
 def test_blank_lines_and_a_missing_last_newline_do_not_count(tmp_path):
     (tmp_path / "a.jsonl").write_text('\n{"a": 1}\r\n   \n{"a": 2}', encoding="utf-8")
     assert read_rows(tmp_path / "a.jsonl") == [{"a": 1}, {"a": 2}]
@@ -51,7 +74,7 @@ def test_blank_lines_and_a_missing_last_newline_do_not_count(tmp_path):
 
 WRONG = {
     "absent.jsonl": (None, "there is no file"),
-    "a.csv": (b"a,b\n", "unknown kind; use .jsonl"),
+    "a.txt": (b"a,b\n", "unknown kind; use .jsonl"),
     "empty.jsonl": (b"\n\n", "holds no rows"),
     "list.json": (b'{"a": 1}', "holds no list of rows"),
     "broken.json": (b'[{"a": 1}', "is not valid JSON"),

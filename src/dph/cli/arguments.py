@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 from dph.config import STAGES, every_setting, field_docs, nested, preset_names
 from dph.errors import SettingsError
 
-STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify", "certify", "audit"})
+STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "eval", "verify", "certify", "audit"})
 
 Flags = dict[str, tuple[str, dict[str, Any], str]]
 """What each flag sets, what argparse needs, and its help."""
@@ -63,6 +63,8 @@ SHORT = {
 ROOT_OF = {"records": "path", "hub": "name"}
 """The option with the location of a task's data, for tasks that do not call it `root`."""
 FIRST = {
+    "init": {"sql|maths": "--kind", "FILE …": "--files"},
+    "check": {"DATA": "--data"},
     "report": {"RUN …": "--runs"},
     "passk": {"BEFORE [AFTER …]": "--files"},
     "audit": {"BEFORE": "--model.path", "AFTER": "--after"},

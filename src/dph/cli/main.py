@@ -33,6 +33,8 @@ from dph.runs.tracking import load_tracker
 
 COMMANDS = {
     "demo": "dph.stages.demo:demo",
+    "init": "dph.stages.init:init",
+    "check": "dph.stages.check:check",
     "sft": "dph.stages.sft:sft",
     "presample": "dph.stages.presample:presample",
     "train": "dph.stages.train:train",
@@ -62,7 +64,7 @@ def _check(command: str, config: Any) -> None:
             load_tracker(config.tracker)
         for path in filter(None, (config.rehearsal.path, config.certify.set)):
             RunDir.open(Path(path), "presample")
-    if command in ("presample", "train", "eval", "verl") or (command == "sft" and config.model.path):
+    if command in ("check", "presample", "train", "eval", "verl") or (command == "sft" and config.model.path):
         check_model(config.model.path)
     if command == "sft" and config.data and not Path(config.data).exists():
         raise DataError(f"there is no file {config.data}")

@@ -221,6 +221,11 @@ def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) ->
     """
     if stage == "verl":
         return _merge_verl(presets, files)
+    if stage == "check":  # it measures a step of training
+        settings = merge_settings("train", presets, files)
+        for layer in [*map(_preset_file, presets), *map(read_settings, files)]:
+            _merge(settings, _table(layer, "check", "the settings"))
+        return settings
     from_presets = [(f"the preset {name!r}", _preset_file(name)) for name in presets]
     from_files = [(str(path), read_settings(path)) for path in files]
     parts = [_merge_layers(stage, layers) for layers in (from_presets, from_files)]

@@ -262,6 +262,33 @@ class VerlConfig(TrainConfig):
 
 
 @dataclass(frozen=True)
+class CheckConfig(TrainConfig):
+    """`dph check`: look at data, golds, judge and one training step before anything is trained; writes nothing."""
+
+    task: TaskConfig = field(default_factory=lambda: TaskConfig(name="records"))
+    step: bool = True
+    """Also load the model and measure one step of training, with sampled responses in place of stored ones."""
+
+
+@dataclass(frozen=True)
+class InitConfig:
+    """`dph init`: make problems and settings of your own questions: dph init sql DATABASE FILE, dph init maths FILE."""
+
+    kind: str = ""
+    """sql (questions with gold queries on one SQLite database) or maths (problems with their answers)."""
+    files: tuple[str, ...] = ()
+    """The database, for SQL, and the file of questions: CSV, JSONL, JSON or Parquet."""
+    columns: tuple[str, ...] = ()
+    """prompt=COLUMN, answer=COLUMN and id=COLUMN, if the columns do not have usual names."""
+    model: str = ""
+    """Model of the settings; empty: Qwen/Qwen2.5-0.5B-Instruct."""
+    test_share: Share = 0.2
+    """Share of the problems that are kept for tests, chosen by their ids."""
+    out: str = ""
+    """New folder for problems and settings."""
+
+
+@dataclass(frozen=True)
 class InterpolateConfig:
     """`dph interpolate`: a model between the one that a run began with and the one that it trained."""
 
@@ -382,6 +409,8 @@ class DoctorConfig:
 
 
 STAGES: dict[str, type[Any]] = {
+    "init": InitConfig,
+    "check": CheckConfig,
     "sft": SftConfig,
     "presample": PresampleConfig,
     "train": TrainConfig,

@@ -27,7 +27,11 @@ def decoded(content: bytes) -> str:
             raise ValueError(f"its content {reason}")
     if b"\0" in content[:2]:  # a text without the mark
         raise ValueError(f"its content {_UTF16}")
-    return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{error} (line {line}); save it as UTF-8") from error
 
 
 def parse_json(text: str) -> Any:

@@ -97,6 +97,16 @@ def read_config(config: ModelConfig) -> Any:
         return _settings(_base_of(path), config.trust_remote_code)
 
 
+def load_tokenizer(config: ModelConfig) -> Any:
+    """A model's tokenizer alone. Raises UserError as `load_model`."""
+    from transformers import AutoTokenizer
+
+    check_model(config.path)
+    path = from_hub(model_folder(config.path))
+    with _explained(config.path):
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+
+
 def _settings(path: str, trust_remote_code: bool) -> Any:
     """As `read_config`, without what a config.json may say about the implementation of attention or experts: that is a
     name, perhaps of a repository whose code would be downloaded and run."""

@@ -370,12 +370,7 @@ class Policy:
         Raises UserError if the template fails or does not end (see `render_prompt`), or a token id is outside the
         model's vocabulary.
         """
-        if getattr(self.tokenizer, "chat_template", None):
-            text = render_prompt(self.tokenizer, prompt)
-            return self._checked(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        ids, own = (self.tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
-        ends = (end for end in range(len(ids), len(own) - 1, -1) if ids[end - len(own) : end] == own)
-        return self._checked(ids[: next(ends, len(ids))])
+        return self._checked(prompt_ids(self.tokenizer, prompt))
 
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a response, ending with EOS. Raises UserError for ids outside the model's vocabulary."""
@@ -437,6 +432,15 @@ class Policy:
 def _spread(flat: Tensor, present: Tensor) -> Tensor:
     """Scatter values [K, …] to the positions of [B, T] that are present; the rest is 0."""
     return flat.new_zeros(present.shape + flat.shape[1:]).index_put((present,), flat)
+
+
+def prompt_ids(tokenizer: Any, prompt: str | Sequence[Message]) -> list[int]:
+    """As `Policy.encode_prompt`, with a tokenizer alone."""
+    if getattr(tokenizer, "chat_template", None):
+        return tokenizer(render_prompt(tokenizer, prompt), add_special_tokens=False)["input_ids"]
+    ids, own = (tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
+    ends = (end for end in range(len(ids), len(own) - 1, -1) if ids[end - len(own) : end] == own)
+    return ids[: next(ends, len(ids))]
 
 
 def render_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> str:

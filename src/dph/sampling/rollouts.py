@@ -2,7 +2,7 @@
 
 import base64
 from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,6 +16,7 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
+from dph.verifiers.golds import WEAK, some, weak_golds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,7 @@ def encode_problems(
 
     Raises UserError if no problem is left, or if max_tokens leaves no room for a prompt in the model's context.
     """
-    room = policy.context_length - max_tokens
-    if room < 1:
-        raise DataError(
-            f"rollout.max_tokens {max_tokens} leaves no room for a prompt in the model's context of "
-            f"{policy.context_length} tokens; lower it"
-        )
-    limit = min(max_prompt_tokens, room)
+    limit = longest_prompt(policy.context_length, max_prompt_tokens, max_tokens)
     encoded = [Prompted(problem, policy.encode_prompt(problem.prompt)) for problem in problems]
     fitting = [item for item in encoded if 0 < len(item.prompt_ids) <= limit]
     if len(fitting) < len(encoded):
@@ -52,10 +47,20 @@ def encode_problems(
     return fitting
 
 
+def longest_prompt(context: int, max_prompt_tokens: int, max_tokens: int) -> int:
+    """Tokens of the longest prompt that is used. Raises UserError if max_tokens leaves no room in the context."""
+    if context <= max_tokens:
+        raise DataError(
+            f"rollout.max_tokens {max_tokens} leaves no room for a prompt in the model's context of {context} tokens; "
+            "lower it"
+        )
+    return min(max_prompt_tokens, context - max_tokens)
+
+
 def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
     """Problems whose gold answer can be judged against. The others are left out and reported once.
 
-    Problems with a doubtful gold answer (see `Verifiers.flags`) are kept, and their number is reported.
+    Problems with a doubtful gold answer (see `Verifiers.flags`) are kept; their number and ids are reported.
 
     Raises UserError if no problem is left.
     """
@@ -63,14 +68,15 @@ def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[P
     for problem_id, reason in list(broken.items())[:5]:
         say(f"problem {problem_id} is left out: {reason}")
     if len(broken) > 5:
-        say(f"… and {len(broken) - 5} more problems are left out")
+        say(f"… and {len(broken) - 5} more problems are left out: {some(list(broken)[5:])}")
     kept = [problem for problem in problems if problem.id not in broken]
     if not kept:
         raise JudgeError(f"no problem is left: none of the {len(problems)} gold answers can be judged against")
-    doubtful = Counter(str(flag) for flags in verifiers.flags(kept).values() for flag in flags)
-    if doubtful:
-        said = ", ".join(f"{flag} {count}" for flag, count in doubtful.most_common())
+    if weak := weak_golds(verifiers, kept):
+        said = ", ".join(f"{flag} {len(ids)}" for flag, ids in weak.items())
         say(f"problems are kept although their gold result is a weak test: {said} (see docs/concepts/verifiers.md)")
+        for flag, ids in weak.items():
+            say(f"weak, {flag} ({WEAK.get(flag, flag)}): {some(ids)}")
     return kept
 
 

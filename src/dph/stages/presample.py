@@ -151,6 +151,8 @@ def _show(groups: Sequence[Group]) -> None:
     unparsed = sum(rollout.verdict.detail == UNPARSED for rollout in rollouts)
     unread = f"; answers that could not be read: {unparsed}" if unparsed else ""
     say(f"{len(rollouts)} responses: {counts}; cut off at rollout.max_tokens: {cut}{unread}")
+    if 50 * outcomes[Outcome.CORRECT] < sum(rollout.verdict.scored for rollout in rollouts):
+        say("fewer than 2 % are right; docs/guides/your-data.md says what helps when the model solves nothing")
     shown = min(_SHOWN, len(groups))
     for group in (groups[i * len(groups) // shown] for i in range(shown)):
         say(Sample.of(0, ROLLOUTS, group.problem, 0, group.rollouts[0]).line())

@@ -22,7 +22,7 @@ from dph.runs.directory import RunDir
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
 from dph.tasks.records import read_prompt
-from dph.tasks.tables import read_rows
+from dph.tasks.tables import placed_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Clock, Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
@@ -86,10 +86,8 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
 def _texts(config: SftConfig) -> list[tuple[Any, str]]:
     """(prompt, response) pairs from the data file, or the task's own demonstrations."""
     if config.data:
-        rows = read_rows(Path(config.data), required=("prompt",), texts=("response",))
-        return [
-            (read_prompt(row, f"{config.data}, row {number}"), row["response"]) for number, row in enumerate(rows, 1)
-        ]
+        rows = placed_rows(Path(config.data), required=("prompt",), texts=("response",))
+        return [(read_prompt(row["prompt"], where), row["response"]) for where, row in rows]
     task = make_task(config.task)
     if not isinstance(task, Demonstrates):
         raise SettingsError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")

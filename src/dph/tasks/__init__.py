@@ -26,10 +26,10 @@ class Task(Protocol):
 
 @runtime_checkable
 class Demonstrates(Protocol):
-    """A task that can generate supervised rows for `dph sft`."""
+    """A task that has supervised rows for `dph sft`."""
 
-    def demonstrations(self, count: int, seed: int) -> list[dict[str, str]]:
-        """`count` rows with `prompt` and `response`, determined by the seed."""
+    def demonstrations(self, count: int, seed: int) -> list[dict[str, Any]]:
+        """At most `count` rows with `prompt` and `response` (a text), determined by the seed."""
         ...
 
 
@@ -45,7 +45,8 @@ def load_task(name: str, /, **options: Any) -> Task:
     takes = {item.name: item for item in parameters if item.kind in _BY_NAME}
     unknown = [key for key in options if key not in takes]
     if unknown and not any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters):
-        names, wrong = ", ".join(takes) or "none", ", ".join(map(repr, unknown))
+        needed_first = sorted(takes, key=lambda name: takes[name].default is not inspect.Parameter.empty)
+        names, wrong = ", ".join(needed_first) or "none", ", ".join(map(repr, unknown))
         raise SettingsError(f"task {name!r} does not take these options: {wrong}; it takes: {names}")
     missing = [key for key, item in takes.items() if item.default is item.empty and key not in options]
     if missing:

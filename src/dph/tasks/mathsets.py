@@ -164,9 +164,19 @@ def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
             return marked[1].replace(",", "") if marked else text
     solution = row.get("solution")
     if isinstance(solution, str):
-        last_box = max(0, solution.rfind(r"\boxed"))  # the published answer, if several boxes are in one line
-        return find_answer(solution[last_box:]) or ""
+        return read_answer(solution) if r"\boxed" in solution else ""
     return "" if any(field in row for field in fields) else None
+
+
+def read_answer(value: Any) -> Any:
+    """The answer in a published solution: behind GSM8K's ####, or else in its last box, None if that is not closed; a
+    text without either, and what is not text, is the answer itself."""
+    if not isinstance(value, str):
+        return value
+    if marked := _GSM8K.search(value):
+        return marked[1].replace(",", "")
+    last_box = value.rfind(r"\boxed")
+    return value.strip() if last_box < 0 else find_answer(value[last_box:])
 
 
 def _texts(value: Any) -> list[str]:

@@ -1,90 +1,210 @@
-"""Users' own problems from JSONL or Parquet files, including rows in verl's format (as the paper's authors publish)."""
+"""Problems from rows: users' own files (JSONL, CSV, Parquet), including rows in verl's format (as the paper's authors
+publish), and how columns become prompts and answers.
+"""
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from dph.errors import DataError, SettingsError
+from dph.errors import DataError, RowsError, SettingsError
+from dph.process.progress import say
 from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
-from dph.tasks.tables import read_rows
-from dph.types import Message, Problem
+from dph.tasks.tables import KINDS, placed_rows
+from dph.types import Message, Problem, as_messages
+from dph.verifiers import Verifiers
 from dph.verifiers.exact import gold_fault, plain_gold
+from dph.verifiers.golds import gold_response
 
-_KINDS = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 _TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model"}
 _BUILT_IN = ("sql", "math", "exact")
 _VERL_ANSWER = "reward_model.ground_truth"
+_FIELD = re.compile(r"\{(\w+)\}")
+PROMPTS = ("prompt", "question", "problem", "instruction", "messages")
+"""Usual names of the column of prompts; the first that has a value is used."""
+_ANSWERS = ("answer", "final_answer", "target", "label")
+
+
+@dataclass(kw_only=True)
+class RowTask(Task):
+    """A task whose problems are rows, with the names of their columns (docs/guides/problems.md says what each option
+    does). Raises UserError for a pattern that cannot be used."""
+
+    usual_id: ClassVar[str] = ""
+    """The column with ids, if a row has it and no other is named."""
+    prompt: str = ""
+    answer: str = ""
+    answer_pattern: str = ""
+    template: str = ""
+    system: str = ""
+    verifier: str = ""
+    verifier_column: str = "verifier"
+    id: str = ""
+    db_root: str = ""
+    db: str = ""
+
+    def __post_init__(self) -> None:
+        try:
+            self._pattern = re.compile(self.answer_pattern) if self.answer_pattern else None
+        except re.error as error:
+            raise SettingsError(f"the option answer_pattern is not a regular expression: {error}") from error
+
+    def read(self, rows: Iterable[tuple[str, str, Mapping[str, Any]]], roots: Sequence[Path]) -> list[Problem]:
+        """The problems of rows, each with its place for messages and its id if no column has one.
+
+        roots: where databases are looked for, after `db_root`. Raises RowsError with a sentence for each row that
+        cannot be used, or whose id another row has.
+        """
+        roots = [Path(self.db_root), *roots] if self.db_root else roots
+        problems: list[Problem] = []
+        faults: list[str] = []
+        places: dict[str, str] = {}
+        for where, default_id, row in rows:
+            try:
+                problem = self._problem(row, where, default_id, roots)
+            except DataError as error:
+                faults.append(str(error))
+                continue
+            if (first := places.setdefault(problem.id, where)) != where:
+                faults.append(
+                    f"{where}: the split holds the id {problem.id!r} twice; ids must be unique: {first} has it too; "
+                    "change one, or name another column with the option id"
+                )
+            problems.append(problem)
+        if faults:
+            raise RowsError(faults)
+        return problems
+
+    def _problem(self, row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path]) -> Problem:
+        """Raises UserError for a row without a prompt, without an answer that its verifier can use, or whose database
+        is missing."""
+        prompt = self._prompt(row, where)
+        verifier = row.get(self.verifier_column) or self.verifier
+        answer, extra = self._answer(row, where, needed=bool(verifier))
+        verifier = verifier or ("sql" if "gold_sql" in extra else "")
+        if not isinstance(verifier, str):
+            raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
+        if verifier in _BUILT_IN:
+            if fault := gold_fault(answer):
+                raise DataError(f"{where}: {fault}")
+            answer = plain_gold(answer)
+        else:
+            answer = json_meta({"answer": answer}, ()).get("answer")
+        meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
+        if verifier == "sql":
+            named = row.get("db") or meta.get("db_id") or (str(Path(self.db).absolute()) if self.db else None)
+            meta["db"] = _database(named, where, roots)
+        id = self._value(row, self.id, where) if self.id else row.get(self.usual_id)
+        return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
+
+    def _prompt(self, row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
+        names = [name for name in _FIELD.findall(self.template) if name in row]
+        if self.template and not names:
+            raise SettingsError(f"{where}: the template names no column in braces; it has: {', '.join(row)}")
+        names = names or [self.prompt or usual_column(row, PROMPTS)]
+        if not names[0]:
+            raise DataError(
+                f"{where}: no column 'prompt' or 'messages'; it has: {', '.join(row)}; name the column with the option "
+                "prompt"
+            )
+        values = {name: self._value(row, name, where) for name in names}
+        if empty := [name for name, value in values.items() if value is None]:
+            raise DataError(f"{where}: the column {empty[0]!r} is empty; write a prompt, or leave the row out")
+        prompt = _FIELD.sub(lambda field: str(values.get(field[1], field[0])), self.template) or values[names[0]]
+        prompt = read_prompt(prompt, where)
+        return (Message(role="system", content=self.system), *as_messages(prompt)) if self.system else prompt
+
+    def _answer(self, row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, dict[str, Any]]:
+        """The answer, None for a row that only a reward function can judge, and the other fields of verl's ground
+        truth."""
+        model = row.get("reward_model")
+        truth = model.get("ground_truth") if isinstance(model, dict) else None
+        name = self.answer or usual_column(row, _ANSWERS if truth is None else _ANSWERS[:1])
+        answer = self._value(row, name, where) if name else None
+        if answer is None and isinstance(truth, dict):
+            if not isinstance(truth.get("gold_sql"), str):
+                raise DataError(f"{where}: {_VERL_ANSWER} has no 'gold_sql'; it has: {', '.join(truth)}")
+            return truth["gold_sql"], truth
+        answer = truth if answer is None else answer
+        if answer is None and needed:
+            fault = f"no column 'answer' or {_VERL_ANSWER!r} with a value; it has: {', '.join(row)}"
+            if self.answer:
+                fault = f"the column {name!r} is empty; write an answer, or leave the row out"
+            raise DataError(f"{where}: {fault}")
+        if self._pattern is None or answer is None:
+            return answer, {}
+        matches = list(self._pattern.finditer(str(answer)))
+        if not matches:
+            raise DataError(f"{where}: answer_pattern matches nothing in the answer {str(answer)[-80:]!r}")
+        return matches[-1][1 if self._pattern.groups else 0].strip(), {}
+
+    def _value(self, row: Mapping[str, Any], name: str, where: str) -> Any:
+        if name in row:
+            return row[name]
+        value: Any = row
+        for key in name.split("."):
+            if not isinstance(value, Mapping) or key not in value:
+                raise DataError(f"{where}: no column {name!r}; it has: {', '.join(row)}")
+            value = value[key]
+        return value
+
+
+def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The column with the first of some names, in small or capital letters: one that has a value before one that has
+    none. "" if there is no such column."""
+    columns = [column for name in names for column in row if column.lower() == name]
+    return next((column for column in columns if row[column] is not None), next(iter(columns), ""))
 
 
 @register_task("records")
 @dataclass(kw_only=True)
-class Records(Task):
+class Records(RowTask):
     """Problems from files with the columns of docs/guides/problems.md.
 
     In verl's rows the answer is `reward_model.ground_truth`: a value, or {db_id, gold_sql} for SQL. Other columns go
     into the problem's meta. Raises UserError if the path does not exist.
     """
 
+    usual_id = "id"
     path: str
     """A file, which serves every split, or a folder with one file per split."""
-    db_root: str = ""
-    """Folder of the SQLite databases."""
-    verifier: str = ""
-    """Judges rows that name none."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not Path(self.path).exists():
             raise DataError(f"records: there is no file or folder {self.path}")
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError, naming file and row, for invalid rows."""
         path = self._file(split)
-        roots = [Path(self.db_root), path.parent] if self.db_root else [path.parent]
-        return [
-            read_problem(row, f"{path}, row {number}", f"{_stem(path)}-{number}", roots, self.verifier)
-            for number, row in enumerate(read_rows(path), 1)
-        ]
+        rows = [(where, f"{_stem(path)}-{number}", row) for number, (where, row) in enumerate(placed_rows(path), 1)]
+        return self.read(rows, [path.parent])
+
+    def demonstrations(self, count: int, seed: int) -> list[dict[str, Any]]:
+        """The prompts of the split `train`, each with its gold answer in the form in which its verifier pays for it: at
+        most `count`, in the order of the file. Golds that the verifier cannot use are left out."""
+        problems = self.problems("train")
+        with Verifiers() as verifiers:
+            broken = verifiers.check(problems)
+        if len(broken) == len(problems):
+            raise DataError(f"none of the {len(problems)} gold answers can be used; `dph check` says why")
+        if broken:
+            say(f"{len(broken)} of {len(problems)} gold answers cannot be used and are left out; `dph check` says why")
+        usable = [problem for problem in problems if problem.id not in broken][:count]
+        return [{"prompt": problem.prompt, "response": gold_response(problem)} for problem in usable]
 
     def _file(self, split: str) -> Path:
         path = Path(self.path)
         if path.is_file():
             return path
-        files = {_stem(file): file for file in sorted(path.iterdir()) if file.name.endswith(_KINDS)}
+        files = {_stem(file): file for file in sorted(path.iterdir()) if file.name.endswith(KINDS)}
         if split not in files:
             has = ", ".join(files) or "none"
             raise SettingsError(f"{path} is a folder and has no file for the split {split!r}; it has: {has}")
         return files[split]
-
-
-def read_problem(
-    row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path], verifier: str = ""
-) -> Problem:
-    """The problem of a row with the columns that `Records` describes. `where` names the row in messages; an SQL
-    problem's database is looked for in `roots`; `verifier` judges a row that names none.
-
-    Raises UserError for a row without a prompt, without an answer that its verifier can use, or whose database is
-    missing.
-    """
-    prompt = read_prompt(row, where)
-    verifier = row.get("verifier") or verifier
-    answer, extra = _answer(row, where, needed=bool(verifier))
-    verifier = verifier or ("sql" if "gold_sql" in extra else "")
-    if not isinstance(verifier, str):
-        raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
-    if verifier in _BUILT_IN:
-        if fault := gold_fault(answer):
-            raise DataError(f"{where}: {fault}")
-        answer = plain_gold(answer)
-    else:
-        answer = json_meta({"answer": answer}, ()).get("answer")
-    meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
-    if verifier == "sql":
-        meta["db"] = _database(row.get("db") or meta.get("db_id"), where, roots)
-    id = row.get("id")
-    return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
 
 
 def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
@@ -101,13 +221,8 @@ def _stem(path: Path) -> str:
     return path.name.split(".")[0]
 
 
-def read_prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
-    """The column `prompt` or `messages` of a row. Raises UserError if it contains neither text nor messages."""
-    prompt = row.get("prompt")
-    if prompt is None:
-        prompt = row.get("messages")
-    if prompt is None:
-        raise DataError(f"{where}: no column 'prompt' or 'messages'; it has: {', '.join(row)}")
+def read_prompt(prompt: Any, where: str) -> str | tuple[Message, ...]:
+    """A prompt of a row. Raises UserError for a value that is neither text nor messages."""
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list) and prompt and all(_is_message(message) for message in prompt):
@@ -122,20 +237,3 @@ def read_prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]
 
 def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
-
-
-def _answer(row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, dict[str, Any]]:
-    """The answer and the other fields of verl's ground truth."""
-    if row.get("answer") is not None:
-        return row["answer"], {}
-    model = row.get("reward_model")
-    truth = model.get("ground_truth") if isinstance(model, dict) else None
-    if truth is None and not needed:
-        return None, {}
-    if truth is None:
-        raise DataError(f"{where}: no column 'answer' or {_VERL_ANSWER!r}; it has: {', '.join(row)}")
-    if isinstance(truth, dict):
-        if not isinstance(truth.get("gold_sql"), str):
-            raise DataError(f"{where}: {_VERL_ANSWER} has no 'gold_sql'; it has: {', '.join(truth)}")
-        return truth["gold_sql"], truth
-    return truth, {}

@@ -1,6 +1,8 @@
-"""Reads rows from users' files, JSONL or Parquet, with one clear message per fault."""
+"""Reads rows from users' files, JSONL, CSV or Parquet, with one clear message per fault."""
 
+import csv
 import gzip
+import io
 import json
 import re
 import zlib
@@ -9,16 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from dph.config.text import decoded, parse_json
-from dph.errors import DataError
+from dph.errors import DataError, RowsError
+
+KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
+"""The ends of the names of files with rows."""
 
 
 def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Rows of a .jsonl, .jsonl.gz, .json (a list) or .parquet file as dictionaries.
+    """Rows of a .jsonl, .jsonl.gz, .json (a list), .csv, .tsv or .parquet file as dictionaries.
+
+    The first line of a CSV file names its columns; its values are texts, and None for an empty cell. Commas, semicolons
+    or tabs separate them, whichever the first line has most of.
 
     Raises UserError if the file is missing, of another kind, damaged (naming the line) or empty, lacks a required
     column (naming its columns), has a value other than text in a column of `texts`, or contains text that cannot be
     encoded.
     """
+    return [row for _, row in placed_rows(path, required, texts)]
+
+
+def placed_rows(
+    path: Path, required: Sequence[str] = (), texts: Sequence[str] = ()
+) -> list[tuple[str, dict[str, Any]]]:
+    """As `read_rows`, each row with its place for messages: "FILE, row 3", and its line where that is another."""
     if not path.is_file():
         raise DataError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
     try:
@@ -27,16 +42,23 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
         raise DataError(f"{path} cannot be read: {error}") from error
     if not rows:
         raise DataError(f"{path} holds no rows")
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise DataError(f"{path}, row {number}: expected an object with named fields, found {type(row).__name__}")
-        missing = [name for name in (*required, *texts) if row.get(name) is None]
-        if missing:
-            raise DataError(f"{path}, row {number}: no {missing[0]!r}; it has: {', '.join(map(str, row))}")
-        for name in texts:
-            if not isinstance(row[name], str):
-                raise DataError(f"{path}, row {number}: {name!r} must be text, not {type(row[name]).__name__}")
-    return rows
+    placed = [
+        (f"{path}, row {number}" + ("" if line in (0, number) else f" (line {line})"), row)
+        for number, (line, row) in enumerate(rows, 1)
+    ]
+    if faults := [f"{where}{fault}" for where, row in placed if (fault := _fault(row, required, texts))]:
+        raise RowsError(faults)
+    return placed
+
+
+def _fault(row: Any, required: Sequence[str], texts: Sequence[str]) -> str:
+    """Why a row cannot be used; "" if it can."""
+    if not isinstance(row, dict):
+        return f": expected an object with named fields, found {type(row).__name__}"
+    if missing := [name for name in (*required, *texts) if row.get(name) is None]:
+        return f": no {missing[0]!r}; it has: {', '.join(map(str, row))}"
+    wrong = [name for name in texts if not isinstance(row[name], str)]
+    return f": {wrong[0]!r} must be text, not {type(row[wrong[0]]).__name__}" if wrong else ""
 
 
 def read_text(path: Path) -> str:
@@ -59,21 +81,24 @@ def parse_file(path: Path, text: str) -> Any:
         raise DataError(f"{path} is not valid JSON: {error}") from error
 
 
-def _read(path: Path) -> list[Any]:
+def _read(path: Path) -> list[tuple[int, Any]]:
+    """The line on which each row begins, 0 in files without lines, and the row."""
     name = path.name.lower()
     if name.endswith(".parquet"):
-        return _read_parquet(path)
+        return [(0, row) for row in _read_parquet(path)]
     if name.endswith(".json"):
         rows = parse_file(path, read_text(path))
         if not isinstance(rows, list):
             raise DataError(f"{path} holds no list of rows")
-        return rows
+        return [(0, row) for row in rows]
     if name.endswith(".jsonl.gz"):
         with gzip.open(path) as file:
             return _parse_lines(path, decoded(file.read()))
     if name.endswith(".jsonl"):
         return _parse_lines(path, read_text(path))
-    raise DataError(f"{path} is of an unknown kind; use .jsonl, .jsonl.gz, .json or .parquet")
+    if name.endswith((".csv", ".tsv")):
+        return _parse_csv(path, read_text(path))
+    raise DataError(f"{path} is of an unknown kind; use {', '.join(KINDS[:-1])} or {KINDS[-1]}")
 
 
 def _read_parquet(path: Path) -> list[Any]:
@@ -102,14 +127,46 @@ def _short(value: Any, kind: Any) -> Any:
     return float(str(kind.to_pandas_dtype()(value))) if isinstance(value, float) else value
 
 
-def _parse_lines(path: Path, text: str) -> list[Any]:
-    rows = []
+def _parse_lines(path: Path, text: str) -> list[tuple[int, Any]]:
+    rows, faults = [], []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                rows.append(_parse(line))
+                rows.append((number, _parse(line)))
             except ValueError as error:
-                raise DataError(f"{path}, line {number} is not valid JSON: {error}") from error
+                faults.append(f"{path}, line {number} is not valid JSON: {error}")
+    if faults:
+        raise RowsError(faults)
+    return rows
+
+
+def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
+    """The rows below the first line, without those whose cells are all empty, and without columns that have no name."""
+    first = text.lstrip("\n").partition("\n")[0]
+    reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count), strict=True)
+    rows: list[tuple[int, Any]] = []
+    faults, names, end = [], list[str](), 0
+    try:
+        for cells in reader:
+            start, end = end + 1, reader.line_num
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not names:
+                names = [cell.strip() for cell in cells]
+                if twice := next((name for name in names if name and names.count(name) > 1), ""):
+                    raise DataError(f"{path}, line {start} names the column {twice!r} twice; rename one")
+            elif len(cells) != len(names):
+                faults.append(
+                    f"{path}, line {start} has {len(cells)} cells, but {len(names)} columns are named; put a cell that "
+                    "holds a separator into double quotes"
+                )
+            else:
+                row = {name: cell if cell.strip() else None for name, cell in zip(names, cells, strict=True) if name}
+                rows.append((start, row))
+    except csv.Error as error:
+        raise DataError(f"{path}, line {end + 1} is not valid CSV: {error}; check its double quotes") from error
+    if faults:
+        raise RowsError(faults)
     return rows
 
 

@@ -90,6 +90,15 @@ class Verifiers:
                 flags |= find([problems[i] for i in places])
         return flags
 
+    def readings(self, problems: Sequence[Problem]) -> list[str]:
+        """What each gold answer is to its verifier: the result of a query, the type of a mathematical answer; the
+        answer itself with verifiers that have no method of this name."""
+        texts = {i: str(problem.answer) for i, problem in enumerate(problems)}
+        for name, places in self._places(problems).items():
+            if read := getattr(self._get(name), "readings", None):
+                texts |= zip(places, read([problems[i] for i in places]), strict=True)
+        return [texts[i] for i in range(len(problems))]
+
     def tell(self, what: Literal["answers", "solutions"], items: Sequence[tuple[Problem, str]]) -> list[str | None]:
         """The answer of each response, or its way to solve the problem: a text that equal answers (solutions) share,
         and None for a response without one.

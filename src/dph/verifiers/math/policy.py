@@ -42,6 +42,8 @@ class AnswerPolicy:
     """(problem, answer) → the verdict, if the policy needs neither `at_sight` nor algebra."""
     gold_fault: Callable[[Problem], str] = lambda _: ""
     """Why the policy cannot compare with a problem's gold answer; "" if it can."""
+    reading: Callable[[str], str] = str
+    """What a gold answer is to the policy, in words."""
 
 
 def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exact") -> AnswerPolicy:
@@ -66,7 +68,7 @@ def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exac
     )  # fmt: skip
     if name == "typed":
         judge = partial(_judge_typed, decimals=decimals)
-        return replace(policy, algebra="", at_sight=lambda *_: None, judge=judge, gold_fault=_unread)
+        return replace(policy, algebra="", at_sight=lambda *_: None, judge=judge, gold_fault=_unread, reading=_reading)
     return policy
 
 
@@ -88,6 +90,17 @@ def _unread(problem: Problem) -> str:
 
     golds = gold_texts(problem)
     return "" if any(map(read, golds)) else f"the policy typed cannot read the answer {golds[0][:80]!r}"
+
+
+def _reading(gold: str) -> str:
+    """A gold answer, its type, and its value if that is a number."""
+    from dph.verifiers.math.typed import exact, read
+
+    answer = read(gold)
+    if answer is None:
+        return f"{gold} (not read)"
+    value = exact(answer.value) if answer.kind == "expression" else None
+    return f"{gold} ({answer.kind if value is None else f'number {value}'})"
 
 
 def _judge_typed(problem: Problem, answer: str, *, decimals: Decimals) -> Verdict:

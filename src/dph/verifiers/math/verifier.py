@@ -66,6 +66,10 @@ class MathVerifier(UsesWorkers):
         unread = {p.id: self._policy.gold_fault(p) for p in problems if p.id not in faults}
         return faults | {id: fault for id, fault in unread.items() if fault}
 
+    def readings(self, problems: Sequence[Problem]) -> list[str]:
+        """The accepted answers of each problem as the policy reads them."""
+        return [" or ".join(map(self._policy.reading, gold_texts(problem))) for problem in problems]
+
     def _asked(self, problem: Problem, response: str) -> Verdict | _Question:
         """The verdict on a response, or the question that takes algebra."""
         [*faults] = gold_faults([problem], gold_texts).values()

@@ -170,6 +170,13 @@ class SqlVerifier(UsesWorkers):
                 flags[problem.id] = [GoldFlag.ORDER_TIES]
         return flags
 
+    def readings(self, problems: Sequence[Problem]) -> list[str]:
+        """The size and the first row of each gold result on the problem's own database, or why there is none."""
+        databases = database_finder()
+        asked = [(databases(problem)[0], self._prepared(str(problem.answer)).sql) for problem in problems]
+        chains = [[self._run(where, sql, self._gold_timeout, rows=1)] for where, sql in asked]
+        return [_reading(reply) for [reply] in self._pool.run_all(chains)]
+
     def answers(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
         """The result of each response's query on its problem's own database, as a digest that equal bags of rows share;
         None without a query and for one that fails. The query runs within the limits of judging, unless the verifier
@@ -252,9 +259,9 @@ class SqlVerifier(UsesWorkers):
                         self._returned.put(short_key((query.databases[:1], texts[query])), returned)
         return judged
 
-    def _run(self, database: tuple[str, str], sql: str, timeout: float, *more: str) -> Request:
-        """A request for the digest, and `more` digests, of what a query returns."""
-        payload = {"database": database, "run": sql, "rows": 0, "timeout": timeout, "digests": ["digest", *more]}
+    def _run(self, database: tuple[str, str], sql: str, timeout: float, *more: str, rows: int = 0) -> Request:
+        """A request for the digest, `more` digests and the first `rows` of what a query returns."""
+        payload = {"database": database, "run": sql, "rows": rows, "timeout": timeout, "digests": ["digest", *more]}
         return Request(payload, timeout + _GRACE)
 
     def _request(self, databases: Databases, gold: str, predicted: str | None = None) -> Request:
@@ -268,6 +275,14 @@ class SqlVerifier(UsesWorkers):
 
     def _verdict(self, outcome: Outcome, detail: str, credit: float | None = None) -> Verdict:
         return Verdict(outcome, self._reward.fixed.get(outcome, 0.0) if credit is None else credit, detail)
+
+
+def _reading(reply: Reply) -> str:
+    outcome, detail = read_reply(reply)
+    if outcome is not Outcome.CORRECT:
+        return detail
+    first = "".join(f", the first: {' | '.join(row)}" for row in reply.value["cells"])
+    return f"{reply.value['count']} rows of {len(reply.value['names'])} columns{first}"
 
 
 def _prepared(rule: Rule, options: Options, gold: str) -> _Gold:

@@ -2,5 +2,6 @@
 
 from dph.verifiers.math.typed.judge import compare, is_copied
 from dph.verifiers.math.typed.read import read
+from dph.verifiers.math.typed.values import exact
 
-__all__ = ["compare", "is_copied", "read"]
+__all__ = ["compare", "exact", "is_copied", "read"]

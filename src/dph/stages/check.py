@@ -1,0 +1,218 @@
+"""`dph check`: what training would meet, before anything is trained. It prints, and writes nothing.
+
+rows ─► prompts and answers in tokens ─► gold answers ─► what the judge pays for ─► one step of training
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from dph.build import load_problems, make_sampler, make_verifiers
+from dph.config import CheckConfig, TrainConfig
+from dph.config.checks import check_train
+from dph.errors import DataError, JudgeError, RowsError, one_line, visible
+from dph.models.batch import fitting_tokens
+from dph.models.loading import choose_precision, load_tokenizer, read_config
+from dph.models.policy import Policy, prompt_ids
+from dph.models.traits import context_of
+from dph.objective.advantages import Advantage
+from dph.objective.objective import Objective
+from dph.process.distributed import World
+from dph.process.memory import peak_memory
+from dph.process.progress import say
+from dph.rehearsal.store import Rehearsal, RehearsalSet
+from dph.sampling.rollouts import encode_problems, longest_prompt
+from dph.tasks import Task
+from dph.training.frame import Clock, load_policy
+from dph.training.optim import Optimizer
+from dph.training.rollouts import Explorer, Shaping
+from dph.training.rows import mix
+from dph.training.update import Updater, recomputes_old
+from dph.types import Problem, as_text
+from dph.verifiers import Verifiers
+from dph.verifiers.golds import FORMS, WEAK, gold_response, weak_golds
+
+_SHOWN = 3
+"""Gold answers that are shown."""
+_JUDGED = 100
+"""Problems for which the judge is tried."""
+_OWN_FORM = (*FORMS, "exact")
+"""Verifiers for which it is known how a response states the gold answer."""
+
+
+def check(config: CheckConfig) -> None:
+    """Run the checks.
+
+    Raises UserError, after what is known has been printed, if rows cannot be read, if no problem could be trained on,
+    or if the judge pays for no gold answer.
+    """
+    path = config.rehearsal.path or "not made yet"
+    check_train(replace(config, rehearsal=replace(config.rehearsal, path=path)))
+    try:
+        task, problems = load_problems(config.task)
+    except RowsError as error:
+        _print("rows", *error.faults)
+        raise DataError(f"faults in rows: {len(error.faults)}; correct these rows, or leave them out") from error
+    judges = Counter("the reward function" if config.reward.function else p.verifier or "nothing" for p in problems)
+    named = ", ".join(f"{name} {count}" for name, count in judges.items())
+    _print("rows", f"{len(problems)} of the split {config.task.split} can be read; judged by: {named}")
+    fitting = _check_tokens(config, problems)
+    with make_verifiers(config.verifier, config.reward) as verifiers:
+        usable = [problem for problem in _check_golds(verifiers, problems) if problem.id in fitting]
+        if not usable:
+            raise DataError("nothing can be trained on: no problem has a prompt that fits and a gold that can be used")
+        _check_judge(verifiers, usable[:_JUDGED])
+        if config.step:
+            laps = _measure_step(config, task, usable, verifiers)
+            sample, update = laps["sample_seconds"], laps["update_seconds"]
+            _print(
+                "step",
+                f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {config.rollout.prompts} × "
+                f"{config.rollout.n} responses, {update:.3g} s to learn; {laps['peak_memory_gib']:.2f} GiB at most",
+                f"{config.steps} steps take about {config.steps * (sample + update) / 60:.3g} min",
+            )
+
+
+def _print(label: str, *lines: str) -> None:
+    """Print a finding; its further lines are indented."""
+    for first, line in zip([label, *[""] * len(lines)], lines, strict=False):
+        print(f"{first:<8}{one_line(line, 1 << 20)}", flush=True)
+
+
+def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
+    """Print the lengths of prompts and gold answers and one whole prompt; returns the ids of prompts that are used."""
+    tokenizer, rollout = load_tokenizer(config.model), config.rollout
+    context = context_of(read_config(config.model).get_text_config())
+    limit = longest_prompt(context, rollout.max_prompt_tokens, rollout.max_tokens)
+    prompts = [len(prompt_ids(tokenizer, problem.prompt)) for problem in problems]
+    fitting = [problem for problem, length in zip(problems, prompts, strict=True) if 0 < length <= limit]
+    refused = f"{len(problems) - len(fitting)} ({1 - len(fitting) / len(problems):.0%}) are left out: empty or longer"
+    _print("prompts", f"{_lengths(prompts)}, at most {limit} allowed; {refused}")
+    if golds := [gold_response(p) for p in problems if p.verifier in _OWN_FORM and p.answer not in (None, [])]:
+        lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in golds]
+        cut = sum(length > rollout.max_tokens for length in lengths)
+        share = f"{cut} ({cut / len(lengths):.0%}) are longer, and a response with them would be cut off"
+        _print("answers", f"{_lengths(lengths)}, at most {rollout.max_tokens} allowed; {share}")
+    if not fitting:
+        raise DataError(f"no problem has a prompt of at most {limit} tokens; raise --rollout.max-prompt-tokens")
+    print(f"\nthe prompt of problem {one_line(fitting[0].id)}, as the model reads it:\n")
+    text = tokenizer.decode(prompt_ids(tokenizer, fitting[0].prompt), clean_up_tokenization_spaces=False)
+    print("\n".join(f"    {visible(line)}".rstrip() for line in text.split("\n")), end="\n\n")
+    return {problem.id for problem in fitting}
+
+
+def _lengths(tokens: Sequence[int]) -> str:
+    return f"{median(tokens):.0f} tokens in the middle, {max(tokens)} at most"
+
+
+def _check_golds(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
+    """Print which golds can be used, and those that cannot or are weak; returns the problems whose gold can be used."""
+    broken = verifiers.check(problems)
+    usable = [problem for problem in problems if problem.id not in broken]
+    weak = weak_golds(verifiers, usable)
+    shown = zip(usable, verifiers.readings(usable[:_SHOWN]), strict=False)
+    _print(
+        "golds",
+        f"{len(usable)} of {len(problems)} can be judged against",
+        *(f"{p.id}: {one_line(str(p.answer), 120)} → {one_line(reading, 120)}" for p, reading in shown),
+        *(f"left out: {id}: {reason}" for id, reason in broken.items()),
+        *(f"weak, {flag} ({WEAK.get(flag, flag)}): {', '.join(ids)}" for flag, ids in weak.items()),
+    )
+    if not usable:
+        raise JudgeError(f"nothing can be trained on: none of the {len(problems)} gold answers can be judged against")
+    return usable
+
+
+def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
+    """Print the verdicts on five wrong answers and on the gold answers. Raises JudgeError if no gold is paid for."""
+    readings = verifiers.readings(problems)
+
+    def other(index: int) -> str | None:
+        """The gold answer of the next problem with another one."""
+        places = [*range(index + 1, len(problems)), *range(index)]
+        return next((gold_response(problems[i]) for i in places if readings[i] != readings[index]), None)
+
+    own = [problem for problem in problems if not verifiers.only and problem.verifier in _OWN_FORM]
+    tries = {
+        "nothing": [(problem, "") for problem in problems],
+        "the question itself": [(problem, as_text(problem.prompt)) for problem in problems],
+        "another problem's gold": [(p, text) for i, p in enumerate(problems) if (text := other(i)) is not None],
+        "I don't know": [(problem, "I don't know.") for problem in problems],
+        "a guess, 0 or SELECT 1": [
+            (p, FORMS.get(p.verifier, "{}").format("SELECT 1" if p.verifier == "sql" else "0")) for p in problems
+        ],
+        "the gold in its form": [(problem, gold_response(problem)) for problem in own],
+    }
+    lines, scored, paid = [], 0, False
+    for what, items in tries.items():
+        verdicts = verifiers.verify(items)
+        counts = ", ".join(f"{outcome} {count}" for outcome, count in Counter(v.outcome for v in verdicts).items())
+        is_gold = what == "the gold in its form"
+        wrong = [p.id for (p, _), verdict in zip(items, verdicts, strict=True) if verdict.correct != is_gold]
+        said = f"; {'not paid' if is_gold else 'paid'}: {', '.join(wrong)}" if wrong else ""
+        lines.append(f"{what:<23} {counts or 'not tried'}{said}")
+        scored += sum(verdict.scored for verdict in verdicts)
+        paid = is_gold and any(verdict.correct for verdict in verdicts)
+    _print("judge", f"verdicts on {len(problems)} problems; only the last responses should be paid", *lines)
+    if not scored:
+        raise JudgeError("nothing can be trained on: none of the tried responses could be judged")
+    if own and not paid:
+        raise JudgeError("nothing can be trained on: the judge pays for no gold answer in its own form")
+
+
+def _measure_step(
+    config: TrainConfig, task: Task, problems: Sequence[Problem], verifiers: Verifiers
+) -> Mapping[str, float]:
+    """Seconds and peak memory of a training step, as a run's timings.jsonl has them, on a policy that is then dropped.
+
+    It is the second of two steps, because the first one tries kernels and allocates moments. Responses of the first
+    stand in for stored ones, because none are stored yet.
+    """
+    if config.model.precision == "auto":
+        config = replace(config, model=replace(config.model, precision=choose_precision(config.model)))
+    world, optim, rollout = World.join(), config.optim, config.rollout
+    objective = Objective(config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0))
+    advantage = Advantage(config.advantage.name, config.advantage.options)
+    policy = load_policy(config.model, config.seed, None)
+    optimizer = Optimizer(policy.trainable(), optim, config.steps * optim.minibatches)
+    needs_reference = (objective.needs_reference or advantage.needs_reference) and not config.model.lora_rank
+    updater = Updater(
+        policy,
+        objective,
+        optimizer,
+        temperature=rollout.temperature,
+        token_budget=optim.tokens_per_microbatch or fitting_tokens(policy),
+        importance_cap=rollout.importance_cap,
+        own_reference=Policy.load(config.model) if needs_reference else None,
+        world=world,
+    )
+    limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
+    shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
+    sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
+    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
+    explorer = Explorer(policy, sampler, verifiers, items, config, world)
+    recompute = recomputes_old(rollout.old_logprobs, config.sampler.engine, config.model.precision)
+    clock, cursor = Clock(), 0
+    try:
+        for what in ("a first step", "a second one, which is measured"):
+            say(f"takes {what}")
+            clock = Clock()
+            drawn = explorer.draw(cursor)
+            clock.lap("sample")
+            stored = [
+                Rehearsal(group.prompt_ids, r.completion.token_ids, group.problem.id, r.completion.logprobs, r.text)
+                for group in drawn.groups
+                for r in group.rollouts
+            ]
+            rehearsed = RehearsalSet(stored, config.seed).take(0, config.rehearsal.rows)
+            rows = shaping.rows(drawn.groups)
+            sampler.rest()
+            minibatches = mix(rows, drawn.places, drawn.total, rehearsed, optim.minibatches, world)
+            updater.update(minibatches, recompute_old=recompute)
+            sampler.weights_changed()
+            clock.lap("update")
+            cursor = drawn.cursor
+    finally:
+        sampler.close()
+    return clock.laps | peak_memory()

@@ -1,0 +1,128 @@
+"""`dph init`: problems, settings and commands from a file of questions, ready to run in a new folder."""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tomli_w import dumps
+
+from dph.config import InitConfig, absolute
+from dph.errors import DataError, RowsError, SettingsError
+from dph.runs.files import write_atomically
+from dph.tasks.mathsets import INSTRUCTION, read_answer
+from dph.tasks.records import PROMPTS, Records, usual_column
+from dph.tasks.sql.prompt import make_prompt
+from dph.tasks.sql.schema import schema_of_file
+from dph.tasks.tables import read_rows
+from dph.types import Problem, as_text
+
+_ANSWERS: Mapping[str, Sequence[str]] = {
+    "sql": ("query", "sql", "gold_sql", "gold", "answer", "solution"),
+    "maths": ("answer", "final_answer", "gold", "target", "label", "solution"),
+}
+"""Usual names of the column of answers, by kind."""
+_PRESET = Path(__file__).parents[1] / "presets" / "own_data.toml"
+_MODEL = 'path = "Qwen/Qwen2.5-0.5B-Instruct"'  # as the preset has it
+_USAGE = "write: dph init sql DATABASE FILE --out FOLDER, or dph init maths FILE --out FOLDER"
+_COMMANDS = """\
+dph check --config dph.toml
+dph presample --config dph.toml --out runs/presample
+dph train --config dph.toml --preset dph_js --rehearsal.path runs/presample --out runs/dph_js
+dph eval --config dph.toml --model.path runs/dph_js/model --out runs/eval
+dph report runs/eval runs/dph_js --out runs/report
+"""
+
+
+def init(config: InitConfig) -> None:
+    """Write the folder and print the commands.
+
+    Raises UserError for a folder that has settings already, for files that cannot be read, for columns that are not
+    found, and for rows that cannot be used; then nothing is written.
+    """
+    if config.kind not in _ANSWERS:
+        raise SettingsError(f"dph init makes problems of the kind sql or maths, not {config.kind!r}; {_USAGE}")
+    *databases, questions = map(Path, config.files or [""])
+    if not config.out or not config.files or len(databases) != (config.kind == "sql"):
+        given = f"{len(config.files)} files and {config.out or 'no'} folder"
+        raise SettingsError(f"dph init {config.kind} was given {given}; {_USAGE}")
+    out, database = Path(config.out), databases[0] if databases else None
+    if (out / "dph.toml").exists() or (out / "problems").exists():
+        raise SettingsError(f"{out} holds settings or problems already; give another --out")
+    problems = _problems(config, questions, database)
+    test = _in_test(problems, config.test_share)
+    out.joinpath("problems").mkdir(parents=True, exist_ok=True)
+    for split in ("train", "test"):
+        rows = [_row(problem) for problem in problems if (problem.id in test) == (split == "test")]
+        file = out / "problems" / f"{split}.jsonl"
+        write_atomically(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        print(f"{file}: {len(rows)} problems")
+    options = {"path": "problems"} | ({"db_root": str(database.absolute().parent)} if database else {})
+    model = dumps({"path": absolute(config.model)}).strip() if config.model else _MODEL
+    text = _PRESET.read_text(encoding="utf-8").replace(_MODEL, model)
+    write_atomically(out / "dph.toml", f"{text}\n{dumps({'task': {'options': options}})}")
+    print(
+        f"{out / 'dph.toml'}: the settings; its comments say what to change\n\ncd {shlex.quote(str(out))}\n{_COMMANDS}"
+    )
+
+
+def _problems(config: InitConfig, questions: Path, database: Path | None) -> list[Problem]:
+    """The problems of all rows, with whole prompts."""
+    rows = read_rows(questions)
+    named = dict.fromkeys(name for row in rows for name in row)
+    filled = named | {name: value for row in rows for name, value in row.items() if value is not None}
+    columns = _columns(config, questions, filled)
+    if database is None:
+        return _boxed(Records(path=str(questions), verifier="math", **columns).problems("train"), questions)
+    if not database.is_file():
+        raise DataError(f"there is no database {database}; check its path")
+    problems = Records(path=str(questions), verifier="sql", db=str(database), **columns).problems("train")
+    schema = schema_of_file(database)
+    if not schema.tables:
+        raise DataError(f"the database {database} has no tables; give the file that the queries are for")
+    hint = usual_column(filled, ("evidence", "hint"))  # BIRD's
+    return [
+        replace(p, prompt=make_prompt("omnisql", schema, database, as_text(p.prompt), str(row.get(hint) or "")))
+        for p, row in zip(problems, rows, strict=True)
+    ]
+
+
+def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str, str]:
+    """The columns of prompt, answer and id: those that the settings name, else those with usual names. row: a value of
+    each column that has one."""
+    usual = {"prompt": PROMPTS, "answer": _ANSWERS[config.kind], "id": () if "id" in row else ("question_id",)}
+    named = {name: column for name, _, column in (text.partition("=") for text in config.columns)}
+    if wrong := [name for name, column in named.items() if name not in usual or not column]:
+        raise SettingsError(f"--columns takes prompt=COLUMN, answer=COLUMN and id=COLUMN, not {wrong[0]!r}")
+    columns = {name: named.get(name) or usual_column(row, names) for name, names in usual.items()}
+    for name, column in columns.items():
+        if column not in row and (column or name != "id"):
+            fault = f"no column {column!r}" if column else f"no column for the {name} ({', '.join(usual[name])})"
+            raise DataError(f"{path} has {fault}; it has: {', '.join(row)}; name one with --columns {name}=COLUMN")
+    return columns
+
+
+def _boxed(problems: Sequence[Problem], path: Path) -> list[Problem]:
+    """Problems of mathematics with the instruction to box the answer, and with the answer alone as their gold."""
+    answers = [read_answer(problem.answer) for problem in problems]
+    if unread := [p.id for p, answer in zip(problems, answers, strict=True) if answer in (None, "")]:
+        raise RowsError([f"{path}: no answer in the last box of the problem {id!r}; write one" for id in unread])
+    texts = [as_text(problem.prompt) for problem in problems]
+    prompts = [text if r"\boxed" in text else f"{text}\n{INSTRUCTION}" for text in texts]
+    return [replace(p, prompt=x, answer=y) for p, x, y in zip(problems, prompts, answers, strict=True)]
+
+
+def _in_test(problems: Sequence[Problem], share: float) -> set[str]:
+    """Ids of the problems for tests. The id alone decides; but each split has at least one problem of several."""
+    digests = {problem.id: hashlib.sha256(f"0\0test\0{problem.id}".encode()).digest() for problem in problems}
+    ordered = sorted(digests, key=digests.__getitem__)
+    count = sum(int.from_bytes(digest[:8]) < share * 2**64 for digest in digests.values())
+    return set(ordered[: min(max(count, 1), len(ordered) - 1) if share else 0])
+
+
+def _row(problem: Problem) -> dict[str, Any]:
+    row = {name: getattr(problem, name) for name in ("id", "prompt", "answer", "verifier")}
+    return row | ({"db": Path(problem.meta["db"]).name} if problem.verifier == "sql" else {})

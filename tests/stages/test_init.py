@@ -1,0 +1,379 @@
+"""`dph init` and `dph check`: from a file of questions to a trained model, and what is wrong with data."""
+
+import csv
+import json
+import re
+import shlex
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from complaints import complaint, run
+from dph.build import load_problems
+from dph.cli.main import main
+from dph.config import STAGES, NewModelConfig, OptimConfig, SftConfig, load_settings
+from dph.runs.directory import RunDir, read_metrics
+from dph.stages.sft import sft
+from dph.tasks.records import Records
+from dph.types import as_text
+from helpers import base_run, folder
+
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "your-data.md"
+SHOP = """
+CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price REAL);
+INSERT INTO item VALUES (1, 'pen', 1.5), (2, 'ink', 4.0), (3, 'cap', 4.0), (4, 'bag', 20.0);
+"""
+GOLDS = {
+    "How many items are there?": "SELECT count(*) FROM item",
+    "What are the names?": "SELECT name FROM item",
+    "Which item is dearest?": "SELECT name FROM item ORDER BY price DESC LIMIT 1",
+    "Which two are dearest?": "SELECT name FROM item ORDER BY price DESC LIMIT 2",
+    "What costs over 100?": "SELECT name FROM item WHERE price > 100",
+    "Which day is it?": "SELECT date('now')",
+    "Which item do you like?": "SELECT name FROM item ORDER BY random() LIMIT 1",
+    "What does a pen cost?": "SELECT price FROM item WHERE name = 'pen'",
+    "In what order are the prices?": "SELECT name FROM item ORDER BY price",
+    "What is not there?": "SELECT colour FROM item",
+}
+"""Ten questions; rows 4 to 7, 9 and 10 have golds that are weak or fail."""
+
+
+def questions(path: Path, rows, header=("id", "question", "query")) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch) -> Path:
+    """A folder with a database and ten questions, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    connection = sqlite3.connect("shop.sqlite")
+    connection.executescript(SHOP)
+    connection.close()
+    questions(Path("questions.csv"), [(i, *pair) for i, pair in enumerate(GOLDS.items(), 1)])
+    return tmp_path
+
+
+def problems(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def printed(capsys, *words) -> str:
+    main([str(word) for word in words])
+    return capsys.readouterr().out
+
+
+# dph init ------------------------------------------------------------------------------------------------------------
+
+
+def test_sql_problems_have_the_schema_and_a_stable_split(shop, capsys):
+    said = printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--model", "some/model", "--out", "made")
+    assert [line.split()[1] for line in said.splitlines() if line.startswith("dph ")] == [
+        *("check", "presample", "train", "eval", "report")
+    ]
+    splits = {name: problems(shop / f"made/problems/{name}.jsonl") for name in ("train", "test")}
+    ids = {name: {row["id"] for row in rows} for name, rows in splits.items()}
+    assert ids["train"] | ids["test"] == {str(i) for i in range(1, 11)} and not ids["train"] & ids["test"]
+    assert ids["test"] and ids["train"]
+    [first] = [row for rows in splits.values() for row in rows if row["id"] == "1"]
+    assert "CREATE TABLE item (" in first["prompt"] and "How many items are there?" in first["prompt"]
+    assert first["answer"] == "SELECT count(*) FROM item" and first["verifier"] == "sql"
+    # the order of the rows and rows that are added move no problem from one split to the other
+    rows = [(i, *pair) for i, pair in enumerate(GOLDS.items(), 1)]
+    questions(Path("more.csv"), [*rows[::-1], *((i, f"Is {i} there?", "SELECT 1") for i in range(11, 200))])
+    printed(capsys, "init", "sql", "shop.sqlite", "more.csv", "--out", "again")
+    test = {row["id"] for row in problems(shop / "again/problems/test.jsonl")}
+    assert ids["test"] <= test and not ids["train"] & test
+    assert 0.1 < len(test) / 199 < 0.3
+
+
+def test_the_settings_are_those_of_every_stage(shop, capsys):
+    printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--model", "some/model", "--out", "made")
+    for stage in ("check", "presample", "train", "eval", "sft"):
+        config = load_settings(stage, ["dph_js"], [Path("made/dph.toml")])
+        assert config.model.path == "some/model" and config.task.name == "records"
+    train = load_settings("train", ["dph_js"], [Path("made/dph.toml")])
+    assert (train.rehearsal.rows, train.loss.eta, train.rollout.n) == (16, 0.5, 8)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "json", "parquet"])
+def test_mathematics_of_every_kind_of_file(tmp_path, capsys, kind):
+    rows = [
+        {"Problem": "What is 2 + 3?", "Solution": r"Add: \boxed{4} is wrong, \boxed{5} is right."},
+        {"Problem": "600 + 434?", "Solution": "They are\n#### 1,034"},
+        {"Problem": "Half? Use \\boxed{}.", "Solution": "1/2"},
+    ]
+    path = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        questions(path, [row.values() for row in rows], rows[0])
+    elif kind == "parquet":
+        pa, pq = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text(json.dumps(rows) if kind == "json" else "\n".join(map(json.dumps, rows)), encoding="utf-8")
+    printed(capsys, "init", "maths", path, "--out", tmp_path / "made")
+    made = problems(tmp_path / "made/problems/train.jsonl") + problems(tmp_path / "made/problems/test.jsonl")
+    assert {row["id"]: row["answer"] for row in made} == {"a-1": "5", "a-2": "1034", "a-3": "1/2"}
+    assert all(row["prompt"].count(r"\boxed{}") == 1 for row in made)
+
+
+def test_columns_may_be_named(tmp_path, capsys):
+    questions(tmp_path / "a.csv", [("1 + 1?", "2", "x"), ("1 + 2?", "3", "y")], ("ask", "is", "key"))
+    columns = ["--columns", "prompt=ask", "answer=is", "id=key"]
+    printed(capsys, "init", "maths", tmp_path / "a.csv", *columns, "--out", tmp_path / "made")
+    made = [row for name in ("train", "test") for row in problems(tmp_path / f"made/problems/{name}.jsonl")]
+    assert {row["id"]: row["answer"] for row in made} == {"x": "2", "y": "3"}
+
+
+def test_columns_are_found_where_the_first_row_lacks_them(tmp_path, capsys):
+    rows = [{"text": "x", "problem": "1 + 1?", "answer": None, "solution": "2"}, {"problem": "2?", "solution": "2"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"id": "z"} | rows[1]])))
+    printed(capsys, "init", "maths", tmp_path / "a.jsonl", "--out", tmp_path / "made")
+    made = [row for name in ("train", "test") for row in problems(tmp_path / f"made/problems/{name}.jsonl")]
+    assert {row["id"]: row["answer"] for row in made} == {"a-1": "2", "a-2": "2", "z": "2"}
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, [{"other": 1}, *rows])))
+    message = complaint(capsys, "init", "maths", tmp_path / "a.jsonl", "--out", tmp_path / "again")
+    assert "a.jsonl, row 1: no column 'problem'; it has: other" in message
+
+
+SQL = ["sql", "shop.sqlite", "a.csv"]
+WRONG = {
+    "another kind": (["poems", "a.csv"], b"", "of the kind sql or maths, not 'poems'"),
+    "no database": (["sql", "a.csv"], b"", "dph init sql was given 1 files and made folder"),
+    "missing database": (["sql", "gone.sqlite", "a.csv"], b"question,query\na,b\n", "there is no database gone.sqlite"),
+    "no file": (["maths", "gone.csv"], b"", "there is no file gone.csv"),
+    "Latin-1": (SQL, "question,query\nWas heißt é?,SELECT 1\n".encode("latin-1"), "(line 2); save it as UTF-8"),
+    "missing column": (SQL, b"question,text\na,b\n", "no column for the answer (query, sql, gold_sql"),
+    "misnamed column": ([*SQL, "--columns", "prompt=ask"], b"question,query\na,b\n", "has no column 'ask'; it has: "),
+    "no pair": ([*SQL, "--columns", "ask"], b"question,query\na,b\n", "not 'ask'"),
+    "null prompt": (SQL, b"question,query\na,SELECT 1\n,SELECT 1\n", "row 2 (line 3): the column 'question' is empty"),
+    "null gold": (SQL, b"question,query\na,\n", "row 1 (line 2): the column 'query' is empty"),
+    "equal ids": (
+        SQL,
+        b"id,question,query\n7,a,SELECT 1\n7,b,SELECT 1\n",
+        "row 2 (line 3): the split holds the id '7' twice; ids must be unique: a.csv, row 1 (line 2) has it too",
+    ),
+    "unquoted comma": (SQL, b"question,query\na,SELECT 1, 2\n", "line 2 has 3 cells, but 2 columns are named"),
+    "open quote": (SQL, b'question,query\n"a,SELECT 1\n', "line 2 is not valid CSV"),
+    "equal columns": (SQL, b"query,query\na,b\n", "line 1 names the column 'query' twice"),
+    "header alone": (SQL, b"question,query\n", "a.csv holds no rows"),
+    "no box": (
+        ["maths", "a.csv"],
+        b"problem,solution\na,\\boxed{1\n",
+        "no answer in the last box of the problem 'a-1'",
+    ),
+    "no tables": (["sql", "empty.sqlite", "a.csv"], b"question,query\na,SELECT 1\n", "has no tables"),
+    "noise": (["sql", "a.csv", "a.csv"], b"question,query\na,SELECT 1\n" * 99, "file is not a database"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_one_sentence_and_nothing_is_written(shop, capsys, name):
+    words, content, expected = WRONG[name]
+    sqlite3.connect("empty.sqlite").close()
+    Path("a.csv").write_bytes(content)
+    assert expected in complaint(capsys, "init", *words, "--out", "made")
+    assert not Path("made").exists()
+
+
+def test_a_folder_that_was_made_before_stays(shop, capsys):
+    printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "made")
+    before = Path("made/dph.toml").read_bytes()
+    assert "give another --out" in complaint(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "made")
+    assert Path("made/dph.toml").read_bytes() == before
+
+
+# dph check -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shop_model() -> Path:
+    """A small model that has seen the questions: it masters those with an odd number, and answers the others rightly
+    half of the time."""
+    here = folder()
+    connection = sqlite3.connect(here / "shop.sqlite")
+    connection.executescript(SHOP)
+    connection.close()
+    table = questions(here / "questions.csv", [(i, *pair) for i, pair in enumerate(GOLDS.items(), 1)])
+    main(["init", "sql", str(here / "shop.sqlite"), str(table), "--test-share", "0", "--out", str(here / "made")])
+    lines = []
+    for row in problems(here / "made/problems/train.jsonl"):
+        for gold in (row["answer"], row["answer"] if int(row["id"]) % 2 else "SELECT 7"):
+            lines.append(json.dumps({"prompt": row["prompt"], "response": f"```sql\n{gold}\n```"}))
+    (here / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    new = NewModelConfig(tokenizer="word", hidden=48, layers=2, heads=4, intermediate=96, context=768)
+    optim = OptimConfig(lr=5e-3, warmup_steps=5, tokens_per_microbatch=0)
+    config = SftConfig(out=str(here / "sft"), data=str(here / "rows.jsonl"), steps=60, batch=20, new=new, optim=optim)
+    return sft(config) / "model"
+
+
+def small(path: Path) -> None:
+    """Settings that train a small model in seconds."""
+    text = path.read_text()
+    for old, new in {"512": "64", "steps = 100": "steps = 2", "n = 16": "n = 4", "= 16": "= 4", "1e-5": "1e-3"}.items():
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+def test_the_pages_commands_run(shop, shop_model, monkeypatch, capsys):
+    Path("my-model").symlink_to(shop_model)
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    for line in "".join(blocks).splitlines():
+        words = shlex.split(line)
+        if words[0] == "cd":
+            monkeypatch.chdir(words[1])
+            small(Path("dph.toml"))
+        else:
+            main(words[1:])
+    said = capsys.readouterr()
+    rows = read_metrics(Path("runs/dph_js"))
+    assert len(rows) == 2 and any(row["grad_norm"] > 0 for row in rows)
+    assert RunDir.open(Path("runs/sft"), "sft").manifest["rows"] == len(problems(Path("problems/train.jsonl"))) - 1
+    assert json.loads(Path("runs/presample/manifest.json").read_text())["sizes"]["perfect"] > 0
+    assert "weak, empty (no rows, which every query without rows equals): 5" in said.err
+    assert Path("runs/report/report.md").exists() or list(Path("runs/report").iterdir())
+
+
+def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
+    printed(
+        capsys, "init", "sql", "shop.sqlite", "questions.csv", "--test-share", "0", "--model", shop_model, "--out", "a"
+    )
+    small(Path("a/dph.toml"))
+    before = sorted(Path(".").rglob("*"))
+    words = ["check", "--config", "a/dph.toml", "--data", "a/problems", "--rollout.max-prompt-tokens", "600"]
+    said = printed(capsys, *words, "--preset", "dph_js")
+    assert sorted(Path(".").rglob("*")) == before
+    assert "rows    10 of the split train can be read; judged by: sql 10" in said
+    assert re.search(r"prompts \d+ tokens in the middle, \d+ at most, at most 600 allowed; 0 \(0%\) are left out", said)
+    assert "    CREATE TABLE item (\n        id integer," in said  # a whole prompt, as it is
+    assert "golds   9 of 10 can be judged against" in said
+    assert "1: SELECT count(*) FROM item → 1 rows of 1 columns, the first: 4" in said
+    assert re.search(r"left out: 10: .*no such column: colour", said)
+    weak = dict(re.findall(r"weak, (\w+) \(.*?\): (.*)", said))
+    assert weak == {"empty": "5", "changes": "6, 7", "limit_ties": "4", "order_ties": "9"}
+    verdicts = dict(re.findall(r"^ {8}([^:]*?)  +((?:\w+ \d+(?:, )?)+)$", said, re.MULTILINE))
+    assert verdicts == {
+        "nothing": "no_answer 9",
+        "the question itself": "error 9",
+        "another problem's gold": "wrong 9",
+        "I don't know": "no_answer 9",
+        "a guess, 0 or SELECT 1": "wrong 9",
+        "the gold in its form": verdicts["the gold in its form"],
+    }
+    assert re.search(
+        r"step    [\d.]+ s: [\d.]+ s to sample and judge 4 × 8 responses, [\d.]+ s to learn; [\d.]+ GiB", said
+    )
+
+
+def test_without_a_step_no_weights_are_read(shop, shop_model, capsys):
+    printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "a")
+    tokenizer = Path("model")
+    tokenizer.mkdir()
+    for file in shop_model.iterdir():
+        if file.suffix == ".json":
+            (tokenizer / file.name).write_bytes(file.read_bytes())
+    words = ["check", "a/problems", "--model.path", "model", "--rollout.max-tokens", "64"]
+    options = ["--task.options", "db_root", "."]
+    assert "judged against" in printed(capsys, *words, *options, "--no-step")
+    assert "cannot load" in complaint(capsys, *words, *options)
+
+
+def write_rows(path: Path, *changes) -> Path:
+    rows = [{"prompt": f"easy {i}", "answer": str(i), "verifier": "math"} | change for i, change in enumerate(changes)]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def check(*words):
+    small = ["--rollout.max-tokens", "8", "--rollout.n", "2", "--rollout.prompts", "2", "--no-step"]
+    return ["check", *words, "--model.path", base_run() / "model", *small]
+
+
+def test_every_bad_row_has_its_sentence(tmp_path, capsys):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"prompt": null, "answer": "1"}\n\n{"answer": "1"}\n{"prompt": "easy", "answer": "1"}\n')
+    status, said = run(capsys, *check(path, "--task.options", "verifier", "math"))
+    assert status == 2 and "dph: faults in rows: 2;" in said
+    main_words = [str(word) for word in check(path, "--task.options", "verifier", "math")]
+    with pytest.raises(SystemExit):
+        main(main_words)
+    lines = capsys.readouterr().out.splitlines()
+    assert "row 1: the column 'prompt' is empty" in lines[0] and "row 2 (line 3): no column 'prompt'" in lines[1]
+
+
+def test_what_the_judge_wrongly_pays_for_is_named(tmp_path, capsys):
+    path = write_rows(tmp_path / "a.jsonl", {}, {}, {"answer": ["1", "3"]})
+    said = printed(capsys, *check(path))
+    assert "a-1: 0 → 0 (number 0)" in said and "a-3: ['1', '3'] → 1 (number 1) or 3 (number 3)" in said
+    assert re.search(r"a guess, 0 or SELECT 1 +correct 1, wrong 2; paid: a-1", said)  # 0 is the answer of the first
+    assert re.search(r"the gold in its form +correct 3$", said, re.MULTILINE)
+    (tmp_path / "lax.py").write_text("def score(prompt, completion, **_):\n    return 1.0\n")
+    said = printed(capsys, *check(path, "--reward", f"{tmp_path}/lax.py:score", "--reward.in-process"))
+    assert re.search(r"nothing +correct 3; paid: a-1, a-2, a-3", said)
+    assert "judged by: the reward function 3" in said and "not tried" in said
+    (tmp_path / "none.py").write_text("def score(prompt, completion, **_):\n    return None\n")
+    words = check(path, "--reward", f"{tmp_path}/none.py:score", "--reward.in-process")
+    assert "none of the tried responses could be judged" in complaint(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"answer": ""}, "nothing can be trained on: none of the 1 gold answers"),
+        ({"prompt": "easy 1 " * 99}, "no problem has a prompt of at most 56 tokens"),
+    ],
+)
+def test_where_nothing_could_be_trained_on_the_status_says_so(tmp_path, capsys, change, expected):
+    assert expected in complaint(capsys, *check(write_rows(tmp_path / "a.jsonl", change)))
+
+
+def test_golds_of_prompts_that_do_not_fit_are_checked_too(tmp_path, capsys):
+    path = write_rows(tmp_path / "a.jsonl", {"prompt": "easy 1 " * 99, "answer": ""}, {}, {"prompt": ""})
+    said = printed(capsys, *check(path))
+    assert "2 (67%) are left out: empty or longer" in said and "left out: a-1: the answer is empty" in said
+    path = write_rows(path, {"prompt": "easy 1 " * 99}, {"answer": ""})
+    assert "no problem has a prompt that fits and a gold" in complaint(capsys, *check(path))
+
+
+def test_golds_that_are_cut_off_are_counted(tmp_path, capsys):
+    said = printed(capsys, *check(write_rows(tmp_path / "a.jsonl", {}, {"answer": "1+1+1+1+1+1+1+1+1+1"})))
+    assert re.search(r"answers .* at most 8 allowed; 1 \(50%\) are longer", said)
+
+
+def test_contradictions_are_refused_before_anything_is_read(tmp_path, capsys):
+    message = complaint(capsys, *check(tmp_path / "gone.jsonl"), "--rollout.n", "1")
+    assert "rollout.n is 1" in message
+
+
+# What a model solves nothing of -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("answer", "points"), [("never", True), ("yes", False)])
+def test_presampling_points_to_help_where_nothing_is_right(tmp_path, capsys, answer, points):
+    rows = [{"prompt": f"easy {i}", "answer": answer, "verifier": "exact"} for i in range(4)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = ["presample", "--task", "records", "--data", tmp_path / "a.jsonl", "--out", tmp_path / "run"]
+    limits = ["--rollout.max-tokens", "4", "--rollout.max-prompt-tokens", "8"]
+    _, said = run(capsys, *words, "--model.path", base_run() / "model", *limits)
+    assert ("docs/guides/your-data.md" in said) == points
+
+
+def test_records_have_the_gold_answers_as_demonstrations(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", {}, {"answer": ""}, {"answer": ["2", "two"]}, {"verifier": "exact"})
+    assert Records(path=str(path)).demonstrations(9, 0) == [
+        {"prompt": "easy 0", "response": r"\boxed{0}"},
+        {"prompt": "easy 2", "response": r"\boxed{2}"},
+        {"prompt": "easy 3", "response": "3"},
+    ]
+
+
+def test_records_name_columns_as_hub_does(tmp_path):
+    questions(tmp_path / "a.csv", [("2 + 3?", "so: 5")], ("ask", "said"))
+    options = {"path": str(tmp_path / "a.csv"), "answer": "said", "answer_pattern": ": (.+)", "verifier": "math"}
+    config = STAGES["eval"]().task
+    config = replace(config, name="records", options=options | {"template": "Q: {ask}", "system": "Be brief."})
+    _, [problem] = load_problems(config)
+    assert (as_text(problem.prompt), problem.answer) == ("Be brief.\n\nQ: 2 + 3?", "5")
