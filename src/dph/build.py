@@ -48,13 +48,13 @@ def split_names(splits: str) -> list[str]:
     return names
 
 
-def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False) -> list[Problem]:
+def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False, requires: str = "") -> list[Problem]:
     """Problems of one split or of several, separated by commas: at most `limit` of each (0: all).
 
     With `shuffle` each split is in a pseudo-random order, which depends on the problems' ids alone: a problem keeps its
     place relative to others when some are added or left out.
 
-    Raises UserError if a split is empty or an id occurs twice.
+    Raises UserError if a split is empty, an id occurs twice, or a problem names another verifier than `requires`.
     """
     seen: set[str] = set()
     selected: list[Problem] = []
@@ -66,6 +66,11 @@ def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False) ->
             if problem.id in seen:
                 raise DataError(f"the split {splits!r} holds the id {problem.id!r} twice; ids must be unique")
             seen.add(problem.id)
+            if requires and problem.verifier not in (requires, ""):
+                raise DataError(
+                    f"a preset is for problems that the verifier {requires!r} judges, but {problem.id!r} names "
+                    f"{problem.verifier!r}; leave the preset out, or set --task.requires {problem.verifier}"
+                )
         if shuffle:
             problems = sorted(problems, key=lambda problem: hashlib.sha256(f"0\0order\0{problem.id}".encode()).digest())
         selected += problems[:limit] if limit else problems
@@ -75,7 +80,7 @@ def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False) ->
 def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:
     """The task and the problems that the settings name."""
     task = make_task(config)
-    return task, select(task, config.split, config.limit, shuffle=config.shuffle)
+    return task, select(task, config.split, config.limit, shuffle=config.shuffle, requires=config.requires)
 
 
 def make_verifiers(

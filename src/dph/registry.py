@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from dph.errors import SettingsError
+from dph.errors import SettingsError, near, unknown
 
 T = TypeVar("T")
 Added = TypeVar("Added", bound=Callable[..., Any])
@@ -51,7 +51,7 @@ class Registry(Generic[T]):
         """The implementation of that name. Raises SettingsError, naming those that exist, for an unknown one."""
         self._import(name)
         if name not in self._known:
-            raise SettingsError(f"no {self._kind} is named {name!r}; known are: {', '.join(self)}")
+            raise SettingsError(unknown(self._kind, name, self))
         return self._known[name]
 
     def traits(self, name: str) -> Any:
@@ -77,7 +77,8 @@ class Registry(Generic[T]):
         free = sorted(settings.keys() - values.keys())
         for key in options:
             if key not in free:
-                raise SettingsError(f"{what} does not take the option {key!r}; it takes: {', '.join(free) or 'none'}")
+                takes = ", ".join(free) or "none"
+                raise SettingsError(f"{what} does not take the option {key!r}{near(key, free)}; it takes: {takes}")
         for key in free:
             if key not in options and settings[key].default is inspect.Parameter.empty:
                 raise SettingsError(f"{what} needs the option {key!r}")

@@ -27,6 +27,7 @@ from dph.config.components import (
     Share,
     TaskConfig,
     Unread,
+    Usual,
     VerifierConfig,
 )
 
@@ -35,8 +36,8 @@ OF_TRAINING = ("gradient_checkpointing", "lora_rank", "lora_alpha", "lora_target
 ReferenceModel = Annotated[ModelConfig, Unread(OF_TRAINING)]
 SampledModel = Annotated[ModelConfig, Unread(("shared_prefix", *OF_TRAINING))]
 TunedModel = Annotated[ModelConfig, Unread(("shared_prefix",))]
-TaskSource = Annotated[TaskConfig, Unread(("split", "limit", "shuffle"))]
-OrderedTask = Annotated[TaskConfig, Unread(("shuffle",))]
+TaskSource = Annotated[TaskConfig, Unread(("split", "limit", "shuffle", "requires"))]
+OrderedTask = Annotated[TaskConfig, Unread(("shuffle", "requires"))]
 TrainingSampler = Annotated[SamplerConfig, Unread(("tensor_parallel",))]
 Sampling = Annotated[RolloutConfig, Unread(("prompts", "old_logprobs", "importance_cap", "mask_truncated"))]
 FixedCertify = Annotated[CertifyConfig, Unread(("set", "every", "stop"))]
@@ -62,7 +63,7 @@ class TrainConfig(StageConfig):
     """Name of the method, for tables."""
     seed: int = 0
     """Seed of everything."""
-    steps: NonNegativeInt = 100
+    steps: Annotated[NonNegativeInt, Usual(high=100_000)] = 100
     """Training steps; each takes `optim.minibatches` optimizer steps. With --resume a larger number extends a run."""
     prompt_set: Literal["all", "explore"] = "all"
     """Prompts to sample from: the whole training set (baselines) or the exploration set D_exp."""
@@ -99,6 +100,12 @@ class TrainConfig(StageConfig):
     tracker: Literal["none", "wandb", "trackio"] = "none"
     """Send metrics to an experiment tracker too, if it is installed; TensorBoard files are always written."""
 
+    @property
+    def stored_rows(self) -> int:
+        """Stored responses per step: `rehearsal.rows`, or one for eight rollouts if that is -1."""
+        rows = self.rehearsal.rows
+        return rows if rows >= 0 else -(-self.rollout.prompts * self.rollout.n // 8)
+
 
 @dataclass(frozen=True)
 class PartitionRule:
@@ -109,7 +116,7 @@ class PartitionRule:
     refine: Literal["move", "discard", "keep"] = "move"
     """What happens to a near-perfect prompt if one further response is wrong: it moves to the exploration set, is
     discarded, or keeps one of its first correct responses."""
-    stored: PositiveInt = 1
+    stored: Annotated[PositiveInt, Usual(high=1024)] = 1
     """Largest number of correct responses stored for each near-perfect prompt: the refinement draw first, repeats
     included."""
     drop_unsolved: bool = False
@@ -200,9 +207,9 @@ class SftConfig(StageConfig):
     """JSONL or Parquet file with columns prompt and response; if empty, the task's own demonstrations are used."""
     seed: int = 0
     """Seed of weights and order."""
-    steps: NonNegativeInt = 450
+    steps: Annotated[NonNegativeInt, Usual(high=10_000_000)] = 450
     """Optimizer steps. With --resume a larger number extends a run."""
-    batch: PositiveInt = 48
+    batch: Annotated[PositiveInt, Usual(high=65536)] = 48
     """Rows per step, over all processes."""
     checkpoint_every: PositiveInt = 200
     """Steps between checkpoints; the last step is always saved."""

@@ -45,7 +45,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     config = replace(config, model=settled(config.model, run))
     task = make_task(config.task)
     chosen = {
-        split: select(task, split, config.task.limit, shuffle=config.task.shuffle)
+        split: select(task, split, config.task.limit, shuffle=config.task.shuffle, requires=config.task.requires)
         for split in split_names(config.task.split)
     }
     contents = {split: content_hashes(problems) for split, problems in chosen.items()}
