@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig
 from dph.errors import DataError, SettingsError
-from dph.process.user_code import describe, import_file
+from dph.process.user_code import describe, import_file, is_ours, plug_in
 from dph.registry import read_option
-from dph.tasks import Task, load_task, option_types
+from dph.tasks import Task, load_task, option_types, problems_of
 from dph.types import Problem
 from dph.verifiers import Verifiers
 
@@ -59,7 +59,7 @@ def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False, re
     seen: set[str] = set()
     selected: list[Problem] = []
     for split in split_names(splits):
-        problems = task.problems(split)
+        problems = problems_of(task, split)
         if not problems:
             raise DataError(f"the split {split!r} holds no problem")
         for problem in problems:
@@ -122,6 +122,9 @@ def make_sampler(
         longest: most tokens of a prompt and its response together.
         training: the policy's weights change between calls; `Sampler.weights_changed` announces it.
     """
-    from dph.sampling import SAMPLERS  # importing the package registers the built-in samplers
+    from dph.sampling import SAMPLERS, checked  # importing the package registers the built-in samplers
 
-    return SAMPLERS[config.engine](policy, config, model=model, longest=longest, training=training)
+    factory, what = SAMPLERS[config.engine], f"sampler engine {config.engine!r}"
+    with plug_in(what, factory):
+        sampler = factory(policy, config, model=model, longest=longest, training=training)
+        return sampler if is_ours(factory) else checked(what, sampler)

@@ -12,7 +12,7 @@ from complaints import complaint, run
 FILES = {
     "missing": (None, "cannot read the settings file"),
     "not TOML": (b"steps = [", "is not a valid TOML file"),
-    "not text": (b"method = '\xff'", "is not a valid TOML file: 'utf-8' codec can't decode"),
+    "not text": (b"method = '\xff'", "is not a valid TOML file: line 1 is not UTF-8 text; save"),
     "UTF-16": ("steps = 1".encode("utf-16"), "is not a valid TOML file: its content is UTF-16 text; save it as UTF-8"),
     "compressed": (gzip.compress(b"steps = 1"), "is not a valid TOML file: its content is compressed with gzip"),
     "binary": (b"\x00\x01", "is not a valid TOML file"),
@@ -41,7 +41,7 @@ FILES = {
 YAML_FILES = {
     "missing": (None, "cannot read the settings file"),
     "not YAML": (b"steps: [", "is not a valid YAML file"),
-    "not text": (b"method: '\xff'", "is not a valid YAML file: 'utf-8' codec can't decode"),
+    "not text": (b"method: '\xff'", "is not a valid YAML file: line 1 is not UTF-8 text; save"),
     "UTF-16": ("steps: 1".encode("utf-16"), "is not a valid YAML file: its content is UTF-16 text; save it as UTF-8"),
     "nested without end": (b"steps: " + b"[" * 5000, "is not a valid YAML file"),
     "a control character": (b"steps: \x07", "is not a valid YAML file"),

@@ -56,7 +56,16 @@ class StageConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig(StageConfig):
+class SamplingStage(StageConfig):
+    """What the settings of every stage have that samples and judges."""
+
+    max_unjudged: Share = field(default=0.05, kw_only=True)
+    """Share of the responses sampled together (in training, of a step) whose judging may fail; if more fail, the run
+    stops, its state saved."""
+
+
+@dataclass(frozen=True)
+class TrainConfig(SamplingStage):
     """`dph train`: reinforcement learning: DPH-RL and its baselines, by --preset."""
 
     method: str = "custom"
@@ -90,8 +99,6 @@ class TrainConfig(StageConfig):
     keep_best_within: NonNegative = 0.02
     """Steps whose value is at most this much below the highest are equally good; of these, the one with the highest
     pass@k is the best, at the largest k that the monitor estimates from 2k samples."""
-    max_unjudged: Share = 0.05
-    """Share of a step's responses whose judging may fail; if more fail, the run stops, its state saved."""
     trained_share: PositiveShare = 1.0
     """Share of the trained weights in the final model; the rest of it are the weights that training began with
     (WiSE-FT). Checkpoints hold the trained weights; `dph interpolate` makes other shares of a finished run."""
@@ -124,7 +131,7 @@ class PartitionRule:
 
 
 @dataclass(frozen=True)
-class PresampleConfig(PartitionRule, StageConfig):
+class PresampleConfig(PartitionRule, SamplingStage):
     """`dph presample`: split prompts by what the reference policy masters; store its correct responses."""
 
     seed: int = 0
@@ -142,7 +149,7 @@ class PresampleConfig(PartitionRule, StageConfig):
 
 
 @dataclass(frozen=True)
-class EvalConfig(StageConfig):
+class EvalConfig(SamplingStage):
     """`dph eval`: greedy accuracy, pass@k and diversity on held-out problems."""
 
     label: str = ""

@@ -29,7 +29,7 @@ Everything is computed from ℓ and never from u = exp(ℓ) alone: values and gr
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -37,6 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dph.errors import SettingsError
+from dph.process.user_code import is_ours, plug_in, wrong_form
 from dph.registry import Registry
 
 LOG_2 = math.log(2.0)
@@ -71,7 +72,23 @@ def get_divergence(
 
     Raises UserError for an unknown name, options that the divergence does not take, and an α out of range.
     """
-    return DIVERGENCES.bind(name, options or {}, alpha=alpha, official=official)()
+    factory, what = DIVERGENCES[name], f"divergence {name!r}"
+    with plug_in(what, factory):
+        made = DIVERGENCES.bind(name, options or {}, alpha=alpha, official=official)()
+    if not isinstance(made, Divergence):
+        raise wrong_form(what, made, "a Divergence")
+
+    def checked(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        def call(log_ratio: Tensor) -> Tensor:
+            with plug_in(what, factory):
+                values = function(log_ratio)
+            if not isinstance(values, Tensor) or values.shape != log_ratio.shape:
+                raise wrong_form(what, values, f"a tensor {list(log_ratio.shape)}")
+            return values
+
+        return call
+
+    return made if is_ours(factory) else replace(made, f=checked(made.f), pull_weight=checked(made.pull_weight))
 
 
 def log_ratio_to_mixture(log_ratio: Tensor) -> Tensor:

@@ -1,15 +1,18 @@
-"""Python code of the user: import a file, report the line at which an error occurred, keep a time limit (standard
-library only)."""
+"""Python code of the user: import a file, report the line at which an error occurred, keep a time limit, and name the
+plug-ins that fail (no library is loaded)."""
 
 import ctypes
 import importlib.util
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from dph.errors import SettingsError, UserError
 
 
 def import_file(path: str | Path) -> ModuleType:
@@ -33,6 +36,43 @@ def describe(error: BaseException, path: str | Path) -> str:
     if lines and not isinstance(error, SyntaxError):
         kind += f" in line {lines[-1]}"
     return f"{kind}: {error}"
+
+
+def is_ours(implementation: Any) -> bool:
+    """Whether a function, class or object comes with this package, and not from a plug-in."""
+    return _module_of(implementation).partition(".")[0] == "dph"
+
+
+@contextmanager
+def plug_in(what: str, implementation: Any) -> Iterator[None]:
+    """Context of a call of a plug-in's code: raises SettingsError, with the plug-in's name and the line, for whatever
+    that raises. An error in this package's own code is a bug and stays as it is.
+
+    what: such as "advantage 'mine'". implementation: its function, class or object.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # user code may raise anything
+        if is_ours(implementation):
+            raise
+        file = getattr(sys.modules.get(_module_of(implementation)), "__file__", None) or ""
+        raise SettingsError(f"{what} raised {describe(error, file)}") from error
+
+
+def wrong_form(what: str, found: Any, wanted: str) -> SettingsError:
+    """The error of a plug-in that returned something else than its protocol says."""
+    if hasattr(found, "shape"):
+        form = f"the shape {list(found.shape)}"
+    else:
+        form = type(found).__name__ + (f" of {len(found)}" if isinstance(found, Sized) else "")
+    return SettingsError(f"{what} returned {form}, not {wanted}")
+
+
+def _module_of(implementation: Any) -> str:
+    named = hasattr(implementation, "__qualname__")
+    return str(getattr(implementation if named else type(implementation), "__module__", ""))
 
 
 class TimeLimitReached(BaseException):

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from dph.errors import SettingsError
+from dph.process.user_code import plug_in, wrong_form
 from dph.registry import Registry
 from dph.types import Completion, SamplingParams
 
@@ -44,6 +46,34 @@ class Sampler:
 
     def close(self) -> None:
         """Release memory and processes; the next call acquires them again."""
+
+
+def checked(what: str, sampler: Sampler) -> Sampler:
+    """A plug-in's sampler; from now on, whatever `stream` raises, and responses in another form, become one sentence.
+
+    what: names the sampler in messages.
+    """
+    original = sampler.stream
+
+    def stream(
+        prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        left = set(range(len(prompts)))
+        with plug_in(what, sampler):
+            for index, completions in original(prompts, params, keys):
+                fits = len(completions) == params.n and all(isinstance(one, Completion) for one in completions)
+                if index not in left or not fits:
+                    raise wrong_form(what, completions, f"{params.n} Completion for each prompt, once")
+                for one in completions:
+                    if len(one.token_ids) != len(one.logprobs):
+                        raise wrong_form(what, one.logprobs, f"log-probabilities of {len(one.token_ids)} tokens")
+                left.remove(index)
+                yield index, completions
+        if left:
+            raise SettingsError(f"{what} returned no responses to {len(left)} of {len(prompts)} prompts")
+
+    sampler.stream = stream  # type: ignore[method-assign]
+    return sampler
 
 
 SAMPLERS: Registry[Callable[..., Sampler]] = Registry("sampler engine")

@@ -26,6 +26,7 @@ from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.rollouts import encode_problems, usable_problems
+from dph.tasks import style_of
 from dph.training import checkpoints
 from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
@@ -159,7 +160,7 @@ def load(
         world=world,
     )
     limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
-    shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
+    shaping = Shaping(advantage, *limits, partial(style_of, task), updater.reference_logprobs)
     items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
     explorer = Explorer(policy, sampler, verifiers, items, config, world)
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)

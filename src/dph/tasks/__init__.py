@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from dph.errors import SettingsError
+from dph.process.user_code import plug_in, wrong_form
 from dph.registry import Registry
 from dph.types import Problem
 
-__all__ = ["TASKS", "Demonstrates", "Task", "load_task", "register_task"]
+__all__ = ["TASKS", "Demonstrates", "Task", "load_task", "problems_of", "register_task", "style_of"]
 
 
 class Task(Protocol):
@@ -50,7 +51,32 @@ def load_task(name: str, /, **options: Any) -> Task:
     missing = [key for key, item in takes.items() if item.default is item.empty and key not in options]
     if missing:
         raise SettingsError(f"task {name!r} needs the option {missing[0]!r}; add --task.options {missing[0]} VALUE")
-    return factory(**options)
+    with plug_in(f"task {name!r}", factory):
+        return factory(**options)
+
+
+def problems_of(task: Task, split: str) -> list[Problem]:
+    """The problems of a split. Raises SettingsError for a plug-in that raises, or returns something else."""
+    what = f"problems of task {type(task).__name__}"
+    with plug_in(what, task):
+        problems = task.problems(split)
+    if not isinstance(problems, list) or not all(isinstance(problem, Problem) for problem in problems):
+        raise wrong_form(what, problems, "a list of Problem")
+    for number, problem in enumerate(problems, 1):
+        texts = [problem.prompt] if isinstance(problem.prompt, str) else [m["content"] for m in problem.prompt]
+        if not all(isinstance(text, str) for text in (problem.id, problem.verifier, *texts)):
+            raise SettingsError(f"{what}: id, verifier and prompt of problem {number} must be text: {problem!r:.200}")
+    return problems
+
+
+def style_of(task: Task, problem: Problem, response: str) -> str | None:
+    """The solution style of a response. Raises SettingsError for a plug-in that raises, or returns something else."""
+    what = f"style of task {type(task).__name__}"
+    with plug_in(what, task):
+        style = task.style(problem, response)
+    if not isinstance(style, str | None):
+        raise wrong_form(what, style, "text or None")
+    return style
 
 
 _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

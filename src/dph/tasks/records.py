@@ -9,7 +9,7 @@ from typing import Any
 from dph.errors import DataError, SettingsError
 from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
-from dph.tasks.tables import read_rows
+from dph.tasks.tables import absent, read_rows
 from dph.types import Message, Problem
 from dph.verifiers.exact import gold_fault, plain_gold
 
@@ -84,6 +84,8 @@ def read_problem(
     if verifier == "sql":
         meta["db"] = _database(row.get("db") or meta.get("db_id"), where, roots)
     id = row.get("id")
+    if not isinstance(id, str | int | None) or isinstance(id, bool):
+        raise DataError(f"{where}: the id must be text or a whole number, not {id!r:.100}")
     return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
 
 
@@ -107,7 +109,7 @@ def read_prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]
     if prompt is None:
         prompt = row.get("messages")
     if prompt is None:
-        raise DataError(f"{where}: no column 'prompt' or 'messages'; it has: {', '.join(row)}")
+        raise DataError(f"{where}: {absent(row, 'prompt', 'messages')}")
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list) and prompt and all(_is_message(message) for message in prompt):
@@ -133,7 +135,7 @@ def _answer(row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, d
     if truth is None and not needed:
         return None, {}
     if truth is None:
-        raise DataError(f"{where}: no column 'answer' or {_VERL_ANSWER!r}; it has: {', '.join(row)}")
+        raise DataError(f"{where}: {absent(row, 'answer', _VERL_ANSWER)}")
     if isinstance(truth, dict):
         if not isinstance(truth.get("gold_sql"), str):
             raise DataError(f"{where}: {_VERL_ANSWER} has no 'gold_sql'; it has: {', '.join(truth)}")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, Self
 
 from dph.errors import UserError
+from dph.process.user_code import plug_in, wrong_form
 from dph.registry import Registry
 from dph.types import Problem, Verdict
 from dph.verifiers.lru import LRU
@@ -47,8 +48,23 @@ class Verifiers:
 
     def _get(self, name: str) -> Verifier:
         if name not in self._made:
-            self._made[name] = VERIFIERS[name](**self._options.get(name, {}))
+            with plug_in(f"verifier {name!r}", VERIFIERS[name]):
+                self._made[name] = VERIFIERS[name](**self._options.get(name, {}))
         return self._made[name]
+
+    def _ask(self, name: str, what: str, items: Sequence[Any], kind: type = object) -> list[Any]:
+        """What a verifier's method returns for items, one value of this type for each. Raises SettingsError if a
+        plug-in raises, or returns something else."""
+        verifier, called = self._get(name), f"{what} of verifier {name!r}"
+        with plug_in(called, verifier):
+            values = getattr(verifier, what)(items)
+        if (
+            not isinstance(values, list | tuple)
+            or len(values) != len(items)
+            or not all(isinstance(v, kind) for v in values)
+        ):
+            raise wrong_form(called, values, f"a list of {len(items)}, each a {kind.__name__}")
+        return list(values)
 
     def _name(self, problem: Problem) -> str:
         name = self.only or problem.verifier
@@ -67,17 +83,21 @@ class Verifiers:
         """Judge (problem, response) pairs; returns the verdicts in the same order."""
         verdicts: dict[int, Verdict] = {}
         for name, places in self._places(problem for problem, _ in items).items():
-            judged = self._get(name).verify([items[i] for i in places])
+            judged = self._ask(name, "verify", [items[i] for i in places], Verdict)
             verdicts.update(zip(places, judged, strict=True))
         return [verdicts[i] for i in range(len(items))]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Problems whose gold answer is unusable: id → reason. See `Verifier.check`."""
-        return {
-            id: reason
-            for name, places in self._places(problems).items()
-            for id, reason in self._get(name).check([problems[i] for i in places]).items()
-        }
+        broken: dict[str, str] = {}
+        for name, places in self._places(problems).items():
+            verifier, called = self._get(name), f"check of verifier {name!r}"
+            with plug_in(called, verifier):
+                reasons = verifier.check([problems[i] for i in places])
+            if not isinstance(reasons, dict):
+                raise wrong_form(called, reasons, "a dict of reasons by id")
+            broken |= reasons
+        return broken
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
         """Why usable gold answers may still judge wrongly: id → flags, for problems that have any.
@@ -100,8 +120,8 @@ class Verifiers:
         """
         texts: dict[int, str | None] = {}
         for name, places in self._places(problem for problem, _ in items).items():
-            if read := getattr(self._get(name), what, None):
-                texts |= zip(places, read([items[i] for i in places]), strict=True)
+            if hasattr(self._get(name), what):
+                texts |= zip(places, self._ask(name, what, [items[i] for i in places]), strict=True)
         return [texts.get(i) for i in range(len(items))] if texts else []
 
     def _places(self, problems: Iterable[Problem]) -> dict[str, list[int]]:

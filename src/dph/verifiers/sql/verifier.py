@@ -132,7 +132,10 @@ class SqlVerifier(UsesWorkers):
             if any(sign in detail for sign in _BROKEN):
                 raise UserError(f"problem {problem.id!r}: cannot read the database {problem.meta['db']}: {detail}")
             if outcome is not Outcome.CORRECT:
-                failures[problem.id] = detail
+                reads = not detail.endswith("not authorized")
+                failures[problem.id] = (
+                    detail if reads else f"a gold query must be a SELECT, which only reads ({detail})"
+                )
         return failures
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[GoldFlag]]:
