@@ -25,6 +25,7 @@ RATES = (f"keep@{KEEP_K}", f"explore@{KEEP_K}")
 FEWEST_PROBLEMS = 5
 """A rate is left out where fewer problems stand behind it: the expected number that the base policy solves (keep rate)
 or does not solve (exploration rate)."""
+_SAID = 3  # labels that the headline compares with the base
 MAIN_SPLIT = "test"
 """The split of the first table, if every run has it; otherwise the first split that every run has."""
 
@@ -181,7 +182,8 @@ def headline(comparison: Comparison) -> str:
     found = differences(comparison)
     said = [_sentence(one) for one in found if one.before == found[0].before]
     if said:
-        return "; ".join(said)
+        more = [f"{len(said) - _SAID} more below"] if len(said) > _SAID else []
+        return "; ".join([*said[:_SAID], *more])
     [(label, summary)] = comparison.splits[comparison.main].items()
     shown = {"greedy": summary.metrics.get("greedy"), **{f"pass@{k}": v for k, v in summary.pass_curve.items()}}
     values = ", ".join(f"{name} {100 * value.mean:.1f}" for name, value in shown.items() if value)
