@@ -3,11 +3,12 @@
 import hashlib
 import importlib
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig
 from dph.errors import DataError, SettingsError
-from dph.process.user_code import describe, import_file, is_ours, plug_in
+from dph.process.user_code import ask, describe, import_file, is_ours
 from dph.registry import read_option
 from dph.tasks import Task, load_task, option_types, problems_of
 from dph.types import Problem
@@ -125,6 +126,6 @@ def make_sampler(
     from dph.sampling import SAMPLERS, checked  # importing the package registers the built-in samplers
 
     factory, what = SAMPLERS[config.engine], f"sampler engine {config.engine!r}"
-    with plug_in(what, factory):
-        sampler = factory(policy, config, model=model, longest=longest, training=training)
-        return sampler if is_ours(factory) else checked(what, sampler)
+    call = partial(factory, policy, config, model=model, longest=longest, training=training)
+    sampler = ask(what, factory, call)
+    return sampler if is_ours(factory) else checked(what, sampler)

@@ -1,6 +1,7 @@
 """Defaults say what they chose: nothing is trained, sampled or ignored in silence."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,23 @@ def test_rehearsal_takes_one_stored_response_for_eight_rollouts(prompts, n):
         assert config.loss.reduction == "per_set"
     off = load_settings("train", ["dph_js"], overrides={"rehearsal": {"rows": 0}})
     assert off.stored_rows == 0
+
+
+@pytest.mark.parametrize("command", ["presample", "eval"])
+@pytest.mark.parametrize(
+    "body", ["return 1 / 0", "return None", "return float('nan')", "return 'good'", "return answer.nothing"]
+)
+def test_a_broken_reward_ends_what_samples(tmp_path, data, capsys, command, body):
+    (tmp_path / "mine.py").write_text(f"def score(prompt, completion, answer, **_):\n    {body}\n")
+    task = ["--task", "records", "--data", data, "--model.path", base_run() / "model", *SMALL[:6], "--threshold", "2"]
+    reward = ["--reward", f"{tmp_path / 'mine.py'}:score"]
+    message = complaint(
+        capsys, command, *(task if command == "presample" else task[:-2]), *reward, "--out", tmp_path / "run"
+    )
+    assert "8 of 8 responses could not be judged (" in message and "--max-unjudged" in message
+
+
+def test_a_model_without_a_tokenizer(tmp_path, data, capsys):
+    shutil.copytree(base_run() / "model", tmp_path / "model", ignore=shutil.ignore_patterns("tokenizer*"))
+    line = ["eval", "--task", "records", "--data", data, "--model.path", tmp_path / "model", "--out", tmp_path / "run"]
+    assert "it holds no tokenizer; save that of its base model into it" in complaint(capsys, *line)

@@ -229,12 +229,12 @@ def test_folders_of_benchmarks(tmp_path, capsys, name):
 
 
 OPTIONS = {
-    "no root": ("spider", {}, "task 'spider' needs the option 'root'; add --task.options root VALUE"),
+    "no root": ("spider", {}, "task 'spider' needs the option 'root'; add --data PATH, or --task"),
     "no path": ("records", {}, "task 'records' needs the option 'path'"),
     "unknown": (
         "records",
         {"path": "x", "paths": "y"},
-        "does not take these options: 'paths'; it takes: path",
+        "does not take these options: 'paths'; perhaps you meant path; it takes",
     ),
     "a number as path": ("records", {"path": "3"}, "records: there is no file or folder 3"),
     "a word for true": ("spider", {"root": ".", "subset": "maybe"}, "task.options subset must be true or false"),

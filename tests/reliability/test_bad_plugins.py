@@ -125,7 +125,7 @@ PLUGINS = {
     ),
     "a task of ids that are numbers": (
         TASK.format(body="return [Problem(1, 'easy 1', 'yes', 'exact')]", style="pass"),
-        "prompt of problem 1 must be text",
+        "id and verifier of problem 1 must be text",
     ),
     "a style that is a number": (
         TASK.format(body=f"return [{ONE}]", style="return 3"),
@@ -149,15 +149,15 @@ PLUGINS = {
     ),
     "a sampler of texts": (
         SAMPLER.format(make="pass", sample="return [['yes'] * params.n for _ in prompts]"),
-        "not 2 Completion for each prompt",
+        "not 2 Completion, each with",
     ),
     "a sampler without log-probabilities": (
         SAMPLER.format(make="pass", sample=f"return {ANSWER.replace('[-0.1]', '[]')}"),
-        "returned list of 0, not log-probabilities of 1 tokens",
+        "returned list of 2, not 2 Completion, each with a log-prob",
     ),
     "a sampler that leaves prompts out": (
         SAMPLER.format(make="pass", sample=f"return {ANSWER}[1:]"),
-        "no responses to 1 of",
+        "returned responses to 3 prompts, not to 4",
     ),
 }
 LOSSES = ["--task", "toy", "--loss.policy", "mine"]

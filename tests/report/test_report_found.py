@@ -150,3 +150,11 @@ def test_runs_of_verify_that_are_damaged_or_of_other_problems(
         assert changed != text
         (other / "verdicts.jsonl").write_text(changed)
         assert expected in complaint(capsys, "report", path, other, "--out", tmp_path / "report")
+
+
+def test_a_report_replaces_reports_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["report", write_eval(tmp_path / "base", "base", BASE), "--out", tmp_path / "out"]
+    assert run(capsys, *words)[0] == run(capsys, *words)[0] == 0
+    (tmp_path / "out" / "report.md").write_text("# My notes\n")
+    assert "report.md was not written by dph report; name another" in complaint(capsys, *words)
+    assert (tmp_path / "out" / "report.md").read_text() == "# My notes\n"

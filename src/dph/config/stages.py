@@ -318,7 +318,7 @@ class ReportConfig:
     """`dph report`: table, figures and a page from several runs."""
 
     runs: tuple[str, ...] = ()
-    """Run directories of `dph eval` (and, for curves, of `dph train`)."""
+    """Run directories of `dph eval` or `dph verify` (and, for curves, of `dph train`)."""
     out: str = ""
     """Directory to write."""
     base: str = "base"

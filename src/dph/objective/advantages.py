@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dph.errors import SettingsError
-from dph.process.user_code import plug_in, wrong_form
+from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Verdict
 
@@ -96,12 +97,15 @@ class Advantage:
         judged response.
         """
         what, count = f"advantage {self._name!r}", len(group.verdicts)
-        with plug_in(what, ADVANTAGES[self._name]):
-            values = self._function(group)
         longest = max(map(len, group.old_logprobs), default=0)
-        fits = isinstance(values, Tensor) and values.ndim in (1, 2) and values.shape[0] == count
-        if not fits or (values.ndim == 2 and values.shape[1] < longest):
-            raise wrong_form(what, values, f"a tensor [{count}] or [{count}, {longest}]")
+
+        def fits(values: Any) -> bool:
+            if not isinstance(values, Tensor) or values.ndim not in (1, 2) or values.shape[0] != count:
+                return False
+            return values.ndim == 1 or values.shape[1] >= longest
+
+        wanted = f"a tensor [{count}] or [{count}, {longest}]"
+        values = ask(what, ADVANTAGES[self._name], lambda: self._function(group), fits, wanted)
         valid = group.valid if values.ndim == 1 else group.valid[:, None]
         if not bool((values.isfinite() | ~valid).all()):
             raise SettingsError(f"{what} returned a value that is not finite for a response that was judged")

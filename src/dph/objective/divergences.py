@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dph.errors import SettingsError
-from dph.process.user_code import is_ours, plug_in, wrong_form
+from dph.process.user_code import ask, is_ours
 from dph.registry import Registry
 
 LOG_2 = math.log(2.0)
@@ -73,22 +73,16 @@ def get_divergence(
     Raises UserError for an unknown name, options that the divergence does not take, and an α out of range.
     """
     factory, what = DIVERGENCES[name], f"divergence {name!r}"
-    with plug_in(what, factory):
-        made = DIVERGENCES.bind(name, options or {}, alpha=alpha, official=official)()
-    if not isinstance(made, Divergence):
-        raise wrong_form(what, made, "a Divergence")
+    bound = DIVERGENCES.bind(name, options or {}, alpha=alpha, official=official)
+    made = ask(what, factory, bound, lambda value: isinstance(value, Divergence), "a Divergence")
 
-    def checked(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        def call(log_ratio: Tensor) -> Tensor:
-            with plug_in(what, factory):
-                values = function(log_ratio)
-            if not isinstance(values, Tensor) or values.shape != log_ratio.shape:
-                raise wrong_form(what, values, f"a tensor {list(log_ratio.shape)}")
-            return values
+    def checked(function: Callable[[Tensor], Tensor], ratio: Tensor) -> Tensor:
+        alike = lambda values: isinstance(values, Tensor) and values.shape == ratio.shape  # noqa: E731
+        return ask(what, factory, lambda: function(ratio), alike, f"a tensor {list(ratio.shape)}")
 
-        return call
-
-    return made if is_ours(factory) else replace(made, f=checked(made.f), pull_weight=checked(made.pull_weight))
+    if is_ours(factory):
+        return made
+    return replace(made, f=partial(checked, made.f), pull_weight=partial(checked, made.pull_weight))
 
 
 def log_ratio_to_mixture(log_ratio: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from dph.errors import SettingsError
 from dph.objective.divergences import get_divergence, log_ratio_to_mixture
-from dph.process.user_code import plug_in, wrong_form
+from dph.process.user_code import ask
 from dph.registry import Registry, settings_of
 
 JS_BASELINE = 0.25
@@ -128,12 +128,13 @@ class PolicyLoss:
     ) -> Tensor:
         """What the loss or its selection returns, which has the shape of its first argument. Raises SettingsError if it
         raises, or returns something else."""
-        what = f"{prefix}policy loss {self._name!r}"
-        with plug_in(what, POLICY_LOSSES[self._name]):
-            values = function(first, *others, **more)
-        if not isinstance(values, Tensor) or values.shape != first.shape:
-            raise wrong_form(what, values, f"a tensor {list(first.shape)}")
-        return values
+        return ask(
+            f"{prefix}policy loss {self._name!r}",
+            POLICY_LOSSES[self._name],
+            lambda: function(first, *others, **more),
+            lambda values: isinstance(values, Tensor) and values.shape == first.shape,
+            f"a tensor {list(first.shape)}",
+        )
 
     @torch.no_grad()
     def sums(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -43,31 +43,28 @@ def is_ours(implementation: Any) -> bool:
     return _module_of(implementation).partition(".")[0] == "dph"
 
 
-@contextmanager
-def plug_in(what: str, implementation: Any) -> Iterator[None]:
-    """Context of a call of a plug-in's code: raises SettingsError, with the plug-in's name and the line, for whatever
-    that raises. An error in this package's own code is a bug and stays as it is.
+def ask(
+    what: str, plug_in: Any, call: Callable[[], Any], fits: Callable[[Any], bool] = lambda _: True, wanted: str = ""
+) -> Any:
+    """What a call of a plug-in's code returns. Raises SettingsError, in one sentence, if it raises anything, or returns
+    something that does not fit. An error in this package's own code is a bug and stays as it is.
 
-    what: such as "advantage 'mine'". implementation: its function, class or object.
+    what: such as "advantage 'mine'". plug_in: its function, class or object. wanted: what fits, in words.
     """
     try:
-        yield
+        value = call()
     except UserError:
         raise
     except Exception as error:  # user code may raise anything
-        if is_ours(implementation):
+        if is_ours(plug_in):
             raise
-        file = getattr(sys.modules.get(_module_of(implementation)), "__file__", None) or ""
+        file = getattr(sys.modules.get(_module_of(plug_in)), "__file__", None) or ""
         raise SettingsError(f"{what} raised {describe(error, file)}") from error
-
-
-def wrong_form(what: str, found: Any, wanted: str) -> SettingsError:
-    """The error of a plug-in that returned something else than its protocol says."""
-    if hasattr(found, "shape"):
-        form = f"the shape {list(found.shape)}"
-    else:
-        form = type(found).__name__ + (f" of {len(found)}" if isinstance(found, Sized) else "")
-    return SettingsError(f"{what} returned {form}, not {wanted}")
+    if not fits(value):
+        form = f"the shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+        size = f" of {len(value)}" if isinstance(value, list | tuple) else ""
+        raise SettingsError(f"{what} returned {form}{size}, not {wanted}")
+    return value
 
 
 def _module_of(implementation: Any) -> str:

@@ -11,6 +11,8 @@ from dph.report.data import EvalRun, TrainRun, read_runs
 from dph.report.tables import as_markdown, print_table, tables, to_markdown
 from dph.runs.files import write_atomically
 
+MARK = "made by dph report"
+"""In every page and report.md, so that a file of somebody else is not replaced."""
 DRAWN_WITH = ("matplotlib", "plotly")
 """Libraries of the extra `report`; without them a report has its tables only."""
 
@@ -54,8 +56,11 @@ def write_report(
     text = "\n\n".join(
         [f"# {as_markdown(title)}", f"**{as_markdown(found)}**", *links[:1], *map(to_markdown, written), *links[1:]]
     )
-    files[out / "report.md"] = text.rstrip() + "\n"
+    files[out / "report.md"] = f"{text.rstrip()}\n\n<!-- {MARK} -->\n"
     try:
+        for file in (out / "index.html", out / "report.md"):
+            if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
+                raise RunError(f"{file} was not written by dph report; name another folder with --out")
         for file, content in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)

@@ -1,9 +1,10 @@
 """What a sampler is, and the registry of samplers by name."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from dph.errors import SettingsError
-from dph.process.user_code import plug_in, wrong_form
+from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Completion, SamplingParams
 
@@ -58,19 +59,17 @@ def checked(what: str, sampler: Sampler) -> Sampler:
     def stream(
         prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
     ) -> Iterator[tuple[int, list[Completion]]]:
-        left = set(range(len(prompts)))
-        with plug_in(what, sampler):
-            for index, completions in original(prompts, params, keys):
-                fits = len(completions) == params.n and all(isinstance(one, Completion) for one in completions)
-                if index not in left or not fits:
-                    raise wrong_form(what, completions, f"{params.n} Completion for each prompt, once")
-                for one in completions:
-                    if len(one.token_ids) != len(one.logprobs):
-                        raise wrong_form(what, one.logprobs, f"log-probabilities of {len(one.token_ids)} tokens")
-                left.remove(index)
-                yield index, completions
-        if left:
-            raise SettingsError(f"{what} returned no responses to {len(left)} of {len(prompts)} prompts")
+        def right(responses: Any) -> bool:
+            each = [isinstance(one, Completion) and len(one.token_ids) == len(one.logprobs) for one in responses]
+            return len(each) == params.n and all(each)
+
+        wanted = f"{params.n} Completion, each with a log-probability for every token"
+        groups, drawn = original(prompts, params, keys), 0
+        while pair := ask(what, sampler, lambda: next(groups, None)):
+            yield pair[0], ask(what, sampler, lambda pair=pair: pair[1], right, wanted)
+            drawn += 1
+        if drawn != len(prompts):
+            raise SettingsError(f"{what} returned responses to {drawn} prompts, not to {len(prompts)}")
 
     sampler.stream = stream  # type: ignore[method-assign]
     return sampler

@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from dph.errors import SettingsError
-from dph.process.user_code import plug_in, wrong_form
+from dph.errors import SettingsError, near
+from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Problem
 
@@ -47,36 +47,35 @@ def load_task(name: str, /, **options: Any) -> Task:
     unknown = [key for key in options if key not in takes]
     if unknown and not any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters):
         names, wrong = ", ".join(takes) or "none", ", ".join(map(repr, unknown))
-        raise SettingsError(f"task {name!r} does not take these options: {wrong}; it takes: {names}")
+        meant = near(unknown[0], takes)
+        raise SettingsError(f"task {name!r} does not take these options: {wrong}{meant}; it takes: {names}")
     missing = [key for key, item in takes.items() if item.default is item.empty and key not in options]
     if missing:
-        raise SettingsError(f"task {name!r} needs the option {missing[0]!r}; add --task.options {missing[0]} VALUE")
-    with plug_in(f"task {name!r}", factory):
-        return factory(**options)
+        short = "--data PATH, or " if missing[0] in ("root", "path", "name") else ""
+        raise SettingsError(
+            f"task {name!r} needs the option {missing[0]!r}; add {short}--task.options {missing[0]} VALUE"
+        )
+    return ask(f"task {name!r}", factory, lambda: factory(**options))
 
 
 def problems_of(task: Task, split: str) -> list[Problem]:
     """The problems of a split. Raises SettingsError for a plug-in that raises, or returns something else."""
     what = f"problems of task {type(task).__name__}"
-    with plug_in(what, task):
-        problems = task.problems(split)
-    if not isinstance(problems, list) or not all(isinstance(problem, Problem) for problem in problems):
-        raise wrong_form(what, problems, "a list of Problem")
+
+    def fits(problems: Any) -> bool:
+        return isinstance(problems, list | tuple) and all(isinstance(problem, Problem) for problem in problems)
+
+    problems = ask(what, task, lambda: task.problems(split), fits, "a list of Problem")
     for number, problem in enumerate(problems, 1):
-        texts = [problem.prompt] if isinstance(problem.prompt, str) else [m["content"] for m in problem.prompt]
-        if not all(isinstance(text, str) for text in (problem.id, problem.verifier, *texts)):
-            raise SettingsError(f"{what}: id, verifier and prompt of problem {number} must be text: {problem!r:.200}")
-    return problems
+        if not all(isinstance(text, str) for text in (problem.id, problem.verifier)):
+            raise SettingsError(f"{what}: id and verifier of problem {number} must be text: {problem!r:.200}")
+    return list(problems)
 
 
 def style_of(task: Task, problem: Problem, response: str) -> str | None:
     """The solution style of a response. Raises SettingsError for a plug-in that raises, or returns something else."""
-    what = f"style of task {type(task).__name__}"
-    with plug_in(what, task):
-        style = task.style(problem, response)
-    if not isinstance(style, str | None):
-        raise wrong_form(what, style, "text or None")
-    return style
+    call, fits = lambda: task.style(problem, response), lambda style: isinstance(style, str | None)
+    return ask(f"style of task {type(task).__name__}", task, call, fits, "text or None")
 
 
 _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -91,7 +91,8 @@ def read_problem(
 
 def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
     if not isinstance(name, str):
-        raise DataError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'")
+        but = "" if name is None else f" of text, not {name!r:.100}"
+        raise DataError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'{but}")
     tried = [path for root in roots for path in (root / name, root / name / f"{name}.sqlite")]
     for path in tried:
         if os.path.isfile(path):  # unlike Path.is_file, it takes any text

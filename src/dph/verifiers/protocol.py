@@ -2,10 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol, Self
 
 from dph.errors import UserError
-from dph.process.user_code import plug_in, wrong_form
+from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Problem, Verdict
 from dph.verifiers.lru import LRU
@@ -48,23 +49,19 @@ class Verifiers:
 
     def _get(self, name: str) -> Verifier:
         if name not in self._made:
-            with plug_in(f"verifier {name!r}", VERIFIERS[name]):
-                self._made[name] = VERIFIERS[name](**self._options.get(name, {}))
+            factory, options = VERIFIERS[name], self._options.get(name, {})
+            self._made[name] = ask(f"verifier {name!r}", factory, lambda: factory(**options))
         return self._made[name]
 
-    def _ask(self, name: str, what: str, items: Sequence[Any], kind: type = object) -> list[Any]:
-        """What a verifier's method returns for items, one value of this type for each. Raises SettingsError if a
-        plug-in raises, or returns something else."""
-        verifier, called = self._get(name), f"{what} of verifier {name!r}"
-        with plug_in(called, verifier):
-            values = getattr(verifier, what)(items)
-        if (
-            not isinstance(values, list | tuple)
-            or len(values) != len(items)
-            or not all(isinstance(v, kind) for v in values)
-        ):
-            raise wrong_form(called, values, f"a list of {len(items)}, each a {kind.__name__}")
-        return list(values)
+    def _ask(self, name: str, what: str, items: Sequence[Any], kind: type = object) -> Sequence[Any]:
+        """What a verifier's method returns for items: one value of this type for each."""
+
+        def fits(values: Any) -> bool:
+            each = isinstance(values, list | tuple) and len(values) == len(items)
+            return each and all(isinstance(value, kind) for value in values)
+
+        verifier, wanted = self._get(name), f"a list of {len(items)}, each a {kind.__name__}"
+        return ask(f"{what} of verifier {name!r}", verifier, lambda: getattr(verifier, what)(items), fits, wanted)
 
     def _name(self, problem: Problem) -> str:
         name = self.only or problem.verifier
@@ -91,12 +88,9 @@ class Verifiers:
         """Problems whose gold answer is unusable: id → reason. See `Verifier.check`."""
         broken: dict[str, str] = {}
         for name, places in self._places(problems).items():
-            verifier, called = self._get(name), f"check of verifier {name!r}"
-            with plug_in(called, verifier):
-                reasons = verifier.check([problems[i] for i in places])
-            if not isinstance(reasons, dict):
-                raise wrong_form(called, reasons, "a dict of reasons by id")
-            broken |= reasons
+            verifier, some = self._get(name), [problems[i] for i in places]
+            call, wanted = partial(verifier.check, some), "a dict of reasons by id"
+            broken |= ask(f"check of verifier {name!r}", verifier, call, lambda it: isinstance(it, dict), wanted)
         return broken
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
