@@ -70,7 +70,7 @@ def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False, re
             if requires and problem.verifier not in (requires, ""):
                 raise DataError(
                     f"a preset is for problems that the verifier {requires!r} judges, but {problem.id!r} names "
-                    f"{problem.verifier!r}; leave the preset out, or set --task.requires {problem.verifier}"
+                    f"{problem.verifier!r}; leave the preset out, or set task.requires to it"
                 )
         if shuffle:
             problems = sorted(problems, key=lambda problem: hashlib.sha256(f"0\0order\0{problem.id}".encode()).digest())

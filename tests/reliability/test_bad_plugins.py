@@ -196,3 +196,19 @@ def test_a_plug_in_that_fails_is_named(tmp_path, capsys, name):
     if "--loss.divergence" in chosen:
         chosen = [*chosen, "--rehearsal.path", presampled()]
     assert expected in complaint(capsys, *stage, *options, *small, *chosen)
+
+
+DEMONSTRATIONS = {
+    "raise OSError('no file')": "demonstrations of task MyTask raised OSError in line 14: no file",
+    "return [{'prompt': 'x', 'response': None}]": "returned list of 1, not rows with the texts prompt and response",
+    "return [{'question': 'x'}]": "demonstrations of task MyTask raised KeyError: 'prompt'",
+    "return None": "demonstrations of task MyTask raised TypeError",
+}
+
+
+@pytest.mark.parametrize("body", DEMONSTRATIONS)
+def test_demonstrations_that_fail_are_named(tmp_path, capsys, body):
+    text = TASK.format(body=f"return [{ONE}]", style="pass")
+    (tmp_path / "plug.py").write_text(f"{HEAD}{text}    def demonstrations(self, count, seed): {body}\n")
+    words = ["sft", "--plugin", tmp_path / "plug.py", "--task.name", "mine", "--out", tmp_path / "run"]
+    assert DEMONSTRATIONS[body] in complaint(capsys, *words)

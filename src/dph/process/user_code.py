@@ -53,6 +53,7 @@ def ask(
     """
     try:
         value = call()
+        right = fits(value)
     except UserError:
         raise
     except Exception as error:  # user code may raise anything
@@ -60,7 +61,7 @@ def ask(
             raise
         file = getattr(sys.modules.get(_module_of(plug_in)), "__file__", None) or ""
         raise SettingsError(f"{what} raised {describe(error, file)}") from error
-    if not fits(value):
+    if not right:
         form = f"the shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
         size = f" of {len(value)}" if isinstance(value, list | tuple) else ""
         raise SettingsError(f"{what} returned {form}{size}, not {wanted}")

@@ -60,7 +60,7 @@ def write_report(
     try:
         for file in (out / "index.html", out / "report.md"):
             if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
-                raise RunError(f"{file} was not written by dph report; name another folder with --out")
+                raise RunError(f"{file} was not written by dph report; name another folder")
         for file, content in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)
