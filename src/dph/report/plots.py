@@ -147,7 +147,7 @@ def _draw_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look],
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, -0.02), min(high, 1.02))  # no space for values that a fraction cannot have
     low, high = axes.get_ylim()
-    percent = MaxNLocator(integer=True, nbins=7).tick_values(100 * low, 100 * high)
+    percent = MaxNLocator(integer=True, nbins=7, steps=[1, 2, 5, 10]).tick_values(100 * low, 100 * high)
     shown = [value for value in percent if 100 * low <= value <= 100 * high]
     axes.set_yticks([value / 100 for value in shown], [f"{value:.0f}" for value in shown])
 
