@@ -73,10 +73,15 @@ def test_a_run_beside_other_files_says_so(tmp_path, data, capsys):
     assert "holds other files (notes.txt)" in said and (tmp_path / "run" / "notes.txt").read_text() == "mine"
 
 
-def test_a_preset_for_one_kind_of_problems_refuses_another(tmp_path, data, capsys):
-    line = words(data, "--preset", "qwen_math", "--preset", "grpo", "--out", tmp_path / "run")
-    message = complaint(capsys, *line)
-    assert "for problems that the verifier 'math' judges, but 'data-1' names 'exact'" in message
+@pytest.mark.parametrize(
+    ("preset", "judge"),
+    [("qwen_math", "math"), ("llama_math", "math"), ("llama_sql", "sql"), ("countdown", "countdown")],
+)
+@pytest.mark.parametrize("command", ["presample", "train", "eval"])
+def test_a_preset_for_one_kind_of_problems_refuses_another(tmp_path, data, capsys, command, preset, judge):
+    line = ["--preset", preset, "--task", "records", "--data", data, "--model.path", base_run() / "model"]
+    message = complaint(capsys, command, *line, "--out", tmp_path / "run")
+    assert f"for problems that the verifier {judge!r} judges, but 'data-1' names 'exact'" in message
 
 
 ODD = {
