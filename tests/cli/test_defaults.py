@@ -34,6 +34,11 @@ def test_a_task_and_a_method_that_were_not_named_are_said(tmp_path, capsys):
     assert "was named" not in said
 
 
+def test_a_preset_in_the_place_of_a_task(tmp_path, capsys):
+    message = complaint(capsys, "train", "--task", "dph_js", "--model.path", "m", "--out", tmp_path / "run")
+    assert message == "dph_js is a preset, not a task; write --preset dph_js"
+
+
 @pytest.mark.parametrize("command", ["presample", "train", "eval", "audit"])
 def test_data_without_a_task_are_not_those_of_the_world(tmp_path, capsys, command):
     message = complaint(capsys, command, "--data", tmp_path, "--model.path", "m", "--out", tmp_path / "run")

@@ -231,11 +231,14 @@ def _hyphens(word: str) -> str:
 
 def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
     """The settings implied by the name of a benchmark or task."""
+    from dph.tasks import TASKS
     from dph.tasks.benchmarks import ALIASES, BENCHMARKS
 
     name = name.lower().replace("-", "_")
     name = ALIASES.get(name, name)
     benchmark = BENCHMARKS.get(name)
+    if benchmark is None and name in preset_names() and name not in TASKS:
+        raise SettingsError(f"{name} is a preset, not a task; write --preset {name}")
     if benchmark is None:
         return {"task": {"name": name}}
     if stage not in ("eval", "verify", "audit"):  # training uses its own splits and the rule of its preset
