@@ -91,7 +91,7 @@ class Study:
         forward = 2 * recipe.shape.parameters
         draws = self.cost["draws"] if config.dynamic_sampling.enabled else 1
         group = recipe.prompt + config.rollout.n * recipe.response
-        stored = config.rehearsal.rows * (recipe.prompt + recipe.response)
+        stored = config.stored_rows * (recipe.prompt + recipe.response)
         passes = 5 + (
             1 if config.loss.kl_coef or config.loss.estimator == "definition" else 0
         )  # old, 3 + 1 in training

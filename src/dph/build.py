@@ -3,13 +3,14 @@
 import hashlib
 import importlib
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig
 from dph.errors import DataError, SettingsError
-from dph.process.user_code import describe, import_file
+from dph.process.user_code import ask, describe, import_file, is_ours
 from dph.registry import read_option
-from dph.tasks import Task, load_task, option_types
+from dph.tasks import Task, load_task, option_types, problems_of
 from dph.types import Problem
 from dph.verifiers import Verifiers
 
@@ -48,24 +49,29 @@ def split_names(splits: str) -> list[str]:
     return names
 
 
-def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False) -> list[Problem]:
+def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False, requires: str = "") -> list[Problem]:
     """Problems of one split or of several, separated by commas: at most `limit` of each (0: all).
 
     With `shuffle` each split is in a pseudo-random order, which depends on the problems' ids alone: a problem keeps its
     place relative to others when some are added or left out.
 
-    Raises UserError if a split is empty or an id occurs twice.
+    Raises UserError if a split is empty, an id occurs twice, or a problem names another verifier than `requires`.
     """
     seen: set[str] = set()
     selected: list[Problem] = []
     for split in split_names(splits):
-        problems = task.problems(split)
+        problems = problems_of(task, split)
         if not problems:
             raise DataError(f"the split {split!r} holds no problem")
         for problem in problems:
             if problem.id in seen:
                 raise DataError(f"the split {splits!r} holds the id {problem.id!r} twice; ids must be unique")
             seen.add(problem.id)
+            if requires and problem.verifier not in (requires, ""):
+                raise DataError(
+                    f"a preset is for problems that the verifier {requires!r} judges, but {problem.id!r} names "
+                    f"{problem.verifier!r}; leave the preset out, or set task.requires to it"
+                )
         if shuffle:
             problems = sorted(problems, key=lambda problem: hashlib.sha256(f"0\0order\0{problem.id}".encode()).digest())
         selected += problems[:limit] if limit else problems
@@ -75,7 +81,7 @@ def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False) ->
 def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:
     """The task and the problems that the settings name."""
     task = make_task(config)
-    return task, select(task, config.split, config.limit, shuffle=config.shuffle)
+    return task, select(task, config.split, config.limit, shuffle=config.shuffle, requires=config.requires)
 
 
 def make_verifiers(
@@ -117,6 +123,9 @@ def make_sampler(
         longest: most tokens of a prompt and its response together.
         training: the policy's weights change between calls; `Sampler.weights_changed` announces it.
     """
-    from dph.sampling import SAMPLERS  # importing the package registers the built-in samplers
+    from dph.sampling import SAMPLERS, checked  # importing the package registers the built-in samplers
 
-    return SAMPLERS[config.engine](policy, config, model=model, longest=longest, training=training)
+    factory, what = SAMPLERS[config.engine], f"sampler engine {config.engine!r}"
+    call = partial(factory, policy, config, model=model, longest=longest, training=training)
+    sampler = ask(what, factory, call)
+    return sampler if is_ours(factory) else checked(what, sampler)

@@ -14,7 +14,7 @@ Anything else that is raised is a bug and keeps its traceback.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _LONGEST_REASON = 200  # characters of a library's message that are quoted
 
@@ -87,6 +87,20 @@ def visible(text: str) -> str:
     """Text without the characters that a terminal would obey."""
     shown = (c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
     return "".join(shown)
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+    """The message for a name that nothing has: the one that was probably meant, then all that there are."""
+    names = list(known)
+    return f"no {kind} is named {name!r}{near(name, names)}; known are: {', '.join(names) or 'none'}"
+
+
+def near(name: object, known: Iterable[str]) -> str:
+    """ "; perhaps you meant …" with the name that is most like an unknown one; "" if none is like it."""
+    import difflib  # rarely needed
+
+    meant = difflib.get_close_matches(str(name), list(known), 1)
+    return f"; perhaps you meant {meant[0]}" if meant else ""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from dph.errors import SettingsError
+from dph.errors import SettingsError, near, unknown
 
 T = TypeVar("T")
 Added = TypeVar("Added", bound=Callable[..., Any])
@@ -52,8 +52,8 @@ class Registry(Generic[T]):
         self._import(name)
         if name not in self._known:
             raise SettingsError(
-                f"no {self._kind} is named {name!r}; known are: {', '.join(self)}; if a plug-in registers it, name the "
-                "plug-in's file or module in the setting plugins"
+                f"{unknown(self._kind, name, self)}; if a plug-in registers it, name the plug-in's file or module in "
+                "the setting plugins"
             )
         return self._known[name]
 
@@ -80,7 +80,8 @@ class Registry(Generic[T]):
         free = sorted(settings.keys() - values.keys())
         for key in options:
             if key not in free:
-                raise SettingsError(f"{what} does not take the option {key!r}; it takes: {', '.join(free) or 'none'}")
+                takes = ", ".join(free) or "none"
+                raise SettingsError(f"{what} does not take the option {key!r}{near(key, free)}; it takes: {takes}")
         for key in free:
             if key not in options and settings[key].default is inspect.Parameter.empty:
                 raise SettingsError(f"{what} needs the option {key!r}")

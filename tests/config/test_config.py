@@ -126,7 +126,7 @@ def test_flags_of_every_type():
 # Errors -------------------------------------------------------------------------------------------------------------
 
 BAD = {
-    "sedd = 1": "unknown key 'sedd'; known .*seed",
+    "sedd = 1": "'sedd'; perhaps you meant seed; known .*seed",
     "[rollout]\nk = 1": "'rollout' has an unknown key 'k'; known",
     "[train.rollout]\nk = 1": "under 'rollout' have an unknown key 'k'",
     "[train]\nsedd = 1": "unknown key 'sedd'",
@@ -232,7 +232,7 @@ OUT_OF_RANGE = {
     "steps": (-1,),
     "checkpoint_every": (0,),
     "task.limit": (-1,),
-    "rehearsal.rows": (-1,),
+    "rehearsal.rows": (-2,),
     "dynamic_sampling.max_attempts": (0,),
     "monitor.n": (0,),
     "verifier.workers": (0,),

@@ -35,8 +35,8 @@ def test_methods_are_those_of_the_paper(method):
     found = (config.method, config.prompt_set, loss.clip_low, loss.clip_high, loss.eta)
     assert found == (method, prompts, 0.2, high, eta)
     assert (loss.kl, loss.kl_coef, config.dynamic_sampling.enabled) == (kl, beta, dynamic)
-    assert (loss.aggregation, loss.reduction, loss.entropy_coef, loss.official) == ("token", "pooled", 0, False)
-    assert config.rehearsal.rows == (256 if eta else 0)
+    assert (loss.aggregation, loss.reduction, loss.entropy_coef, loss.official) == ("token", "per_set", 0, False)
+    assert config.stored_rows == (256 if eta else 0)  # of 128 × 16 rollouts
     if eta:
         assert (loss.divergence, loss.estimator) == (divergence, estimator)
     assert (config.overlong.buffer > 0) == (method == "dapo")
@@ -75,7 +75,7 @@ def test_setups_are_those_of_tables_6_and_7(setup, method):
     assert (optim.lr, optim.weight_decay, optim.grad_clip, optim.minibatches) == (lr, 0.01, 1.0, 2)
     assert (optim.schedule, config.loss.reduction, config.steps) == ("constant", "pooled", STEPS[setup])
     assert config.loss.clip_high == (grpo_high if method in ("grpo", "grpo_kl") else high)
-    assert config.loss.eta == TABLE[method][4] and config.rehearsal.rows == (256 if config.loss.eta else 0)
+    assert config.loss.eta == TABLE[method][4] and config.stored_rows == (256 if config.loss.eta else 0)
 
 
 @pytest.mark.parametrize("world", [name for name in preset_names() if name not in METHODS + OTHER_METHODS])
@@ -88,11 +88,11 @@ def test_every_method_has_the_same_budget_in_a_world(world):
         own = {"dr_grpo": "dr_grpo", "gspo": "sequence"}
         assert config.loss.aggregation == own.get(method, "token")
         assert config.loss.dr_grpo_length == config.rollout.max_tokens or method != "dr_grpo"
-        assert config.rehearsal.rows > 0 or config.loss.eta == 0
+        assert config.stored_rows > 0 or config.loss.eta == 0
     assert len(budgets) == 1
     config = settings("train", world, "dph_js")
     # as many stored responses as the paper has for its rollouts (256 to 2048), or twice as many at most
-    assert 1 / 8 <= config.rehearsal.rows / (config.rollout.prompts * config.rollout.n) <= 1 / 4
+    assert 1 / 8 <= config.stored_rows / (config.rollout.prompts * config.rollout.n) <= 1 / 4
 
 
 def test_models_of_presets_agree_between_stages():

@@ -15,7 +15,7 @@ from dph.objective import GroupView, register_advantage
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
 READ_BY_DATA = {"prompt_set", "monitor.limit", "monitor.split"} | {
-    f"task.{name}" for name in ("limit", "name", "shuffle", "split")
+    f"task.{name}" for name in ("limit", "name", "requires", "shuffle", "split")
 }
 """Settings that data.sh acts on: they choose problems, and leave verl's configuration as it is."""
 REFUSED = {
@@ -29,6 +29,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "model.lora_targets": ("q_proj,v_proj",),
     "loss.policy": ("gspo",),
     "rollout.prompts": (256,),
+    "rehearsal.rows": (64, 0),
     "optim.minibatches": (4,),
     "optim.tokens_per_microbatch": (40000,),
 }

@@ -62,15 +62,15 @@ def test_the_default_is_grpo_and_its_settings_are_options():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (torch.zeros(2), r"returned the shape \[2\], not \[G\]"),
-        (torch.zeros(3, 2), "returned 2 tokens of 3"),
+        (torch.zeros(2), r"returned the shape \[2\], not a tensor \[3\]"),
+        (torch.zeros(3, 2), r"the shape \[3, 2\], not a tensor"),
         (torch.tensor([0.0, math.nan, math.nan]), "a value that is not finite"),
     ],
 )
 def test_advantages_of_a_wrong_form_are_refused(values, message):
     register_advantage("test_constant")(_constant)
     _constant.values = values  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(SettingsError, match=message):
         Advantage("test_constant")(view(CORRECT, LOST, WRONG))
 
 

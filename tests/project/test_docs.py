@@ -76,7 +76,7 @@ def test_the_flags_of_commands_exist(page):
 
 def test_the_settings_page_shows_values_defaults_and_meanings():
     rows = {name: rest for name, *rest in site_pages.settings_rows(STAGES["train"])}
-    assert rows["`loss.reduction`"][:2] == ["`pooled`, `per_set`", "`pooled`"]
+    assert rows["`loss.reduction`"][:2] == ["`pooled`, `per_set`", "`per_set`"]
     assert rows["`loss.eta`"][1:] == [
         "`0.2`",
         "η, weight of the rehearsal term.",

@@ -1,10 +1,13 @@
 """The package as a whole: what importing it costs, and that its parts depend on each other in one direction."""
 
+import os
 import re
 import subprocess
 import sys
 import textwrap
 import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
@@ -79,15 +82,90 @@ def test_a_plain_install_is_small_and_all_is_all_but_the_engines() -> None:
     assert set(requirements_of("all")) <= set(requirements_of("dev"))
 
 
-MODULES = ("datasets", "gguf", "matplotlib", "peft", "plotly", "tensorboard", "word2number")
+MODULES = ("accelerate", "datasets", "gguf", "matplotlib", "peft", "plotly", "tensorboard", "word2number")
 """Modules of the extra `all`."""
 
 
-def plain(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code in an interpreter in which the optional packages cannot be imported."""
-    blocked = f"import sys\nsys.modules.update(dict.fromkeys({MODULES}))\n"
+def plain(code: str, *words: str, extra: str = "") -> subprocess.CompletedProcess[str]:
+    """Run Python code in an interpreter in which the optional packages cannot be imported, but for an extra's."""
+    there = needed_by(requirements_of(extra)) if extra else set()
+    blocked = f"import sys\nsys.modules.update(dict.fromkeys({sorted(set(MODULES) - there)}))\n"
     command = [sys.executable, "-c", blocked + textwrap.dedent(code), *words]
     return subprocess.run(command, capture_output=True, text=True)
+
+
+def needed_by(requirements: list[str]) -> set[str]:
+    """The distributions that requirements bring, with those that these need."""
+    found, waiting = set[str](), list(requirements)
+    while waiting:
+        line = waiting.pop()
+        name = re.split(r"[^A-Za-z0-9_.-]", line)[0].lower()
+        if name not in found and "extra ==" not in line:
+            found.add(name)
+            with suppress(PackageNotFoundError):
+                waiting += requires(name) or []
+    return found
+
+
+USES = {
+    "report": """
+        from dph.report import plots, page
+        from torch.utils.tensorboard import SummaryWriter
+        assert page.render("t", {"styles": {}, "training": []}, tables=[], settings=[])
+    """,
+    "math": "from dph.verifiers.math.policy import check_policy\ncheck_policy('qwen')",
+    "peft": """
+        sys.path[:0] = ["tests", "."]
+        from dph.config import ModelConfig
+        from dph.models.policy import Policy
+        from helpers import tiny_policy
+        tiny_policy().save(Path(sys.argv[1]))
+        assert Policy.load(ModelConfig(path=sys.argv[1], lora_rank=2)).trainable()
+    """,
+    "llm": """
+        sys.path[:0] = ["tests", "."]
+        from benchmarks.gpu.toy_model import write_toy
+        from dph.config import ModelConfig
+        from dph.models.policy import Policy
+        write_toy(Path(sys.argv[1]).with_suffix(".gguf"), list("abcdefgh"), ("a b",), context=64)
+        assert Policy.load(ModelConfig(path=sys.argv[1] + ".gguf")).encode_response("ab")
+    """,
+    "hub": "from dph.tasks import load_task\nfrom datasets import Dataset\nload_task('hub', name='owner/name')",
+}
+"""What each extra is for, in a few lines."""
+
+
+def test_every_extra_without_an_engine_is_tried_alone() -> None:
+    assert USES.keys() == EXTRAS.keys() - ENGINES - {"all", "dev", "docs"}
+
+
+@pytest.mark.parametrize("extra", USES)
+def test_an_extra_is_enough_for_what_it_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str) -> None:
+    monkeypatch.setenv("DPH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(ROOT)
+    done = plain("from pathlib import Path\n" + textwrap.dedent(USES[extra]), str(tmp_path / "model"), extra=extra)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("extra", USES)
+def test_an_extra_is_enough_in_an_empty_environment(tmp_path: Path, extra: str) -> None:
+    """Installs the package with one extra into a new environment, where a network and the disk allow it."""
+    python = str(tmp_path / "venv" / "bin" / "python")
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    words = [python, "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    if subprocess.run([*words, "--dry-run", "--no-deps", "packaging"], capture_output=True).returncode:
+        pytest.skip("pip reaches no package index")
+    torch = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
+    subprocess.run([*words, torch], check=True)
+    subprocess.run([*words, f"{ROOT}[{extra}]"], check=True)
+    code = "import sys\nfrom pathlib import Path\n" + textwrap.dedent(USES[extra])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["DPH_CACHE"] = str(tmp_path / "cache")
+    command = [python, "-c", code, str(tmp_path / "model")]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_optional_modules_are_those_of_the_extra_all() -> None:

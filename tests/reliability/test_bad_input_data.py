@@ -39,7 +39,10 @@ ROWS = {
     "blank_lines.jsonl": ("\n\n" + rows({"prompt": None}), "row 1 (line 3): the column 'prompt' is empty"),
     "empty.jsonl": ("", "holds no rows"),
     "broken.jsonl": (rows({}) + '{"prompt": \n', "line 2 is not valid JSON"),
-    "latin.jsonl": (rows({}).encode() + b"\xe9", "cannot be read: 'utf-8' codec can't decode"),
+    "latin.jsonl": (
+        rows({}).encode() + b"\xe9",
+        "latin.jsonl cannot be read: line 2 is not UTF-8 text; save the file as UTF-8",
+    ),
     "utf16.jsonl": (rows({}).encode("utf-16"), "cannot be read: its content is UTF-16 text; save it as UTF-8"),
     "utf16.json": (rows({}).encode("utf-16-be"), "cannot be read: its content is UTF-16 text; save it as UTF-8"),
     "utf16.jsonl.gz": (gzip.compress(rows({}).encode("utf-16-le")), "cannot be read: its content is UTF-16 text"),
@@ -49,13 +52,29 @@ ROWS = {
     "half.jsonl": ('{"prompt": "easy \\ud800"}', "half of a surrogate pair, which is not a character"),
     "half_id.jsonl": ('{"id": "\\uD800"}', "half of a surrogate pair, which is not a character"),
     "texts.jsonl": ('"text"\n', "row 1: expected an object with named fields, found str"),
-    "no_prompt.jsonl": ('{"answer": 1}', "row 1: no column 'prompt' or 'messages'; it has: answer"),
+    "no_prompt.jsonl": ('{"answer": 1}', "row 1: no 'prompt' or 'messages'; it has: answer"),
     "prompt.jsonl": (rows({"prompt": 3}), "row 1: the prompt must be text or a list of messages"),
     "no_content.jsonl": (rows({"prompt": [{"role": "user"}]}), "the prompt must be text or a list of messages"),
     "no_messages.jsonl": (rows({"prompt": []}), "the prompt must be text or a list of messages"),
     "empty_prompt.jsonl": (rows({"prompt": ""}), "no problem has a prompt of at most"),
     "long_prompt.jsonl": (rows({"prompt": "easy 1 " * 99}), "no problem has a prompt of at most 60 tokens"),
-    "no_answer.jsonl": (rows({"answer": None}), "row 1: no column 'answer' or 'reward_model.ground_truth'"),
+    "no_answer.jsonl": ('{"prompt": "x", "verifier": "exact"}', "row 1: no 'answer' or 'reward_model.ground_truth'"),
+    "null_prompt.jsonl": (rows({}, {}, {"prompt": None}), "null_prompt.jsonl, row 3: prompt is null"),
+    "null_answer.jsonl": (rows({}, {"answer": None}), "null_answer.jsonl, row 2: answer is null"),
+    "null_messages.json": ('[{"messages": null}]', "row 1: messages is null"),
+    "table_id.jsonl": (rows({}, {"id": {"a": 1}}), "row 2: the id must be text or a whole number, not {'a': 1}"),
+    "true_id.jsonl": (rows({"id": True}), "row 1: the id must be text or a whole number, not True"),
+    "pretty.jsonl": (json.dumps([GOOD, GOOD], indent=1), "is one JSON document: put each row on its own line, or"),
+    "pretty_row.jsonl": (json.dumps(GOOD, indent=1), "is one JSON document: put each row on its own line, or"),
+    "list.jsonl": (json.dumps([GOOD]), "row 1: expected an object with named fields, found list; name the file .json"),
+    "lines.json": (rows({}, {}), "it holds a JSON value on each line: name it .jsonl"),
+    "data.json": (json.dumps({"data": [GOOD]}), "holds no list of rows, but an object with: data"),
+    "sheet.jsonl": (b"PK\x03\x04", "its content is a zip archive, as a spreadsheet is; unpack it, or export the sheet"),
+    "packed.json": (b"\xfd7zXZ\x00", "its content is compressed with xz; unpack it"),
+    "pointer.parquet": (b"version https://git-lfs.github.com/spec/v1\n", "its content is a pointer of Git LFS"),
+    "page.jsonl": ("<!doctype html>", "its content is a web page; download the file itself"),
+    "base.parquet": (b"SQLite format 3\0", "its content is a SQLite database"),
+    "packed.parquet": (gzip.compress(b"PAR1"), "its content is compressed with gzip; unpack it"),
     "answer.jsonl": (
         rows({"answer": {"a": 1}}),
         "the answer must be text, a finite number, or a list of these, not {'a': 1}",
@@ -70,7 +89,10 @@ ROWS = {
         "'task-1': the verifier's name belongs in a column 'verifier', not",
     ),
     "verifier.jsonl": (rows({"verifier": ["math"]}), "row 1: 'verifier' must be a verifier's name, not ['math']"),
-    "unknown_verifier.jsonl": (rows({"verifier": "maths"}), "no verifier is named 'maths'; known are: "),
+    "unknown_verifier.jsonl": (
+        rows({"verifier": "maths"}),
+        "no verifier is named 'maths'; perhaps you meant math; known",
+    ),
     "ids.jsonl": (rows({"id": "a"}, {"id": "a"}), "holds the id 'a' twice; ids must be unique"),
     "verl.jsonl": ('{"prompt": "easy 1", "reward_model": {"ground_truth": {"sql": 1}}}', "has no 'gold_sql'; it has: "),
     "no_db.jsonl": (rows({"verifier": "sql"}), "row 1: a problem for the SQL verifier needs a column 'db' or 'db_id'"),
@@ -108,7 +130,7 @@ def test_folders_in_the_place_of_files(tmp_path, capsys):
 
 
 PARQUET = {
-    "other columns": (pa.table({"x": [1]}), "row 1: no column 'prompt' or 'messages'; it has: x"),
+    "other columns": (pa.table({"x": [1]}), "row 1: no 'prompt' or 'messages'; it has: x"),
     "no rows": (pa.table({"prompt": pa.array([], pa.string())}), "holds no rows"),
     "bytes": (pa.table({"prompt": [b"\xff"], "answer": ["1"], "verifier": ["exact"]}), "the prompt must be text"),
     "bytes as answer": (
@@ -118,7 +140,7 @@ PARQUET = {
     "dates beyond Python's": (
         pa.table({"t": pa.array([1 << 62], pa.timestamp("ns"))}),
         # pyarrow makes pandas' type of them where pandas is installed
-        "row 1: no column 'prompt'" if find_spec("pandas") else "cannot be read: Nanosecond",
+        "row 1: no 'prompt'" if find_spec("pandas") else "cannot be read: Nanosecond",
     ),
 }
 
@@ -141,7 +163,13 @@ DATABASES = {
     "cut in the middle": (lambda whole: whole[:5000], "SELECT * FROM t", "is cut short: it has 5000 of 8192 bytes"),
     "noise": (lambda whole: b"no database " * 500, "SELECT a FROM t", "cannot read the database"),
     "a query that fails": (lambda whole: whole, "SELECT nothing", "none of the 1 gold answers can be judged against"),
-    "a query that writes": (lambda whole: whole, "DROP TABLE t", "none of the 1 gold answers can be judged against"),
+    "a query that drops": (lambda whole: whole, "DROP TABLE t", "; the first: a gold query must be a SELECT, which"),
+    "a query that deletes": (lambda whole: whole, "DELETE FROM t", "; the first: a gold query must be a SELECT, which"),
+    "a query that inserts": (
+        lambda whole: whole,
+        "INSERT INTO t VALUES (2)",
+        "a gold query must be a SELECT, which only",
+    ),
     "no query": (lambda whole: whole, "", "none of the 1 gold answers can be judged against"),
     "a number for a query": (lambda whole: whole, 3, "none of the 1 gold answers can be judged against"),
 }
@@ -158,7 +186,10 @@ def test_databases_and_gold_queries(tmp_path, capsys, name):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--verifier.comparator", "spyder"], "no SQL comparator is named 'spyder'; known are: strict"),
+        (
+            ["--verifier.comparator", "spyder"],
+            "no SQL comparator is named 'spyder'; perhaps you meant spider; known are: strict",
+        ),
         (["--verifier.reward", "none"], "no SQL reward is named 'none'; known are: binary"),
         (["--task.split", ","], "no split was named"),
     ],
@@ -203,12 +234,12 @@ def test_folders_of_benchmarks(tmp_path, capsys, name):
 
 
 OPTIONS = {
-    "no root": ("spider", {}, "task 'spider' needs the option 'root'; add --task.options root VALUE"),
+    "no root": ("spider", {}, "task 'spider' needs the option 'root'; add --data PATH, or --task"),
     "no path": ("records", {}, "task 'records' needs the option 'path'"),
     "unknown": (
         "records",
         {"path": "x", "paths": "y"},
-        "does not take these options: 'paths'; it takes: path",
+        "does not take these options: 'paths'; perhaps you meant path; it takes",
     ),
     "a number as path": ("records", {"path": "3"}, "records: there is no file or folder 3"),
     "a word for true": ("spider", {"root": ".", "subset": "maybe"}, "task.options subset must be true or false"),
@@ -257,7 +288,7 @@ PREDICTIONS = {
     "nothing.txt": (None, "cannot be read"),
     "empty.jsonl": ("", "holds no rows"),
     "empty.txt": ("", "holds no prediction"),
-    "latin.txt": (b"\xff", "cannot be read: 'utf-8' codec can't decode"),
+    "latin.txt": (b"\xff", "cannot be read: line 1 is not UTF-8 text"),
     "utf16.txt": ("1\n2\n".encode("utf-16"), "cannot be read: its content is UTF-16 text; save it as UTF-8"),
     "utf16.json": ("{}".encode("utf-16"), "cannot be read: its content is UTF-16 text; save it as UTF-8"),
     "packed.txt": (gzip.compress(b"1\n2\n"), "cannot be read: its content is compressed with gzip"),
@@ -287,7 +318,10 @@ VERIFY = {
         ["--predictions", "p.sql"],
         "no problems were named; add --task NAME --data FOLDER",
     ),
-    "no task": (["--predictions", "p.sql", "--task", "spyder"], "no task is named 'spyder'; known are: "),
+    "no task": (
+        ["--predictions", "p.sql", "--task", "spyder"],
+        "no task is named 'spyder'; perhaps you meant spider; known are: ",
+    ),
     "no database": (["--predictions", "p.sql", "--gold", "gold.sql", "--databases", "no"], "query 1: no database"),
     "no gold": (["--predictions", "p.sql", "--gold", "no.sql", "--databases", "no"], "no.sql"),
 }

@@ -107,7 +107,7 @@ MODELS = {
     "no weights": (text("model.safetensors", None), "no file named model.safetensors"),
     "empty weights": (text("model.safetensors", ""), "header too small"),
     "noise for weights": (text("model.safetensors", "noise" * 99), "header too large"),
-    "no tokenizer": (text("tokenizer.json", None), "Couldn't instantiate the backend tokenizer"),
+    "no tokenizer": (text("tokenizer.json", None), "it holds no tokenizer; save that of its base"),
     "a tokenizer that is no JSON": (text("tokenizer.json", "{"), "cannot load a model from"),
     "an empty tokenizer": (text("tokenizer.json", "{}"), "cannot load a model from"),
     "settings nested too deeply": (text("config.json", DEEP), "cannot load a model from"),
@@ -326,7 +326,7 @@ def test_training_runs_in_a_report(tmp_path, capsys, name):
 def test_what_is_no_run_in_a_report(tmp_path, capsys):
     for path, expected in (
         (tmp_path / "nothing", "there is no run directory"),
-        (tmp_path, "is no finished run of `dph eval` or `dph train`"),
+        (tmp_path, "is no finished run of `dph eval`, `dph verify` or `dph train`"),
         (trained(), "a report needs at least one run directory of `dph eval`"),
     ):
         assert expected in complaint(capsys, "report", "--runs", path, "--out", tmp_path / "report")

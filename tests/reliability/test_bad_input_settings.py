@@ -12,15 +12,18 @@ from complaints import complaint, run
 FILES = {
     "missing": (None, "cannot read the settings file"),
     "not TOML": (b"steps = [", "is not a valid TOML file"),
-    "not text": (b"method = '\xff'", "is not a valid TOML file: 'utf-8' codec can't decode"),
+    "not text": (b"method = '\xff'", "is not a valid TOML file: line 1 is not UTF-8 text; save"),
     "UTF-16": ("steps = 1".encode("utf-16"), "is not a valid TOML file: its content is UTF-16 text; save it as UTF-8"),
     "compressed": (gzip.compress(b"steps = 1"), "is not a valid TOML file: its content is compressed with gzip"),
     "binary": (b"\x00\x01", "is not a valid TOML file"),
     "nested without end": (b"steps = " + b"[" * 5000, "is not a valid TOML file"),
     "keys nested without end": (b"task.options." + b"a." * 2000 + b"a = 1", "it is nested too deeply"),
     "a key twice": (b"steps = 1\nsteps = 2", "is not a valid TOML file: Cannot overwrite a value"),
-    "unknown key": (b"stepz = 1", "has an unknown key 'stepz'; known here are: "),
-    "unknown key of the stage": (b"[train]\nstepz = 1", "have an unknown key 'stepz'; known here are: "),
+    "unknown key": (b"stepz = 1", "has an unknown key 'stepz'; perhaps you meant steps; known here are: "),
+    "unknown key of the stage": (
+        b"[train]\nstepz = 1",
+        "have an unknown key 'stepz'; perhaps you meant steps; known here are: ",
+    ),
     "unknown key in a table": (b"[optim]\nrate = 1", "under 'optim' has an unknown key 'rate'"),
     "list for a number": (b"steps = [1]", "'steps' must be of type int, not [1]"),
     "text for a number": (b"steps = 'x'", "'steps' must be of type int, not 'x'"),
@@ -38,12 +41,12 @@ FILES = {
 YAML_FILES = {
     "missing": (None, "cannot read the settings file"),
     "not YAML": (b"steps: [", "is not a valid YAML file"),
-    "not text": (b"method: '\xff'", "is not a valid YAML file: 'utf-8' codec can't decode"),
+    "not text": (b"method: '\xff'", "is not a valid YAML file: line 1 is not UTF-8 text; save"),
     "UTF-16": ("steps: 1".encode("utf-16"), "is not a valid YAML file: its content is UTF-16 text; save it as UTF-8"),
     "nested without end": (b"steps: " + b"[" * 5000, "is not a valid YAML file"),
     "a control character": (b"steps: \x07", "is not a valid YAML file"),
     "a tabulator": (b"optim:\n\tlr: 1", "is not a valid YAML file"),
-    "unknown key": (b"stepz: 1", "has an unknown key 'stepz'; known here are: "),
+    "unknown key": (b"stepz: 1", "has an unknown key 'stepz'; perhaps you meant steps; known here are: "),
     "an infinite rate": (b"optim:\n  lr: .inf", "optim.lr is inf; it must be 0 or more, and finite"),
 }
 CASES = [*(("a.toml", name) for name in FILES), *(("a.yaml", name) for name in YAML_FILES)]
@@ -141,8 +144,11 @@ def test_plugins(tmp_path, monkeypatch, capsys, name):
 
 
 WORDS = {
-    "an unknown command": (["trian"], "no command is named 'trian'; known are: "),
-    "an unknown preset": (["train", "--preset", "../grpo"], "no preset is named '../grpo'; known are: "),
+    "an unknown command": (["trian"], "no command is named 'trian'; perhaps you meant train; known are: "),
+    "an unknown preset": (
+        ["train", "--preset", "../grpo"],
+        "no preset is named '../grpo'; perhaps you meant grpo; known are: ",
+    ),
     "a preset of no stage": (["demo", "--methods", "countdown"], "no method preset is named 'countdown'; known are: "),
     "no jobs": (["demo", "--jobs", "0"], "jobs is 0; it must be at least 1"),
     "a file as directory of a demo": (["demo", "--smoke", "--out", "file"], "cannot write file/logs: Not a directory"),

@@ -218,7 +218,7 @@ def test_verdicts_that_are_missing_are_left_out(tmp_path, monkeypatch):
         return [Verdict(LOST, 0.0) if next(count) % 4 == 3 else verdict for verdict in every]
 
     monkeypatch.setattr(Verifiers, "verify", sometimes)
-    out = evaluate(config(tmp_path))
+    out = evaluate(config(tmp_path, max_unjudged=1.0))
     summary = json.loads((out / "scores.json").read_text())["splits"]["test"]
     assert "pass@4" in summary["metrics"] and "pass@8" not in summary["metrics"]  # 6 of 8 were judged
     rows = [row for row in pq.read_table(out / "problems.parquet").to_pylist() if row["split"] == "test"]

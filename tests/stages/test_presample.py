@@ -87,7 +87,7 @@ FURTHER = {"train/0": [GOOD], "train/1": [BAD], "train/2": [GOOD], "train/6": [B
 def run_scripted(monkeypatch, out, **changes):
     scripted(monkeypatch, FIRST, FURTHER)
     task = TaskConfig(name="toy", options={"problems": "7"})
-    config = presample_config(out, task=task, threshold=3, **changes)
+    config = presample_config(out, task=task, threshold=3, max_unjudged=1.0, **changes)
     config = replace(config, rollout=replace(config.rollout, n=4))
     presample(config)
     return config, read_partition(out, task), read_rehearsal(out / "rehearsal.parquet")

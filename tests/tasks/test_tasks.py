@@ -117,10 +117,10 @@ GOOD = {"id": "a", "prompt": "?", "answer": "1", "verifier": "math"}
     ("rows", "message"),
     [
         ([], "holds no rows"),
-        ([GOOD, {"id": "b", "answer": "1"}], r"jsonl, row 2: no column 'prompt' or"),
+        ([GOOD, {"id": "b", "answer": "1"}], r"jsonl, row 2: no 'prompt' or"),
         (
             [{"id": "b", "prompt": "?", "verifier": "math"}],
-            r"row 1: no column 'answer' .*; it has: id",
+            r"row 1: no 'answer' .*; it has: id",
         ),
         (
             [{**GOOD, "prompt": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "1"}]}],

@@ -244,8 +244,8 @@ def test_a_mistake_or_signal_of_one_process_stops_both_with_the_state_saved(toge
         "signal": "stopped after step 2 of 3, which is saved; the same command with --resume continues",
         "rare checkpoints": "stopped after step 1 of 4, which is saved; the same command with --resume continues",
         "saved before a process left": [1],
-        "judging": "8 of 16 responses could not be judged (no worker); check the verifier's processes, then continue "
-        "with --resume, or raise --max-unjudged",
+        "judging": "8 of 16 responses could not be judged (no worker); check the reward function or the verifier's "
+        "processes, then continue with --resume, or raise --max-unjudged",
         "saved before a process left, judging": [1, 2],
     }
     config = train_config(folder(), "grpo", {"steps": 3, "checkpoint_every": 1})

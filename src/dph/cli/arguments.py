@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dph.config import STAGES, every_setting, field_docs, nested, preset_names
-from dph.errors import SettingsError
+from dph.errors import SettingsError, near
 
 STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "eval", "verify", "certify", "audit"})
 
@@ -126,12 +126,15 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
     parser, flags = _parser(stage, STAGES[stage]())
     values, unknown = parser.parse_known_args([_hyphens(word) for word in [*first, *rest]])
     if unknown:
-        import difflib  # rarely needed
-
-        similar = [flag for word in unknown for flag in difflib.get_close_matches(word.partition("=")[0], flags, 1)]
-        hint = f"; perhaps you meant {' or '.join(similar)}" if similar else ""
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        hints = (_meant(_hyphens(word.partition("=")[0]), flags) for word in unknown if word.startswith("-"))
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, hints), '')}")
     return CommandLine(stage, **nested(vars(values)))
+
+
+def _meant(word: str, flags: Sequence[str]) -> str:
+    """The flags that a user of this unknown one probably means: --model.path by --model, --optim.lr by --lr."""
+    exact = [flag for flag in flags if flag == f"{word}.path" or flag.endswith(f".{word.lstrip('-')}")]
+    return f"; perhaps you meant {' or '.join(exact)}" if exact else near(word, flags)
 
 
 def purpose(stage: str) -> str:
@@ -235,11 +238,14 @@ def _hyphens(word: str) -> str:
 
 def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
     """The settings implied by the name of a benchmark or task."""
+    from dph.tasks import TASKS
     from dph.tasks.benchmarks import ALIASES, BENCHMARKS
 
     name = name.lower().replace("-", "_")
     name = ALIASES.get(name, name)
     benchmark = BENCHMARKS.get(name)
+    if benchmark is None and name in preset_names() and name not in TASKS:
+        raise SettingsError(f"{name} is a preset, not a task; write --preset {name}")
     if benchmark is None:
         return {"task": {"name": name}}
     if stage not in ("eval", "verify", "audit"):  # training uses its own splits and the rule of its preset

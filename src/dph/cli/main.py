@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import dph
-from dph.cli.arguments import CommandLine, help_page, purpose, read_words
-from dph.config import STAGES, check_bounds, from_dict, merge_settings
+from dph.cli.arguments import TASK, CommandLine, help_page, purpose, read_words
+from dph.config import STAGES, TrainConfig, check_bounds, flatten, from_dict, merge_settings, unusual
 from dph.config.checks import check_model, check_out, check_presample, check_train
 from dph.errors import (
     DataError,
@@ -24,10 +24,11 @@ from dph.errors import (
     UserError,
     is_out_of_memory,
     one_line,
+    unknown,
 )
 from dph.process.interrupts import LAUNCHED, PARENT, require_one_process, when_parent_ends
 from dph.process.memory import keep_few_kernels
-from dph.process.progress import show, show_messages
+from dph.process.progress import say, show, show_messages
 from dph.runs.directory import RunDir
 from dph.runs.tracking import load_tracker
 
@@ -50,6 +51,9 @@ COMMANDS = {
     "doctor": "dph.doctor:doctor",
 }
 """The function of each command, whose module is loaded when the settings have been checked."""
+
+_NEED_TASK = frozenset({"sft", "presample", "train", "verl", "eval", "audit"})
+"""Commands that take the problems of a task."""
 
 
 def _check(command: str, config: Any) -> None:
@@ -79,6 +83,9 @@ def _check(command: str, config: Any) -> None:
 def _call(command: str, config: Any, resume: bool) -> None:
     """Run a command."""
     _check(command, config)
+    if os.environ.get("RANK", "0") == "0":
+        for sentence in unusual(config):
+            say(sentence)
     module, _, name = COMMANDS[command].partition(":")
     function = getattr(import_module(module), name)
     if command == "report":
@@ -97,15 +104,40 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant;
     prints the page of --help and ends the process."""
     line = read_words(stage, arguments)
-    default = from_dict(STAGES[stage], line.over(merge_settings(stage, line.presets, line.files)))
+    merged = line.over(merge_settings(stage, line.presets, line.files))
+    default = from_dict(STAGES[stage], merged)
     if line.help:
         print(help_page(stage, default), end="")
         sys.exit(0)
-    settings = line.finish(from_dict(STAGES[stage], line.settings, default=default))
+    recorded = _recorded(stage, line)
+    settings = line.finish(from_dict(STAGES[stage], line.settings, default=recorded or default))
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
     check_bounds(settings)
+    if recorded is None and os.environ.get("RANK", "0") == "0":
+        _say_what_was_not_named(line, {*flatten(merged), *flatten(line.settings)}, settings)
     return settings, line
+
+
+def _recorded(stage: str, line: CommandLine) -> Any:
+    """The settings of the run that `--resume --out DIRECTORY` continues, if the line names neither presets nor files
+    nor a task, which would name them anew; None otherwise, and for a directory without a run."""
+    out = Path(line.settings.get("out", ""))
+    if not line.resume or line.presets or line.files or line.task or line.options or not RunDir.begun(out):
+        return None
+    return from_dict(STAGES[stage], RunDir.open(out, stage).settings(), f"the settings of {out}")
+
+
+def _say_what_was_not_named(line: CommandLine, named: set[str], settings: Any) -> None:
+    """Say what the defaults choose in place of a task and a method that were meant, perhaps. Raises SettingsError if
+    data are named without the task that reads them."""
+    if line.stage in _NEED_TASK and "task.name" not in named and not getattr(settings, "data", ""):
+        if line.options:
+            flag = next(flag for flag, (name, *_) in TASK.items() if name == f"options.{next(iter(line.options))}")
+            raise SettingsError(f"no task was named; {flag} needs one: --task records reads your own problems")
+        say(f"no --task was named: the problems are those of the embedded world {settings.task.name}")
+    if line.stage in ("train", "verl") and settings.method == TrainConfig.method and not settings.rehearsal.rows:
+        say("no method was named: GRPO without rehearsal; --preset dph_js, or another method, names one")
 
 
 def _overview() -> str:
@@ -137,7 +169,7 @@ def _run(command: str, arguments: Sequence[str]) -> None:
     if command not in ("sft", "train"):
         require_one_process(command)
     if command not in COMMANDS:
-        raise SettingsError(f"no command is named {command!r}; known are: {', '.join(COMMANDS)}")
+        raise SettingsError(unknown("command", command, COMMANDS))
     settings, line = parse(command, arguments)
     if plugins := getattr(settings, "plugins", line.plugins):
         from dph.build import load_plugin

@@ -43,6 +43,7 @@ from dph.config.load import (
     read_settings as read_settings,
     to_dict as to_dict,
     to_toml as to_toml,
+    unusual as unusual,
 )
 from dph.config.stages import (
     STAGES as STAGES,

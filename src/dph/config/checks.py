@@ -84,7 +84,7 @@ def ask_hub(name: str, file: str, kind: Literal["model", "dataset"] = "model") -
 def check_train(config: TrainConfig) -> None:
     """Raises SettingsError for settings that contradict each other, before anything is loaded."""
     check_loss(config.loss)
-    uses_rehearsal = config.rehearsal.rows > 0
+    uses_rehearsal = config.rehearsal.rows != 0
     if uses_rehearsal and config.loss.eta == 0:
         raise SettingsError(
             f"rehearsal.rows is {config.rehearsal.rows} but loss.eta is 0, so stored responses would have no effect; "

@@ -23,6 +23,20 @@ class Bounds:
     high: float = LARGEST
 
 
+@dataclass(frozen=True)
+class Usual:
+    """Marks what a setting usually is. Other values are allowed and said, because most are slips; 0 is not said."""
+
+    low: float = 0.0
+    high: float = LARGEST
+
+    @property
+    def words(self) -> str:
+        if self.high == LARGEST:
+            return f"usually at least {self.low:g}"
+        return f"usually {self.low:g} to {self.high:g}" if self.low else f"usually at most {self.high:g}"
+
+
 PositiveInt = Annotated[int, Bounds(1, "at least 1")]
 NonNegativeInt = Annotated[int, Bounds(0, "0 or more, and finite")]
 NonNegative = Annotated[float, Bounds(0, "0 or more, and finite")]
@@ -73,9 +87,9 @@ class ModelConfig:
     agree to fp32 rounding. Where a model's attention does not allow it, prompts are repeated and a message says so."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
-    lora_rank: NonNegativeInt = 0
+    lora_rank: Annotated[NonNegativeInt, Usual(high=1024)] = 0
     """Train low-rank adapters of this rank (needs the extra `peft`); 0 trains all weights."""
-    lora_alpha: PositiveInt = 32
+    lora_alpha: Annotated[PositiveInt, Usual(high=4096)] = 32
     """Scale of the adapters."""
     lora_targets: str = "all-linear"
     """Module names for adapters, separated by commas, or "all-linear"."""
@@ -93,6 +107,8 @@ class TaskConfig:
     """Split of the task, or several separated by commas."""
     limit: NonNegativeInt = 0
     """Use only this many problems of each split, from its start; 0 uses all."""
+    requires: str = ""
+    """Verifier that every problem must have, such as math: presets for one kind of data set it. Empty: any."""
     shuffle: bool = False
     """Take the problems of a split in a pseudo-random order, the same in every run, not in that of its file. Many files
     are sorted, by database for instance, and `limit` then takes a few databases only."""
@@ -108,7 +124,7 @@ class VerifierConfig:
     """Rule spider: leave DISTINCT in both queries."""
     columns: Literal["fixed", "free"] = "fixed"
     """Rule strict: columns in the gold's order, or in any."""
-    tolerance: NonNegative = 1e-9
+    tolerance: Annotated[NonNegative, Usual(high=0.1)] = 1e-9
     """Rule strict: relative difference up to which two numbers are equal, if one is not an integer."""
     unterminated: bool = False
     """Accept a last SQL block that was never closed, as of a response that was cut off."""
@@ -121,9 +137,9 @@ class VerifierConfig:
     fallback: str = ""
     """How an answer without a box is found in mathematics: none, phrase (after "answer is", or ####), last_number or
     library (whatever math-verify finds); empty: the policy's own way."""
-    workers: PositiveInt = 1
+    workers: Annotated[PositiveInt, Usual(high=1024)] = 1
     """Worker processes that execute queries and grade mathematics."""
-    timeout: Positive = 5.0
+    timeout: Annotated[Positive, Usual(0.01, 3600)] = 5.0
     """Seconds that one response may take to be judged; pauses and load do not count."""
 
 
@@ -146,7 +162,7 @@ class SamplerConfig:
 
     engine: str = "hf"
     """hf (built in), or vllm (extra)."""
-    rows: PositiveInt = 256
+    rows: Annotated[PositiveInt, Usual(high=65536)] = 256
     """Largest number of responses decoded together; lower it if memory runs out."""
     decoder: Literal["auto", "whole"] = "auto"
     """auto (the fastest exact way that keeps a cache), or whole (no cache: slow, but possible with any model)."""
@@ -161,22 +177,22 @@ class SamplerConfig:
 class RolloutConfig:
     """How responses are drawn, and what training makes of them."""
 
-    temperature: NonNegative = 1.0
+    temperature: Annotated[NonNegative, Usual(0.1, 2)] = 1.0
     """Sampling temperature; training computes log-probabilities at the same temperature."""
-    top_p: PositiveShare = 1.0
+    top_p: Annotated[PositiveShare, Usual(0.1)] = 1.0
     """Nucleus sampling: keep the smallest set of tokens with this much probability."""
-    max_tokens: PositiveInt = 1024
+    max_tokens: Annotated[PositiveInt, Usual(high=262144)] = 1024
     """Longest response, in tokens."""
-    max_prompt_tokens: PositiveInt = 4096
+    max_prompt_tokens: Annotated[PositiveInt, Usual(high=1 << 20)] = 4096
     """Problems with a longer prompt are excluded, and counted."""
-    n: PositiveInt = 16
+    n: Annotated[PositiveInt, Usual(high=1024)] = 16
     """Responses per prompt (the group)."""
-    prompts: PositiveInt = 128
+    prompts: Annotated[PositiveInt, Usual(high=16384)] = 128
     """Prompts per step, over all processes."""
     old_logprobs: Literal["auto", "sampler", "recompute"] = "auto"
     """Log-probabilities of the sampling policy: the sampler's own, or recomputed by the trainer's forward pass; auto
     uses the sampler's where they are exact (the built-in sampler in fp32)."""
-    importance_cap: NonNegative = 2.0
+    importance_cap: Annotated[NonNegative, Usual(1, 100)] = 2.0
     """Where log-probabilities are recomputed, each token of a rollout is weighted by π_trainer/π_sampler, at most this,
     in the policy loss, the KL penalty and the policy half of JS (truncated importance sampling); 0 switches it off."""
     mask_truncated: bool = False
@@ -198,7 +214,7 @@ class OverlongConfig:
 
     buffer: NonNegativeInt = 0
     """Length of the penalty zone before max_tokens; 0 switches it off."""
-    penalty: NonNegative = 1.0
+    penalty: Annotated[NonNegative, Usual(high=10)] = 1.0
     """Penalty at and beyond max_tokens; it grows linearly from 0 over the zone."""
 
 
@@ -222,7 +238,7 @@ class RehearsalTerm:
     """α of the alpha divergence, 0 < α < 1."""
     divergence_options: dict[str, str] = field(default_factory=dict)
     """Further settings of a divergence, as key value pairs."""
-    eta: NonNegative = 0.2
+    eta: Annotated[NonNegative, Usual(1e-5, 10)] = 0.2
     """η, weight of the rehearsal term."""
     reduction: Literal["pooled", "per_set"] = "pooled"
     """pooled: both sets over all tokens of the mini-batch (the paper); per_set: each set over its own tokens."""
@@ -230,7 +246,7 @@ class RehearsalTerm:
     """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model."""
     official: bool = False
     """The authors' code where it departs from the paper (clamped forward KL; k3 estimate in the definition)."""
-    js_scale: NonNegative = 1.0
+    js_scale: Annotated[NonNegative, Usual(0.01, 100)] = 1.0
     """Factor on JS by its definition; 2 matches the authors' code, which leaves the ½ out."""
 
 
@@ -238,15 +254,17 @@ class RehearsalTerm:
 class LossConfig(RehearsalTerm):
     """The objective (eqs. 5–7, App. D and E)."""
 
+    reduction: Literal["pooled", "per_set"] = "per_set"
+    """per_set: each set over its own tokens; pooled: both sets over all tokens of the mini-batch (the paper)."""
     policy: str = "ppo_clip"
     """Policy loss on rollouts: ppo_clip, or one that a plug-in registered."""
     policy_options: dict[str, str] = field(default_factory=dict)
     """Settings of a policy loss besides the clips, as key value pairs."""
     clip_low: Share = 0.2
     """ε_low of PPO-clip."""
-    clip_high: NonNegative = 0.28
+    clip_high: Annotated[NonNegative, Usual(high=10)] = 0.28
     """ε_high of PPO-clip."""
-    dual_clip: NonNegative = 0.0
+    dual_clip: Annotated[NonNegative, Usual(high=100)] = 0.0
     """Lower bound c > 1 on the objective for negative advantages (dual clip); 0 switches it off."""
     aggregation: Literal["token", "sequence", "dr_grpo"] = "token"
     """How tokens are averaged: over all; per sequence, then over sequences; or summed per sequence and divided by a
@@ -255,9 +273,9 @@ class LossConfig(RehearsalTerm):
     """The constant length of dr_grpo aggregation, in tokens: usually the longest response."""
     kl: Literal["none", "k1", "k2", "k3", "k3_is"] = "none"
     """KL penalty on rollouts (baselines); needs a reference model."""
-    kl_coef: NonNegative = 0.0
+    kl_coef: Annotated[NonNegative, Usual(1e-6, 10)] = 0.0
     """β of the KL penalty."""
-    entropy_coef: Finite = 0.0
+    entropy_coef: Annotated[Finite, Usual(1e-6, 1)] = 0.0
     """Weight of an entropy bonus on rollouts."""
 
 
@@ -275,19 +293,19 @@ class AdvantageConfig:
 class OptimConfig:
     """The optimizer, AdamW, and how a training step uses it."""
 
-    lr: NonNegative = 1e-6
+    lr: Annotated[NonNegative, Usual(1e-9, 0.1)] = 1e-6
     """Peak learning rate."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate after warm-up."""
-    warmup_steps: NonNegativeInt = 0
+    warmup_steps: Annotated[NonNegativeInt, Usual(high=100_000)] = 0
     """Optimizer steps of linear warm-up."""
-    beta1: Decay = 0.9
+    beta1: Annotated[Decay, Usual(0.5)] = 0.9
     """Decay of the first moment."""
-    beta2: Decay = 0.999
+    beta2: Annotated[Decay, Usual(0.5)] = 0.999
     """Decay of the second moment."""
-    weight_decay: NonNegative = 0.01
+    weight_decay: Annotated[NonNegative, Usual(high=1)] = 0.01
     """Decoupled weight decay."""
-    grad_clip: NonNegative = 1.0
+    grad_clip: Annotated[NonNegative, Usual(1e-3, 1e3)] = 1.0
     """Largest gradient norm; 0 switches clipping off."""
     tokens_per_microbatch: NonNegativeInt = 16384
     """Tokens, padding included, that pass through the model at once; lower it if memory runs out. 0 tries the model on
@@ -295,7 +313,7 @@ class OptimConfig:
     max_skipped: NonNegativeInt = 10
     """Consecutive updates that may be skipped because the gradient is not finite; then the run stops, its state saved.
     0 never stops."""
-    minibatches: PositiveInt = 2
+    minibatches: Annotated[PositiveInt, Usual(high=256)] = 2
     """Optimizer steps on the rollouts of each training step."""
 
 
@@ -305,8 +323,8 @@ class RehearsalConfig:
 
     path: str = ""
     """Run directory of `dph presample`."""
-    rows: NonNegativeInt = 0
-    """Stored responses per step, over all processes; 0 trains without rehearsal."""
+    rows: Annotated[int, Bounds(-1, "-1 or more"), Usual(high=65536)] = 0
+    """Stored responses per step, over all processes; 0 trains without rehearsal, -1 takes one for eight rollouts."""
     check_rows: NonNegativeInt = 4
     """Stored rows whose log-probabilities are recomputed at the start."""
 
@@ -321,7 +339,7 @@ class MonitorConfig:
     """Split of the training task that is evaluated."""
     limit: PositiveInt = 64
     """Number of problems, from the start of the split (in the order that `task.shuffle` says)."""
-    n: PositiveInt = 16
+    n: Annotated[PositiveInt, Usual(high=1024)] = 16
     """Samples per problem."""
     kept_responses: NonNegativeInt = 64
     """Responses kept in the folder `samples` at each such step, so many of the step's rollouts and so many of the
@@ -345,9 +363,9 @@ class CertifyConfig:
     set: str = ""
     """Run directory of `dph presample --certify SHARE` of the model that training begins with; training leaves out
     what it kept aside. Empty: nothing is certified."""
-    epsilon: Level = 0.05
+    epsilon: Annotated[Level, Usual(high=0.5)] = 0.05
     """Largest loss of pass@k that is certified."""
-    alpha: Level = 0.05
+    alpha: Annotated[Level, Usual(high=0.5)] = 0.05
     """Probability, for all checkpoints of a run together, of a certificate for a larger loss."""
     k: PositiveInt = 1
     """The k of pass@k; at most the presample run's `certify.samples`."""

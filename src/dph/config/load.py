@@ -22,10 +22,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import tomli_w
 
 from dph.config.checks import check_bounds
-from dph.config.components import Bounds, read_fields
+from dph.config.components import Bounds, Usual, read_fields
 from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig, TrainConfig, VerlConfig
 from dph.config.text import decoded
-from dph.errors import SettingsError, one_line
+from dph.errors import SettingsError, near, one_line, unknown
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
 
     name: str
     kind: Any
-    bounds: tuple[Bounds, ...]
+    bounds: tuple[Bounds | Usual, ...]
     value: Any
     owner: type[Any]
 
@@ -60,6 +60,12 @@ def every_setting(config: Any, prefix: str = "", unread: tuple[str, ...] = ()) -
         else:
             bounds = getattr(hints[item.name], "__metadata__", ())
             yield Setting(name, kinds[item.name], bounds, value, type(config))
+
+
+def unusual(config: Any) -> list[str]:
+    """A sentence for each number of a config that is out of all reason."""
+    marked = [(s, mark) for s in every_setting(config) for mark in s.bounds if isinstance(mark, Usual)]
+    return [f"{s.name} is {s.value:g}, {m.words}" for s, m in marked if s.value and not m.low <= abs(s.value) <= m.high]
 
 
 @cache
@@ -203,8 +209,8 @@ def _preset_file(name: str) -> dict[str, Any]:
         return read_settings(Path(name))
     if name not in preset_names():
         raise SettingsError(
-            f"no preset is named {name!r}; known are: {', '.join(preset_names())}; to use a file of your own as a "
-            "preset, give its path, which ends in .toml or .yaml"
+            f"{unknown('preset', name, preset_names())}; to use a file of your own as a preset, give its path, which "
+            "ends in .toml or .yaml"
         )
     return read_settings(_PRESETS / f"{name}.toml")
 
@@ -290,7 +296,8 @@ def _part_of(
     chosen: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in everywhere:
-            raise SettingsError(f"{where} has an unknown key {key!r}; known here are: {', '.join(sorted(everywhere))}")
+            known = ", ".join(sorted(everywhere))
+            raise SettingsError(f"{where} has an unknown key {key!r}{near(key, everywhere)}; known here are: {known}")
         if key in keys:
             nested = keys[key] and isinstance(value, Mapping)
             chosen[key] = _part_of(value, keys[key], everywhere[key], f"{where} under {key!r}") if nested else value
@@ -339,7 +346,7 @@ def from_dict(
     values: dict[str, Any] = {}
     for key, value in settings.items():
         if key not in keys:
-            fault = f"{where} have an unknown key {key!r}"
+            fault = f"{where} have an unknown key {key!r}{near(key, keys)}"
             if key in unread:
                 fault = f"{where}: this stage does not read {key!r}"
             raise SettingsError(f"{fault}; known here are: {', '.join(sorted(keys))}")

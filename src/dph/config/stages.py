@@ -27,6 +27,7 @@ from dph.config.components import (
     Share,
     TaskConfig,
     Unread,
+    Usual,
     VerifierConfig,
 )
 
@@ -35,8 +36,8 @@ OF_TRAINING = ("gradient_checkpointing", "lora_rank", "lora_alpha", "lora_target
 ReferenceModel = Annotated[ModelConfig, Unread(OF_TRAINING)]
 SampledModel = Annotated[ModelConfig, Unread(("shared_prefix", *OF_TRAINING))]
 TunedModel = Annotated[ModelConfig, Unread(("shared_prefix",))]
-TaskSource = Annotated[TaskConfig, Unread(("split", "limit", "shuffle"))]
-OrderedTask = Annotated[TaskConfig, Unread(("shuffle",))]
+TaskSource = Annotated[TaskConfig, Unread(("split", "limit", "shuffle", "requires"))]
+OrderedTask = Annotated[TaskConfig, Unread(("shuffle", "requires"))]
 TrainingSampler = Annotated[SamplerConfig, Unread(("tensor_parallel",))]
 Sampling = Annotated[RolloutConfig, Unread(("prompts", "old_logprobs", "importance_cap", "mask_truncated"))]
 FixedCertify = Annotated[CertifyConfig, Unread(("set", "every", "stop"))]
@@ -55,14 +56,23 @@ class StageConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig(StageConfig):
+class SamplingStage(StageConfig):
+    """What the settings of every stage have that samples and judges."""
+
+    max_unjudged: Share = field(default=0.05, kw_only=True)
+    """Share of the responses sampled together (in training, of a step) whose judging may fail; if more fail, the run
+    stops, its state saved."""
+
+
+@dataclass(frozen=True)
+class TrainConfig(SamplingStage):
     """`dph train`: reinforcement learning: DPH-RL and its baselines, by --preset."""
 
     method: str = "custom"
     """Name of the method, for tables."""
     seed: int = 0
     """Seed of everything."""
-    steps: NonNegativeInt = 100
+    steps: Annotated[NonNegativeInt, Usual(high=100_000)] = 100
     """Training steps; each takes `optim.minibatches` optimizer steps. With --resume a larger number extends a run."""
     prompt_set: Literal["all", "explore"] = "all"
     """Prompts to sample from: the whole training set (baselines) or the exploration set D_exp."""
@@ -89,8 +99,6 @@ class TrainConfig(StageConfig):
     keep_best_within: NonNegative = 0.02
     """Steps whose value is at most this much below the highest are equally good; of these, the one with the highest
     pass@k is the best, at the largest k that the monitor estimates from 2k samples."""
-    max_unjudged: Share = 0.05
-    """Share of a step's responses whose judging may fail; if more fail, the run stops, its state saved."""
     trained_share: PositiveShare = 1.0
     """Share of the trained weights in the final model; the rest of it are the weights that training began with
     (WiSE-FT). Checkpoints hold the trained weights; `dph interpolate` makes other shares of a finished run."""
@@ -98,6 +106,12 @@ class TrainConfig(StageConfig):
     """Responses of each monitored step to print with their verdicts: rollouts, or the monitor's before step 1."""
     tracker: Literal["none", "wandb", "trackio"] = "none"
     """Send metrics to an experiment tracker too, if it is installed; TensorBoard files are always written."""
+
+    @property
+    def stored_rows(self) -> int:
+        """Stored responses per step: `rehearsal.rows`, or one for eight rollouts if that is -1."""
+        rows = self.rehearsal.rows
+        return rows if rows >= 0 else -(-self.rollout.prompts * self.rollout.n // 8)
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,7 @@ class PartitionRule:
     refine: Literal["move", "discard", "keep"] = "move"
     """What happens to a near-perfect prompt if one further response is wrong: it moves to the exploration set, is
     discarded, or keeps one of its first correct responses."""
-    stored: PositiveInt = 1
+    stored: Annotated[PositiveInt, Usual(high=1024)] = 1
     """Largest number of correct responses stored for each near-perfect prompt: the refinement draw first, repeats
     included."""
     drop_unsolved: bool = False
@@ -117,7 +131,7 @@ class PartitionRule:
 
 
 @dataclass(frozen=True)
-class PresampleConfig(PartitionRule, StageConfig):
+class PresampleConfig(PartitionRule, SamplingStage):
     """`dph presample`: split prompts by what the reference policy masters; store its correct responses."""
 
     seed: int = 0
@@ -135,7 +149,7 @@ class PresampleConfig(PartitionRule, StageConfig):
 
 
 @dataclass(frozen=True)
-class EvalConfig(StageConfig):
+class EvalConfig(SamplingStage):
     """`dph eval`: greedy accuracy, pass@k and diversity on held-out problems."""
 
     label: str = ""
@@ -200,9 +214,9 @@ class SftConfig(StageConfig):
     """JSONL or Parquet file with columns prompt and response; if empty, the task's own demonstrations are used."""
     seed: int = 0
     """Seed of weights and order."""
-    steps: NonNegativeInt = 450
+    steps: Annotated[NonNegativeInt, Usual(high=10_000_000)] = 450
     """Optimizer steps. With --resume a larger number extends a run."""
-    batch: PositiveInt = 48
+    batch: Annotated[PositiveInt, Usual(high=65536)] = 48
     """Rows per step, over all processes."""
     checkpoint_every: PositiveInt = 200
     """Steps between checkpoints; the last step is always saved."""
@@ -331,7 +345,7 @@ class ReportConfig:
     """`dph report`: table, figures and a page from several runs."""
 
     runs: tuple[str, ...] = ()
-    """Run directories of `dph eval` (and, for curves, of `dph train`)."""
+    """Run directories of `dph eval` or `dph verify` (and, for curves, of `dph train`)."""
     out: str = ""
     """Directory to write."""
     base: str = "base"

@@ -11,10 +11,30 @@ _OTHER = {
     b"\xff\xfe": _UTF16,
     b"\xfe\xff": _UTF16,
     b"\x1f\x8b": "is compressed with gzip; unpack it (only rows may stay compressed, in a file named .jsonl.gz)",
-    b"PK\x03\x04": "is a zip archive; unpack it",
+    b"BZh": "is compressed with bzip2; unpack it",
+    b"\xfd7zXZ": "is compressed with xz; unpack it",
+    b"\x28\xb5\x2f\xfd": "is compressed with zstd; unpack it",
+    b"PK\x03\x04": "is a zip archive, as a spreadsheet is; unpack it, or export the sheet",
+    b"\xd0\xcf\x11\xe0": "is an old Office document; export the sheet",
     b"PAR1": "is a Parquet file; name it .parquet",
+    b"ARROW1": "is an Arrow file; save it as Parquet",
+    b"SQLite format 3": "is a SQLite database; export its table",
+    b"%PDF": "is a PDF; save its text",
+    b"version https://git-lfs": "is a pointer of Git LFS; fetch the file itself with `git lfs pull`",
+    b"<!DOCTYPE": "is a web page; download the file itself",
+    b"<html": "is a web page; download the file itself",
+    b"\x80\x04": "is a Python pickle, which is not read; save it as JSON or Parquet",
 }
 """What files are that begin with these bytes."""
+
+
+def refuse_other_kinds(content: bytes, allowed: bytes = b"") -> None:
+    """Raises ValueError, with what to do, for bytes that begin a file of another kind, except those `allowed`."""
+    for start, reason in _OTHER.items():
+        if start != allowed and content[: len(start)].lower() == start.lower():
+            raise ValueError(f"its content {reason}")
+    if b"\0" in content[:2]:  # a text without the mark
+        raise ValueError(f"its content {_UTF16}")
 
 
 def decoded(content: bytes) -> str:
@@ -22,16 +42,12 @@ def decoded(content: bytes) -> str:
 
     Raises ValueError, with the reason and what to do, for what is not UTF-8.
     """
-    for start, reason in _OTHER.items():
-        if content.startswith(start):
-            raise ValueError(f"its content {reason}")
-    if b"\0" in content[:2]:  # a text without the mark
-        raise ValueError(f"its content {_UTF16}")
+    refuse_other_kinds(content)
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{error} (line {line}); save it as UTF-8") from error
+        raise ValueError(f"line {line} is not UTF-8 text; save the file as UTF-8") from error
 
 
 def parse_json(text: str) -> Any:

@@ -24,7 +24,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dph.evaluation.passk import bootstrap_interval, majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
-from dph.tasks import Task
+from dph.tasks import Task, style_of
 from dph.types import UNPARSED, Group, Problem, Rollout, SamplingParams
 from dph.verifiers.math.answer import find_answer, normalize
 from dph.verifiers.sql.plan import PlanReader
@@ -289,7 +289,7 @@ def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scored:
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     styles, correct_styles = Counter[str](), Counter[str]()
     for rollout in scored[:AMONG]:
-        style = task.style(group.problem, rollout.text)
+        style = style_of(task, group.problem, rollout.text)
         if style is not None:
             styles[style] += 1
             correct_styles[style] += rollout.verdict.correct

@@ -276,8 +276,14 @@ def _explained(path: str) -> Iterator[None]:
         raise ModelError(_load_failure(path, error)) from error
 
 
+_TOKENIZER_FILES = ("tokenizer.json", "*.model", "vocab*", "*.tiktoken", "tekken.json", "*.py")
+"""One of these is there if a folder holds a tokenizer with its vocabulary."""
+
+
 def _load_failure(path: str, error: Exception) -> str:
-    if Path(path).exists():
+    if (folder := Path(path)).is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
+        return f"cannot load a model from {path}: it holds no tokenizer; save that of its base model into it"
+    if folder.exists():
         return f"cannot load a model from {path}: {_said(error)}"
     return (
         f"cannot load the model {path!r}: there is no such directory, and downloading it from a model hub failed "

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dph.errors import SettingsError
+from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Verdict
 
@@ -91,17 +93,22 @@ class Advantage:
     def __call__(self, group: GroupView) -> Tensor:
         """Advantages of a group, [G] or [G, T], finite, and 0 for responses that could not be judged.
 
-        Raises ValueError if the function returns another shape, or a value that is not finite for a judged response.
+        Raises SettingsError if the function raises, or returns another shape, or a value that is not finite for a
+        judged response.
         """
-        values = self._function(group)
-        if values.ndim not in (1, 2) or values.shape[0] != len(group.verdicts):
-            raise ValueError(f"advantage {self._name!r} returned the shape {list(values.shape)}, not [G] or [G, T]")
+        what, count = f"advantage {self._name!r}", len(group.verdicts)
         longest = max(map(len, group.old_logprobs), default=0)
-        if values.ndim == 2 and values.shape[1] < longest:
-            raise ValueError(f"advantage {self._name!r} returned {values.shape[1]} tokens of {longest}")
+
+        def fits(values: Any) -> bool:
+            if not isinstance(values, Tensor) or values.ndim not in (1, 2) or values.shape[0] != count:
+                return False
+            return values.ndim == 1 or values.shape[1] >= longest
+
+        wanted = f"a tensor [{count}] or [{count}, {longest}]"
+        values = ask(what, ADVANTAGES[self._name], lambda: self._function(group), fits, wanted)
         valid = group.valid if values.ndim == 1 else group.valid[:, None]
         if not bool((values.isfinite() | ~valid).all()):
-            raise ValueError(f"advantage {self._name!r} returned a value that is not finite")
+            raise SettingsError(f"{what} returned a value that is not finite for a response that was judged")
         return torch.where(valid, values, 0.0)
 
 

@@ -29,7 +29,7 @@ Everything is computed from ℓ and never from u = exp(ℓ) alone: values and gr
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -37,6 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dph.errors import SettingsError
+from dph.process.user_code import ask, is_ours
 from dph.registry import Registry
 
 LOG_2 = math.log(2.0)
@@ -71,7 +72,17 @@ def get_divergence(
 
     Raises UserError for an unknown name, options that the divergence does not take, and an α out of range.
     """
-    return DIVERGENCES.bind(name, options or {}, alpha=alpha, official=official)()
+    factory, what = DIVERGENCES[name], f"divergence {name!r}"
+    bound = DIVERGENCES.bind(name, options or {}, alpha=alpha, official=official)
+    made = ask(what, factory, bound, lambda value: isinstance(value, Divergence), "a Divergence")
+
+    def checked(function: Callable[[Tensor], Tensor], ratio: Tensor) -> Tensor:
+        alike = lambda values: isinstance(values, Tensor) and values.shape == ratio.shape  # noqa: E731
+        return ask(what, factory, lambda: function(ratio), alike, f"a tensor {list(ratio.shape)}")
+
+    if is_ours(factory):
+        return made
+    return replace(made, f=partial(checked, made.f), pull_weight=partial(checked, made.pull_weight))
 
 
 def log_ratio_to_mixture(log_ratio: Tensor) -> Tensor:

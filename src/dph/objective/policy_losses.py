@@ -19,6 +19,7 @@ for each token. The loss takes what was selected as `selected`, bool [B, T]. A s
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from dph.errors import SettingsError
 from dph.objective.divergences import get_divergence, log_ratio_to_mixture
+from dph.process.user_code import ask
 from dph.registry import Registry, settings_of
 
 JS_BASELINE = 0.25
@@ -101,6 +103,7 @@ class PolicyLoss:
                 f"policy loss {name!r} has no dual clip, but loss.dual_clip is {clips['dual_clip']}; set it to 0, or "
                 "use a policy loss that has one, such as ppo_clip"
             )
+        self._name = name
         self.traits: Traits = POLICY_LOSSES.traits(name)
         self.clips: dict[str, Any] = {key: value for key, value in clips.items() if key in settings}
         """Those of `clip_low`, `clip_high` and `dual_clip` that it takes."""
@@ -113,10 +116,25 @@ class PolicyLoss:
             theirs = settings_of(self.traits.select)
             shared = {key: text for key, text in options.items() if key in theirs}
             options = {key: text for key, text in options.items() if key not in theirs or key in settings}
-            self.select = POLICY_LOSSES.bind(name, shared, self.traits.select, **clips, logprobs=None)
+            select = POLICY_LOSSES.bind(name, shared, self.traits.select, **clips, logprobs=None)
+            self.select = partial(self._checked, "the selection of ", select)
             self.selects_by_policy = "logprobs" in theirs
             filled["selected"] = None
-        self.function: PolicyLossFunction = POLICY_LOSSES.bind(name, options, **filled)
+        function = POLICY_LOSSES.bind(name, options, **filled)
+        self.function: PolicyLossFunction = partial(self._checked, "", function)
+
+    def _checked(
+        self, prefix: str, function: Callable[..., Tensor], first: Tensor, *others: Any, **more: Any
+    ) -> Tensor:
+        """What the loss or its selection returns, which has the shape of its first argument. Raises SettingsError if it
+        raises, or returns something else."""
+        return ask(
+            f"{prefix}policy loss {self._name!r}",
+            POLICY_LOSSES[self._name],
+            lambda: function(first, *others, **more),
+            lambda values: isinstance(values, Tensor) and values.shape == first.shape,
+            f"a tensor {list(first.shape)}",
+        )
 
     @torch.no_grad()
     def sums(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> dict[str, Tensor]:

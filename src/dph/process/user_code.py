@@ -1,15 +1,18 @@
-"""Python code of the user: import a file, report the line at which an error occurred, keep a time limit (standard
-library only)."""
+"""Python code of the user: import a file, report the line at which an error occurred, keep a time limit, and name the
+plug-ins that fail (no library is loaded)."""
 
 import ctypes
 import importlib.util
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from dph.errors import SettingsError, UserError
 
 
 def import_file(path: str | Path) -> ModuleType:
@@ -33,6 +36,41 @@ def describe(error: BaseException, path: str | Path) -> str:
     if lines and not isinstance(error, SyntaxError):
         kind += f" in line {lines[-1]}"
     return f"{kind}: {error}"
+
+
+def is_ours(implementation: Any) -> bool:
+    """Whether a function, class or object comes with this package, and not from a plug-in."""
+    return _module_of(implementation).partition(".")[0] == "dph"
+
+
+def ask(
+    what: str, plug_in: Any, call: Callable[[], Any], fits: Callable[[Any], bool] = lambda _: True, wanted: str = ""
+) -> Any:
+    """What a call of a plug-in's code returns. Raises SettingsError, in one sentence, if it raises anything, or returns
+    something that does not fit. An error in this package's own code is a bug and stays as it is.
+
+    what: such as "advantage 'mine'". plug_in: its function, class or object. wanted: what fits, in words.
+    """
+    try:
+        value = call()
+        right = fits(value)
+    except UserError:
+        raise
+    except Exception as error:  # user code may raise anything
+        if is_ours(plug_in):
+            raise
+        file = getattr(sys.modules.get(_module_of(plug_in)), "__file__", None) or ""
+        raise SettingsError(f"{what} raised {describe(error, file)}") from error
+    if not right:
+        form = f"the shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
+        size = f" of {len(value)}" if isinstance(value, list | tuple) else ""
+        raise SettingsError(f"{what} returned {form}{size}, not {wanted}")
+    return value
+
+
+def _module_of(implementation: Any) -> str:
+    named = hasattr(implementation, "__qualname__")
+    return str(getattr(implementation if named else type(implementation), "__module__", ""))
 
 
 class TimeLimitReached(BaseException):

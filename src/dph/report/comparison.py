@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dph.errors import SettingsError
+from dph.evaluation.changes import mean_interval
 from dph.evaluation.passk import (
     Interval,
     bootstrap_interval,
@@ -24,6 +25,7 @@ RATES = (f"keep@{KEEP_K}", f"explore@{KEEP_K}")
 FEWEST_PROBLEMS = 5
 """A rate is left out where fewer problems stand behind it: the expected number that the base policy solves (keep rate)
 or does not solve (exploration rate)."""
+_SAID = 3  # labels that the headline compares with the base
 MAIN_SPLIT = "test"
 """The split of the first table, if every run has it; otherwise the first split that every run has."""
 
@@ -129,6 +131,75 @@ def on_shared_problems(
         label: float(of_label[:, shared].mean()) if shared.any() else math.nan for label, of_label in values.items()
     }
     return int(shared.sum()), means
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One label against another on the main split, paired by problem."""
+
+    after: str
+    before: str
+    metrics: Mapping[str, Value]
+    lost: int
+    """Problems that a sample of `before` solves and none of `after`."""
+    gained: int
+
+
+def differences(comparison: Comparison) -> list[Difference]:
+    """Every label against the base and against GRPO, as far as they are there; otherwise against the first label."""
+    labels = list(comparison.runs)
+    grpo = [label for label in labels if label.casefold() == "grpo"]
+    references = [label for label in [comparison.base, *grpo] if label in labels] or labels[:1]
+    pairs = [(a, b) for b in references for a in labels if a != b and not (b in grpo and a == comparison.base)]
+    return [_difference(comparison, after, before) for after, before in pairs]
+
+
+def _difference(comparison: Comparison, after: str, before: str) -> Difference:
+    sides = comparison.runs[before], comparison.runs[after]
+    split, summaries = comparison.main, [comparison.splits[comparison.main][label] for label in (before, after)]
+    rows = aligned_rows([*sides[0], *sides[1]], split)
+    first, second = rows[: len(sides[0])], rows[len(sides[0]) :]
+    ks = sorted(set(summaries[0].pass_curve) & set(summaries[1].pass_curve))
+    mean = next((name for name in summaries[0].metrics if name.startswith("mean@")), "pass@1")
+    names = dict.fromkeys(["greedy", mean, *(f"pass@{k}" for k in ks if k > 1 and k in (8, ks[-1]))])
+    metrics = {}
+    for name in names:
+        old, new = values_of(first, name), values_of(second, name)
+        has_it = np.asarray(~np.isnan(old).any(axis=0) & ~np.isnan(new).any(axis=0))
+        if has_it.any():
+            old, new = old[:, has_it], new[:, has_it]
+            change = new.mean(axis=0) - old.mean(axis=0)
+            interval = mean_interval(change, -1.0, 1.0)
+            if len(rows) > 2:
+                interval = widened_by_seeds(bootstrap_interval(change), [new, old], within=(-1.0, 1.0))
+            metrics[name] = _value(interval, has_it)
+    solved = [(column(side, lambda row: row["correct"]) > 0).any(axis=0) for side in (first, second)]
+    return Difference(after, before, metrics, int((solved[0] & ~solved[1]).sum()), int((solved[1] & ~solved[0]).sum()))
+
+
+def headline(comparison: Comparison) -> str:
+    """What was found, in one line: what changed from the base to every other label."""
+    found = differences(comparison)
+    said = [_sentence(one) for one in found if one.before == found[0].before]
+    if said:
+        more = [f"{len(said) - _SAID} more below"] if len(said) > _SAID else []
+        return "; ".join([*said[:_SAID], *more])
+    [(label, summary)] = comparison.splits[comparison.main].items()
+    shown = {"greedy": summary.metrics.get("greedy"), **{f"pass@{k}": v for k, v in summary.pass_curve.items()}}
+    values = ", ".join(f"{name} {100 * value.mean:.1f}" for name, value in shown.items() if value)
+    return f"{label}: {values} on {summary.problems} problems"
+
+
+def _sentence(one: Difference) -> str:
+    changed = ", ".join(f"{name} {points(value)}" for name, value in one.metrics.items() if name != "greedy")
+    lost = "1 problem was lost" if one.lost == 1 else f"{one.lost} problems were lost"
+    return f"{one.after} against {one.before}: {changed}: {lost}, {one.gained} gained"
+
+
+def points(value: Value) -> str:
+    """A difference of shares in percentage points, with its interval."""
+    mean, low, high = (f"{100 * number:+.1f}".replace("-", "−") for number in (value.mean, value.low, value.high))
+    return f"{mean} ({low} to {high})"
 
 
 def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_K) -> dict[str, Value]:

@@ -14,10 +14,14 @@ import pyarrow.parquet as pq
 from dph.config import read_settings
 from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
-from dph.evaluation.measures import MEASURES, METRICS, RULES, metric
+from dph.evaluation.measures import MEASURES, METRICS, RULES, Scored, metric, summarise
 from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.runs.directory import RunDir, read_metrics
+from dph.tasks.tables import read_rows
+from dph.types import UNSCORED, Outcome, Problem
 
+VERDICTS = "verdicts.jsonl"
+"""The file of a run of `dph verify` that one of `dph eval` does not have."""
 EVALUATE_AGAIN = "delete the run's directory and run `dph eval` again, or name the other runs only"
 
 
@@ -81,7 +85,8 @@ class TrainRun:
 
 
 Answer = tuple[str, str, str, int, bool]
-"""A distinct completion of a problem: text, outcome, style, how often it was drawn, whether it is the greedy one."""
+"""A distinct completion of a problem: text, outcome, its style and the reason of its verdict, how often it was drawn,
+whether it is the greedy one."""
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
@@ -100,7 +105,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
             trains.append(path)
         else:
             raise RunError(
-                f"{path} is no finished run of `dph eval` or `dph train`: it has neither scores.json nor "
+                f"{path} is no finished run of `dph eval`, `dph verify` or `dph train`: it has neither scores.json nor "
                 "metrics.jsonl; finish it with --resume if it is one, or name the other runs only"
             )
     if not evals:
@@ -109,9 +114,11 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
 
 
 def read_eval(path: Path) -> EvalRun:
-    """A run directory of `dph eval`. Raises UserError when it is damaged."""
+    """A run directory of `dph eval` or `dph verify`. Raises UserError when it is damaged."""
     file = path / "scores.json"
     scores = read_json(file, EVALUATE_AGAIN)
+    if (path / VERDICTS).is_file():
+        return _read_verify(path, scores)
     try:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
         label, model, rules = str(scores["label"]), Path(str(scores["model"])), scores["measures"]
@@ -124,6 +131,32 @@ def read_eval(path: Path) -> EvalRun:
     columns = ["split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct"]
     problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", *MEASURES), EVALUATE_AGAIN)
     return EvalRun(path, label, model, splits, problems)
+
+
+def _read_verify(path: Path, scores: Any) -> EvalRun:
+    """A run directory of `dph verify` as an evaluation with one split, without greedy responses, styles and prompts."""
+    by_id: dict[str, list[dict[str, Any]]] = {}
+    for row in read_rows(path / VERDICTS, texts=("id", "outcome", "prediction")):
+        by_id.setdefault(row["id"], []).append(row)
+    try:
+        split = str(scores["split"])
+        scored = [_scored(id, rows) for id, rows in by_id.items()]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{path} is damaged ({type(error).__name__}: {error}); run `dph verify` again") from error
+    problems = [
+        {"split": split, "id": item.problem.id, "kind": item.problem.meta["kind"], "content": ""}
+        | {"samples": item.samples, "correct": item.correct, "answer": str(item.problem.answer)}
+        for item in scored
+    ]
+    summary = _read_split(summarise(scored, max(map(len, by_id.values()))))
+    return EvalRun(path, path.name, Path(str(scores.get("predictions", ""))), {split: summary}, problems)
+
+
+def _scored(id: str, rows: Sequence[Mapping[str, Any]]) -> Scored:
+    outcomes = [Outcome(row["outcome"]) for row in rows]
+    problem = Problem(id, "", rows[0].get("gold"), "", {"kind": str(rows[0].get("difficulty") or "")})
+    judged = sum(outcome not in UNSCORED for outcome in outcomes)
+    return Scored(problem, judged, outcomes.count(Outcome.CORRECT), None, Counter(), Counter())
 
 
 def _read_split(split: Mapping[str, Any]) -> Split:
@@ -196,7 +229,7 @@ def read_problems(
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("split", "id", "text", "outcome"), (str,)),
-    **dict.fromkeys(("kind", "style"), (str, type(None))),
+    **dict.fromkeys(("kind", "style", "detail"), (str, type(None))),
     **dict.fromkeys(("samples", "correct", "sample", "seed"), (int,)),
     **dict.fromkeys((entry.name for entry in METRICS), (int, float, type(None))),
     "greedy": (bool, type(None)),
@@ -218,12 +251,12 @@ def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
 
 
 def read_answers(run: EvalRun, split: str) -> dict[str, list[Answer]]:
-    """The completions of each problem, equal ones counted together: the greedy one first, then the most frequent."""
-    columns = ["split", "id", "sample", "text", "outcome", "style"]
+    """The completions of each problem, equal ones counted together: the correct ones first, among these and among the
+    others the greedy one, then the most frequent."""
     counts: dict[str, Counter[tuple[str, str, str]]] = {}
     greedy: dict[str, tuple[str, str, str]] = {}
-    for row in read_problems(run.path / "completions.parquet", columns, (), EVALUATE_AGAIN, [("split", "=", split)]):
-        key = (row["text"], row["outcome"], row["style"] or "")
+    for row in _completions(run, split):
+        key = (row["text"], row["outcome"], " · ".join(filter(None, (row["style"], row.get("detail")))))
         if row["sample"] < 0:
             greedy[row["id"]] = key
         else:
@@ -233,8 +266,24 @@ def read_answers(run: EvalRun, split: str) -> dict[str, list[Answer]]:
         drawn = counts.get(problem, Counter())
         best = greedy.get(problem)
         first: list[Answer] = [(*best, drawn.pop(best, 0), True)] if best is not None else []
-        answers[problem] = first + [(*key, count, False) for key, count in drawn.most_common()]
+        others = [(*key, count, False) for key, count in drawn.most_common()]
+        answers[problem] = sorted(first + others, key=lambda answer: answer[1] != Outcome.CORRECT)
     return answers
+
+
+def _completions(run: EvalRun, split: str) -> list[dict[str, Any]]:
+    """The completions of a split with their outcomes and, if they were stored, the reasons of these."""
+    if (run.path / VERDICTS).is_file():
+        rows = read_rows(run.path / VERDICTS, texts=("id", "outcome", "prediction"))
+        return [row | {"text": row["prediction"], "style": "", "sample": number} for number, row in enumerate(rows)]
+    columns, of_split = ["split", "id", "sample", "text", "outcome", "style"], [("split", "=", split)]
+    return read_problems(run.path / "completions.parquet", columns, ("detail",), EVALUATE_AGAIN, of_split)
+
+
+def monitored_metric(trains: Sequence[TrainRun]) -> str:
+    """pass@8 where it was measured through training, else the largest pass@k below it; "" where there is none."""
+    measured = {name.removeprefix("eval/") for run in trains for row in run.metrics for name in row}
+    return next((f"pass@{k}" for k in (8, 4, 2, 1) if f"pass@{k}" in measured), "")
 
 
 def by_label(runs: Sequence[EvalRun]) -> dict[str, list[EvalRun]]:
@@ -259,11 +308,13 @@ def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, 
 def check_contents(runs: Sequence[EvalRun]) -> None:
     """Raises UserError when two runs were evaluated on different problems of one id: another prompt, answer, verifier
     or database."""
-    seen: dict[tuple[str, str], tuple[EvalRun, str]] = {}
+    seen: dict[tuple[str, str], tuple[EvalRun, Mapping[str, Any]]] = {}
     for run in runs:
         for row in run.problems:
-            first, content = seen.setdefault((row["split"], row["id"]), (run, row["content"]))
-            if row["content"] != content:
+            first, known = seen.setdefault((row["split"], row["id"]), (run, row))
+            # `dph verify` has no prompts, and so no hash of the whole problem
+            compared = "content" if row["content"] and known["content"] else "answer"
+            if row.get(compared) != known.get(compared):
                 raise RunError(
                     f"{run.path} and {first.path} were evaluated on different problems: {row['id']!r} of "
                     f"{row['split']!r} has another prompt, answer, verifier or database; evaluate both on the same data"

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from dph.report import plots
 from dph.report.comparison import Comparison
-from dph.report.data import EvalRun, Split, TrainRun, aligned_rows, column, read_answers
+from dph.report.data import EvalRun, Split, TrainRun, aligned_rows, column, monitored_metric, read_answers
 from dph.report.tables import Table
 from dph.report.templates import TEMPLATES, text_of, visible
 from dph.runs.samples import MONITOR, Sample, read_samples
@@ -39,16 +39,19 @@ def render(
     *,
     tables: Sequence[Table],
     settings: Sequence[tuple[str, str]],
+    headline: str = "",
     images: Sequence[tuple[bytes, str]] = (),
 ) -> str:
     """The whole page.
 
     data: what the page's script shows (`page_data`), as JSON takes it. settings: a heading and a long text
-    that it unfolds, for each run (`settings_of`). images: PNG with their descriptions.
+    that it unfolds, for each run (`settings_of`). headline: what was found, in one line.
+    images: PNG with their descriptions.
     """
     packed = _compressed(json.dumps(data, ensure_ascii=False, allow_nan=False))
     return TEMPLATES.get_template("page.html").render(
         title=title,
+        headline=headline,
         # A hash of the data, so that no text in the page can have been written to match it.
         nonce=hashlib.blake2b(packed.encode(), digest_size=16).hexdigest(),
         tables=tables,
@@ -82,7 +85,7 @@ def page_data(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, A
     """The data of the page's script (JSON)."""
     labels, summaries = comparison.runs, comparison.splits
     looks = plots.looks([*labels, *(run.label for run in trains)], comparison.base)
-    monitored = plots.monitored_metric(trains)
+    monitored = monitored_metric(trains)
     styles = {
         label: summary.style_shares for label, summary in summaries[comparison.main].items() if summary.style_shares
     }

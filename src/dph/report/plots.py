@@ -12,11 +12,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from dph.evaluation.measures import AMONG, metric
 from dph.report.comparison import Comparison
-from dph.report.data import Split, TrainRun, Value
+from dph.report.data import Split, TrainRun, Value, monitored_metric
 
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -152,7 +152,10 @@ def _draw_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look],
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, -0.02), min(high, 1.02))  # no space for values that a fraction cannot have
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
+    low, high = axes.get_ylim()
+    percent = MaxNLocator(integer=True, nbins=7, steps=[1, 2, 5, 10]).tick_values(100 * low, 100 * high)
+    shown = [value for value in percent if 100 * low <= value <= 100 * high]
+    axes.set_yticks([value / 100 for value in shown], [f"{value:.0f}" for value in shown])
 
 
 def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: str) -> None:
@@ -231,12 +234,6 @@ def _pass_series(summaries: Mapping[str, Split]) -> list[Series]:
         y, low, high = ([getattr(point, end) for point in points.values()] for end in ("mean", "low", "high"))
         series.append(Series(label, list(points), y, low, high))
     return series
-
-
-def monitored_metric(trains: Sequence[TrainRun]) -> str:
-    """pass@8 where it was measured through training, else the largest pass@k below it; "" where there is none."""
-    measured = {name.removeprefix("eval/") for run in trains for row in run.metrics for name in row}
-    return next((f"pass@{k}" for k in (8, 4, 2, 1) if f"pass@{k}" in measured), "")
 
 
 def training_series(trains: Sequence[TrainRun], name: str) -> list[Series]:

@@ -12,8 +12,18 @@ from rich.text import Text
 
 from dph.errors import visible
 from dph.evaluation.measures import METRICS, metric
-from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, mean_of, on_shared_problems, retention
-from dph.report.data import Split, TrainRun, Value, aligned_rows, values_of
+from dph.report.comparison import (
+    FEWEST_PROBLEMS,
+    KEEP_K,
+    RATES,
+    Comparison,
+    differences,
+    mean_of,
+    on_shared_problems,
+    points,
+    retention,
+)
+from dph.report.data import Split, TrainRun, Value, aligned_rows, monitored_metric, values_of
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
 
 
@@ -132,6 +142,8 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
             notes.append(f"The row of {base} is the noise floor: {base} against further samples of itself.")
     elif base is not None:
         notes.append(f"No evaluation is labelled {base!r}, so keep and exploration rates are left out.")
+    if without := without_monitor(trains):
+        notes.append(f"Without a curve of {monitored_metric(trains) or 'pass@k'}, as they had no monitor: {without}.")
     if any(k > summary.samples // 2 for summary in summaries.values() for k in summary.pass_curve if k in (8, 32)):
         notes.append("pass@k from fewer than 2k samples is unreliable.")
     shown = []
@@ -140,7 +152,12 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
             said = _on_shared_problems(comparison, split, _main_metrics(of_split))
             shown.append(main_table(comparison, split, kept, [*(notes if split == main else []), *said]))
     notes = [DIVERSITY_NOTE, *_on_shared_problems(comparison, main, DIVERSITY)]
-    further = diversity_table(main, summaries, " ".join(notes)), kind_table(comparison), coverage_table(trains)
+    further = (
+        difference_table(comparison),
+        diversity_table(main, summaries, " ".join(notes)),
+        kind_table(comparison),
+        coverage_table(trains),
+    )
     return shown + [table for table in further if table is not None]
 
 
@@ -154,6 +171,28 @@ def _on_shared_problems(comparison: Comparison, split: str, names: Iterable[str]
             values = ", ".join(f"{label} {cell(name, Value(mean)).text}" for label, mean in means.items())
             said.append(f"{metric(name).title} over the problems that have it in every row ({number}): {values}.")
     return said
+
+
+def without_monitor(trains: Sequence[TrainRun]) -> str:
+    """The training runs that the chart through training lacks."""
+    name = f"eval/{monitored_metric(trains)}"
+    return ", ".join(f"{run.label} ({run.path.name})" for run in trains if not any(name in row for row in run.metrics))
+
+
+def difference_table(comparison: Comparison) -> Table | None:
+    """What changed from the base and from GRPO to the other labels; None for a single label."""
+    found = differences(comparison)
+    names = list(dict.fromkeys(name for one in found for name in one.metrics))
+    rows = []
+    for one in found:
+        cells = [Cell(points(one.metrics[name]) if name in one.metrics else "–") for name in names]
+        rows.append([Cell(f"{one.after} − {one.before}"), *cells, Cell(str(one.lost)), Cell(str(one.gained))])
+    note = (
+        "Points of percent, paired by problem, with 95 % intervals over problems (and runs, if there are several). "
+        "Lost: problems that a sample of the second solves and none of the first; gained: the reverse."
+    )
+    title = f"Split {comparison.main}: differences"
+    return Table(title, ["", *(metric(name).title for name in names), "lost", "gained"], rows, note) if rows else None
 
 
 def coverage_table(trains: Sequence[TrainRun]) -> Table | None:

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from dph.errors import RunError
+from dph.errors import RunError, visible
 from dph.process.progress import say
-from dph.report.comparison import compare
+from dph.report.comparison import compare, headline
 from dph.report.data import EvalRun, TrainRun, read_runs
 from dph.report.tables import as_markdown, print_table, tables, to_markdown
 from dph.runs.files import write_atomically
 
+MARK = "made by dph report"
+"""In every page and report.md, so that a file of somebody else is not replaced."""
 DRAWN_WITH = ("matplotlib", "plotly")
 """Libraries of the extra `report`; without them a report has its tables only."""
 
@@ -18,7 +20,7 @@ DRAWN_WITH = ("matplotlib", "plotly")
 def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str) -> Path:
     """`write_report` of run directories.
 
-    Raises UserError for a directory that is missing, damaged or not a run of `dph eval` or `dph train`.
+    Raises UserError for a directory that is missing, damaged or not a run of `dph eval`, `dph verify` or `dph train`.
     """
     return write_report(*read_runs(list(dict.fromkeys(runs))), out, base=base, title=title)
 
@@ -36,7 +38,7 @@ def write_report(
     Raises UserError for evaluations on different problems, and when `out` cannot be written.
     """
     comparison = compare(evals, base)
-    written, links = tables(comparison, trains), []
+    written, found, links = tables(comparison, trains), headline(comparison), []
     files: dict[Path, str | bytes] = {}
     page = out / "report.md"
     if missing := [name for name in DRAWN_WITH if find_spec(name) is None]:
@@ -50,14 +52,20 @@ def write_report(
             files[out / "figures" / f"{name}.png"] = plots.to_png(figure)
             links.append(f"![{as_markdown(description)}](figures/{name}.png)")
         data = page_data(comparison, trains)
-        files[page] = render(title, data, tables=written, settings=settings_of([*evals, *trains]))
-    text = "\n\n".join([f"# {as_markdown(title)}", *links[:1], *map(to_markdown, written), *links[1:]])
-    files[out / "report.md"] = text.rstrip() + "\n"
+        files[page] = render(title, data, tables=written, settings=settings_of([*evals, *trains]), headline=found)
+    text = "\n\n".join(
+        [f"# {as_markdown(title)}", f"**{as_markdown(found)}**", *links[:1], *map(to_markdown, written), *links[1:]]
+    )
+    files[out / "report.md"] = f"{text.rstrip()}\n\n<!-- {MARK} -->\n"
     try:
+        for file in (out / "index.html", out / "report.md"):
+            if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
+                raise RunError(f"{file} was not written by dph report; name another folder")
         for file, content in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)
     except OSError as error:
         raise RunError(f"cannot write the report to {out}: {error.strerror or error}") from error
+    print(visible(found))
     print_table(written[0])
     return page

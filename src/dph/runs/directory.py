@@ -85,7 +85,7 @@ class RunDir:
         check_bounds(config)
         check_out(out)
         path, versions = Path(out), package_versions() | dict(versions or {})
-        if (path / "manifest.json").exists() and not _got_nowhere(path):
+        if cls.begun(path):
             if not resume:
                 raise RunError(f"{path} already holds a run; add --resume to continue it, or use a different --out")
             run = cls.open(path, stage)
@@ -112,6 +112,8 @@ class RunDir:
             say(f"nothing to resume in {path}: starting a new run")
         try:
             path.mkdir(parents=True, exist_ok=True)
+            if others := [] if (path / "manifest.json").exists() else sorted(one.name for one in path.iterdir()):
+                say(f"{path} holds other files ({', '.join(others[:3])}); the run is written beside them")
             lock(path)
             remove_leftovers(path)
             write_atomically(path / "config.toml", to_toml(config))
@@ -154,6 +156,11 @@ class RunDir:
                 "that wrote it, or update dph-rl"
             )
         return run
+
+    @staticmethod
+    def begun(path: Path) -> bool:
+        """Whether a directory holds a run that produced anything."""
+        return (path / "manifest.json").exists() and not _got_nowhere(path)
 
     def settings(self) -> dict[str, Any]:
         """The resolved settings in config.toml. Raises UserError if they cannot be read."""

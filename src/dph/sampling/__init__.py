@@ -5,7 +5,7 @@ uses vLLM, and `register_sampler` adds one. All randomness is keyed (`derive_key
 """
 
 from dph.sampling.hf import HFSampler
-from dph.sampling.protocol import SAMPLERS, Sampler, register_sampler
+from dph.sampling.protocol import SAMPLERS, Sampler, checked, register_sampler
 from dph.sampling.rollouts import Prompted, encode_problems, greedy, sample_groups, usable_problems
 from dph.sampling.seeding import EpochOrder, derive_key, uniforms
 from dph.sampling.vllm import VLLMSampler
@@ -17,6 +17,7 @@ __all__ = [
     "Prompted",
     "Sampler",
     "VLLMSampler",
+    "checked",
     "derive_key",
     "encode_problems",
     "greedy",

@@ -1,7 +1,10 @@
 """What a sampler is, and the registry of samplers by name."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+from dph.errors import SettingsError
+from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Completion, SamplingParams
 
@@ -44,6 +47,32 @@ class Sampler:
 
     def close(self) -> None:
         """Release memory and processes; the next call acquires them again."""
+
+
+def checked(what: str, sampler: Sampler) -> Sampler:
+    """A plug-in's sampler; from now on, whatever `stream` raises, and responses in another form, become one sentence.
+
+    what: names the sampler in messages.
+    """
+    original = sampler.stream
+
+    def stream(
+        prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        def right(responses: Any) -> bool:
+            each = [isinstance(one, Completion) and len(one.token_ids) == len(one.logprobs) for one in responses]
+            return len(each) == params.n and all(each)
+
+        wanted = f"{params.n} Completion, each with a log-probability for every token"
+        groups, drawn = original(prompts, params, keys), 0
+        while pair := ask(what, sampler, lambda: next(groups, None)):
+            yield pair[0], ask(what, sampler, lambda pair=pair: pair[1], right, wanted)
+            drawn += 1
+        if drawn != len(prompts):
+            raise SettingsError(f"{what} returned responses to {drawn} prompts, not to {len(prompts)}")
+
+    sampler.stream = stream  # type: ignore[method-assign]
+    return sampler
 
 
 SAMPLERS: Registry[Callable[..., Sampler]] = Registry("sampler engine")

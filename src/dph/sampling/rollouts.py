@@ -71,7 +71,10 @@ def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[P
         say(f"… and {len(broken) - 5} more problems are left out: {some(list(broken)[5:])}")
     kept = [problem for problem in problems if problem.id not in broken]
     if not kept:
-        raise JudgeError(f"no problem is left: none of the {len(problems)} gold answers can be judged against")
+        raise JudgeError(
+            f"no problem is left: none of the {len(problems)} gold answers can be judged against; the first: "
+            f"{next(iter(broken.values()))}"
+        )
     if weak := weak_golds(verifiers, kept):
         said = ", ".join(f"{flag} {len(ids)}" for flag, ids in weak.items())
         say(f"problems are kept although their gold result is a weak test: {said} (see docs/concepts/verifiers.md)")
@@ -171,6 +174,24 @@ def _packed(kind: str, numbers: Sequence[float]) -> str:
 
 def _unpacked(kind: str, text: str) -> "array[Any]":
     return array(kind, base64.b64decode(text))
+
+
+def unjudged_fault(lost: int, of: int, reasons: Sequence[str], most: float) -> str:
+    """Why sampling must stop if so many responses could not be judged; "" if their share is at most `most`."""
+    if lost <= most * of:
+        return ""
+    return (
+        f"{lost} of {of} responses could not be judged ({'; '.join(reasons) or 'see the messages above'}); check the "
+        "reward function or the verifier's processes, then continue with --resume, or raise --max-unjudged"
+    )
+
+
+def refuse_unjudged(groups: Sequence[Group], most: float) -> None:
+    """Raises JudgeError if the judging itself failed for more than this share of the responses."""
+    verdicts = [rollout.verdict for group in groups for rollout in group.rollouts]
+    lost = [verdict.detail for verdict in verdicts if verdict.outcome is Outcome.INFRA_ERROR]
+    if fault := unjudged_fault(len(lost), len(verdicts), sorted(set(lost))[:2], most):
+        raise JudgeError(fault)
 
 
 def greedy(params: SamplingParams) -> SamplingParams:

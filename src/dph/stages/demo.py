@@ -19,7 +19,7 @@ from dph.config import (
     preset_label,
     preset_names,
 )
-from dph.errors import ModelError, SettingsError
+from dph.errors import ModelError, SettingsError, unknown
 from dph.models.loading import model_folder
 from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
@@ -138,8 +138,8 @@ def _check_methods(methods: Sequence[str], world: str) -> None:
     for method in methods:
         if not is_settings_file(method) and method not in presets:
             raise SettingsError(
-                f"no method preset is named {method!r}; known are: {', '.join(presets)}; a preset file of your own is "
-                "named by its path, which ends in .toml or .yaml"
+                f"{unknown('method preset', method, presets)}; a preset file of your own is named by its path, which "
+                "ends in .toml or .yaml"
             )
         from_dict(TrainConfig, merge_settings("train", [world, method], []), f"the settings of {method!r}")
         name, label = Path(method).stem, _label(method)

@@ -22,8 +22,8 @@ from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically, written_atomically
 from dph.runs.pinned import content_hashes
-from dph.sampling.rollouts import Prompted, still_usable
-from dph.tasks import Task
+from dph.sampling.rollouts import Prompted, refuse_unjudged, still_usable
+from dph.tasks import Task, style_of
 from dph.types import Group, as_text
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
@@ -45,7 +45,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     config = replace(config, model=settled(config.model, run))
     task = make_task(config.task)
     chosen = {
-        split: select(task, split, config.task.limit, shuffle=config.task.shuffle)
+        split: select(task, split, config.task.limit, shuffle=config.task.shuffle, requires=config.task.requires)
         for split in split_names(config.task.split)
     }
     contents = {split: content_hashes(problems) for split, problems in chosen.items()}
@@ -64,7 +64,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         items: list[_Item] = []
         for split, problems in chosen.items():
             items += [(split, item) for item in evaluator.prompted(still_usable(chunks, verifiers, problems))]
-        score = partial(_sampled, task, evaluator, verifiers, plans)
+        score = partial(_sampled, task, evaluator, verifiers, plans, config.max_unjudged)
         at_once, doing = problems_at_once(rollout.n), f"evaluating {', '.join(chosen)}"
         samples = chunks.map("problems", items, at_once, score, doing)
         greedy: list[dict[str, Any]] = [{"greedy": None, "rows": []}] * len(items)
@@ -91,11 +91,12 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
 
 
 def _sampled(
-    task: Task, evaluator: Evaluator, verifiers: Verifiers, plans: PlanReader, items: Sequence[_Item]
+    task: Task, evaluator: Evaluator, verifiers: Verifiers, plans: PlanReader, most: float, items: Sequence[_Item]
 ) -> list[dict[str, Any]]:
     """Each problem's scores, without its greedy response, and its rows of completions."""
-    values = []
-    for (split, _), group in zip(items, evaluator.sampled([item for _, item in items]), strict=True):
+    values, groups = [], evaluator.sampled([item for _, item in items])
+    refuse_unjudged(groups, most)
+    for (split, _), group in zip(items, groups, strict=True):
         texts = [(group.problem, rollout.text) for rollout in group.rollouts]
         answers, solutions = verifiers.tell("answers", texts), verifiers.tell("solutions", texts)
         diversity = diversity_of(group, evaluator.params, plans, answers, solutions)
@@ -160,8 +161,9 @@ def _completion_rows(split: str, task: Task, group: Group, first: int = 0) -> li
             "sample": number,
             "text": rollout.text,
             "outcome": str(rollout.verdict.outcome),
+            "detail": rollout.verdict.detail,
             "reward": float(rollout.reward),
-            "style": task.style(group.problem, rollout.text) or "",
+            "style": style_of(task, group.problem, rollout.text) or "",
             "tokens": len(rollout.completion.token_ids),
             "finish_reason": rollout.completion.finish_reason,
         }

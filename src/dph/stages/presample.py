@@ -37,6 +37,7 @@ from dph.sampling.rollouts import (
     Prompted,
     encode_problems,
     group_from_json,
+    refuse_unjudged,
     rollouts_as_json,
     sample_groups,
     still_usable,
@@ -97,6 +98,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             def judged(some: Sequence[Prompted], count: int, purpose: str) -> list[Any]:
                 wanted = config.rollout.params(count)
                 groups = sample_groups(policy, sampler, verifiers, some, wanted, config.seed, purpose)
+                refuse_unjudged(groups, config.max_unjudged)
                 return [rollouts_as_json(group) for group in groups]
 
             def draw(what: str, chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:

@@ -18,6 +18,7 @@ from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.progress import say
+from dph.process.user_code import ask
 from dph.runs.directory import RunDir
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
@@ -91,7 +92,14 @@ def _texts(config: SftConfig) -> list[tuple[Any, str]]:
     task = make_task(config.task)
     if not isinstance(task, Demonstrates):
         raise SettingsError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")
-    return [(row["prompt"], row["response"]) for row in task.demonstrations(config.demonstrations, config.seed)]
+    rows = ask(
+        f"demonstrations of task {type(task).__name__}",
+        task,
+        lambda: task.demonstrations(config.demonstrations, config.seed),
+        lambda rows: all(isinstance(row[key], str) for row in rows for key in ("prompt", "response")),
+        "rows with the texts prompt and response",
+    )
+    return [(row["prompt"], row["response"]) for row in rows]
 
 
 def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | None) -> Policy:

@@ -26,6 +26,7 @@ from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.rollouts import encode_problems, usable_problems
+from dph.tasks import style_of
 from dph.training import checkpoints
 from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
@@ -100,16 +101,20 @@ def load(
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
     fresh, rollout = saved is None, config.rollout
     # What can be refused without a model
+    task, problems = load_problems(config.task)
     stored = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
     if stored is not None and world.leads:
         warn_of_another_judge(stored.run, config.verifier, config.reward)
     held = CertificationSet.open(config.certify) if config.certify.set else None
-    task, problems = load_problems(config.task)
     problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
     if held is not None:
         problems = [problem for problem in problems if problem.id not in held.base]
         held.check_apart("rehearsed", (row.problem_id for row in (stored.stored if stored else ())))
     problems = usable_problems(verifiers, problems)
+    if world.leads and rollout.prompts > len(problems):
+        say(f"rollout.prompts is {rollout.prompts}, but there are {len(problems)} problems: steps draw some repeatedly")
+    if world.leads and config.rehearsal.path and not config.rehearsal.rows and config.prompt_set == "all":
+        say(f"method {config.method!r} does not rehearse: of {config.rehearsal.path} only the pass rates are read")
     # The policy with its state; stored responses must be those of the model that it began with
     policy = load_policy(config.model, config.seed, saved)
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
@@ -155,7 +160,7 @@ def load(
         world=world,
     )
     limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
-    shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
+    shaping = Shaping(advantage, *limits, partial(style_of, task), updater.reference_logprobs)
     items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
     explorer = Explorer(policy, sampler, verifiers, items, config, world)
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)

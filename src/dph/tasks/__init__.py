@@ -4,11 +4,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from dph.errors import SettingsError
+from dph.errors import SettingsError, near
+from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Problem
 
-__all__ = ["TASKS", "Demonstrates", "Task", "load_task", "register_task"]
+__all__ = ["TASKS", "Demonstrates", "Task", "load_task", "problems_of", "register_task", "style_of"]
 
 
 class Task(Protocol):
@@ -47,11 +48,35 @@ def load_task(name: str, /, **options: Any) -> Task:
     if unknown and not any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters):
         needed_first = sorted(takes, key=lambda name: takes[name].default is not inspect.Parameter.empty)
         names, wrong = ", ".join(needed_first) or "none", ", ".join(map(repr, unknown))
-        raise SettingsError(f"task {name!r} does not take these options: {wrong}; it takes: {names}")
+        meant = near(unknown[0], takes)
+        raise SettingsError(f"task {name!r} does not take these options: {wrong}{meant}; it takes: {names}")
     missing = [key for key, item in takes.items() if item.default is item.empty and key not in options]
     if missing:
-        raise SettingsError(f"task {name!r} needs the option {missing[0]!r}; add --task.options {missing[0]} VALUE")
-    return factory(**options)
+        short = "--data PATH, or " if missing[0] in ("root", "path", "name") else ""
+        raise SettingsError(
+            f"task {name!r} needs the option {missing[0]!r}; add {short}--task.options {missing[0]} VALUE"
+        )
+    return ask(f"task {name!r}", factory, lambda: factory(**options))
+
+
+def problems_of(task: Task, split: str) -> list[Problem]:
+    """The problems of a split. Raises SettingsError for a plug-in that raises, or returns something else."""
+    what = f"problems of task {type(task).__name__}"
+
+    def fits(problems: Any) -> bool:
+        return isinstance(problems, list | tuple) and all(isinstance(problem, Problem) for problem in problems)
+
+    problems = ask(what, task, lambda: task.problems(split), fits, "a list of Problem")
+    for number, problem in enumerate(problems, 1):
+        if not all(isinstance(text, str) for text in (problem.id, problem.verifier)):
+            raise SettingsError(f"{what}: id and verifier of problem {number} must be text: {problem!r:.200}")
+    return list(problems)
+
+
+def style_of(task: Task, problem: Problem, response: str) -> str | None:
+    """The solution style of a response. Raises SettingsError for a plug-in that raises, or returns something else."""
+    call, fits = lambda: task.style(problem, response), lambda style: isinstance(style, str | None)
+    return ask(f"style of task {type(task).__name__}", task, call, fits, "text or None")
 
 
 _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dph.errors import DataError, SettingsError
+from dph.errors import DataError, SettingsError, unknown
 from dph.tasks import Task, register_task
 from dph.tasks.benchmarks import check_size
 from dph.tasks.sql.data import existing
@@ -76,8 +76,7 @@ class MathSet(Task):
 
     def __post_init__(self) -> None:
         if self.prompt_style not in _PROMPTS:
-            known = ", ".join(_PROMPTS)
-            raise SettingsError(f"no math prompt style is named {self.prompt_style!r}; known are: {known}")
+            raise SettingsError(unknown("math prompt style", self.prompt_style, map(str, _PROMPTS)))
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError for an unknown split, missing files and rows without an answer."""
@@ -85,7 +84,7 @@ class MathSet(Task):
             return self._problems(self.name, split)
         name, _, its_split = split.partition("/")
         if name not in _FILES:
-            raise SettingsError(f"no math set is named {name!r}; known are: {', '.join(sorted(_FILES))}")
+            raise SettingsError(unknown("math set", name, sorted(_FILES)))
         return self._problems(name, its_split or "test")
 
     def _problems(self, name: str, split: str) -> list[Problem]:

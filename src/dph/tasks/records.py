@@ -13,7 +13,7 @@ from dph.errors import DataError, RowsError, SettingsError
 from dph.process.progress import say
 from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
-from dph.tasks.tables import KINDS, placed_rows
+from dph.tasks.tables import KINDS, absent, placed_rows
 from dph.types import Message, Problem, as_messages
 from dph.verifiers import Verifiers
 from dph.verifiers.exact import gold_fault, plain_gold
@@ -98,6 +98,8 @@ class RowTask(Task):
             named = row.get("db") or meta.get("db_id") or (str(Path(self.db).absolute()) if self.db else None)
             meta["db"] = _database(named, where, roots)
         id = self._value(row, self.id, where) if self.id else row.get(self.usual_id)
+        if not isinstance(id, str | int | None) or isinstance(id, bool):
+            raise DataError(f"{where}: the id must be text or a whole number, not {id!r:.100}")
         return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
 
     def _prompt(self, row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
@@ -107,8 +109,7 @@ class RowTask(Task):
         names = names or [self.prompt or usual_column(row, PROMPTS)]
         if not names[0]:
             raise DataError(
-                f"{where}: no column 'prompt' or 'messages'; it has: {', '.join(row)}; name the column with the option "
-                "prompt"
+                f"{where}: {absent(row, 'prompt', 'messages')}; name the column with the option prompt"
             )
         values = {name: self._value(row, name, where) for name in names}
         if empty := [name for name, value in values.items() if value is None]:
@@ -130,7 +131,7 @@ class RowTask(Task):
             return truth["gold_sql"], truth
         answer = truth if answer is None else answer
         if answer is None and needed:
-            fault = f"no column 'answer' or {_VERL_ANSWER!r} with a value; it has: {', '.join(row)}"
+            fault = absent(row, "answer", _VERL_ANSWER)
             if self.answer:
                 fault = f"the column {name!r} is empty; write an answer, or leave the row out"
             raise DataError(f"{where}: {fault}")
@@ -209,7 +210,8 @@ class Records(RowTask):
 
 def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
     if not isinstance(name, str):
-        raise DataError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'")
+        but = "" if name is None else f" of text, not {name!r:.100}"
+        raise DataError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'{but}")
     tried = [path for root in roots for path in (root / name, root / name / f"{name}.sqlite")]
     for path in tried:
         if os.path.isfile(path):  # unlike Path.is_file, it takes any text

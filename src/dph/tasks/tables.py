@@ -6,11 +6,11 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dph.config.text import decoded, parse_json
+from dph.config.text import decoded, parse_json, refuse_other_kinds
 from dph.errors import DataError, RowsError
 
 KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
@@ -54,11 +54,19 @@ def placed_rows(
 def _fault(row: Any, required: Sequence[str], texts: Sequence[str]) -> str:
     """Why a row cannot be used; "" if it can."""
     if not isinstance(row, dict):
-        return f": expected an object with named fields, found {type(row).__name__}"
+        hint = "; name the file .json" if isinstance(row, list) else ""
+        return f": expected an object with named fields, found {type(row).__name__}{hint}"
     if missing := [name for name in (*required, *texts) if row.get(name) is None]:
-        return f": no {missing[0]!r}; it has: {', '.join(map(str, row))}"
+        return f": {absent(row, missing[0])}"
     wrong = [name for name in texts if not isinstance(row[name], str)]
     return f": {wrong[0]!r} must be text, not {type(row[wrong[0]]).__name__}" if wrong else ""
+
+
+def absent(row: Mapping[str, Any], *names: str) -> str:
+    """Why a row has none of these columns: one of them is null, or none is there."""
+    if null := [name for name in names if name in row]:
+        return f"{null[0]} is null"
+    return f"no {' or '.join(map(repr, names))}; it has: {', '.join(map(str, row))}"
 
 
 def read_text(path: Path) -> str:
@@ -78,7 +86,9 @@ def parse_file(path: Path, text: str) -> Any:
     try:
         return _parse(text)
     except ValueError as error:
-        raise DataError(f"{path} is not valid JSON: {error}") from error
+        lines = [line for line in text.split("\n") if line.strip()]
+        hint = "; it holds a JSON value on each line: name it .jsonl" if len(lines) > 1 and _is_json(lines[0]) else ""
+        raise DataError(f"{path} is not valid JSON: {error}{hint}") from error
 
 
 def _read(path: Path) -> list[tuple[int, Any]]:
@@ -88,6 +98,8 @@ def _read(path: Path) -> list[tuple[int, Any]]:
         return [(0, row) for row in _read_parquet(path)]
     if name.endswith(".json"):
         rows = parse_file(path, read_text(path))
+        if isinstance(rows, dict):
+            raise DataError(f"{path} holds no list of rows, but an object with: {', '.join(rows) or 'nothing'}")
         if not isinstance(rows, list):
             raise DataError(f"{path} holds no list of rows")
         return [(0, row) for row in rows]
@@ -105,6 +117,8 @@ def _read_parquet(path: Path) -> list[Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq  # slow to load, and most files are text
 
+    with path.open("rb") as file:
+        refuse_other_kinds(file.read(64), b"PAR1")
     try:
         table = pq.read_table(path)
         return [with_short_floats(row, table.schema) for row in table.to_pylist()]
@@ -134,6 +148,10 @@ def _parse_lines(path: Path, text: str) -> list[tuple[int, Any]]:
             try:
                 rows.append((number, _parse(line)))
             except ValueError as error:
+                if not rows and "\n" in text.strip() and _is_json(text):
+                    raise DataError(
+                        f"{path} is one JSON document: put each row on its own line, or name it .json if it is a list"
+                    ) from error
                 faults.append(f"{path}, line {number} is not valid JSON: {error}")
     if faults:
         raise RowsError(faults)
@@ -168,6 +186,14 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
     if faults:
         raise RowsError(faults)
     return rows
+
+
+def _is_json(text: str) -> bool:
+    try:
+        parse_json(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parse(text: str) -> Any:

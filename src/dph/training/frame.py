@@ -139,6 +139,9 @@ class Frame:
             measure: returns further metrics of the state, none if none are due.
         """
         saver, steps = self.saver, self.config.steps
+        if self.world.leads and not (steps and self.config.optim.lr):
+            said = "optim.lr is 0" if steps else "steps is 0"
+            say(f"{said}: nothing is trained, and the final model is the one that the run begins with")
         with Interrupts() as interrupts:
             try:
                 self._repeat(step, measure or (lambda *_: {}), interrupts)

@@ -65,7 +65,7 @@ class Training:
         self._keep_rollouts(step, drawn, rows_PG)
 
         # Take stored correct responses of the reference policy to prompts of D_pef: nothing to sample or judge.
-        stored_R = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)
+        stored_R = self.rehearsal.take(state.rehearsal_cursor, config.stored_rows)
 
         # Update: PPO-clip on rollouts, η·f(u) on stored responses. Each row says which set it belongs to, so that both
         # share mini-batches; denominators are counted over a whole mini-batch and all processes.

@@ -14,6 +14,7 @@ from dph.process.distributed import World
 from dph.process.progress import say
 from dph.runs.coverage import Ledger, Visit, read_visits, write_visits
 from dph.runs.pinned import Pinned
+from dph.sampling.rollouts import unjudged_fault
 from dph.training.rollouts import Drawn, is_informative
 from dph.types import UNPARSED, Group, Outcome
 
@@ -136,12 +137,9 @@ class Watch:
         Raises SharedUserError (UserError in a single process) if the run must stop: judging failed for too many
         responses, or a database of the step's problems has changed since the run started. The state can be saved.
         """
-        if (lost := stats.outcomes.get(Outcome.INFRA_ERROR, 0)) > self._max_unjudged * stats.responses:
-            raise SharedUserError(
-                f"{lost} of {stats.responses} responses could not be judged "
-                f"({'; '.join(stats.reasons) or 'see the messages above'}); check the verifier's processes, then "
-                "continue with --resume, or raise --max-unjudged"
-            )
+        lost = stats.outcomes.get(Outcome.INFRA_ERROR, 0)
+        if fault := unjudged_fault(lost, stats.responses, stats.reasons, self._max_unjudged):
+            raise SharedUserError(fault)
         self._world.together(lambda: self._pinned.check(group.problem for group in drawn.sampled))
         if self._world.leads:
             if message := self._alarm.note(stats):

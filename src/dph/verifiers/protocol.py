@@ -2,9 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol, Self
 
 from dph.errors import UserError
+from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Problem, Verdict
 from dph.verifiers.lru import LRU
@@ -47,8 +49,19 @@ class Verifiers:
 
     def _get(self, name: str) -> Verifier:
         if name not in self._made:
-            self._made[name] = VERIFIERS[name](**self._options.get(name, {}))
+            factory, options = VERIFIERS[name], self._options.get(name, {})
+            self._made[name] = ask(f"verifier {name!r}", factory, lambda: factory(**options))
         return self._made[name]
+
+    def _ask(self, name: str, what: str, items: Sequence[Any], kind: type = object) -> Sequence[Any]:
+        """What a verifier's method returns for items: one value of this type for each."""
+
+        def fits(values: Any) -> bool:
+            each = isinstance(values, list | tuple) and len(values) == len(items)
+            return each and all(isinstance(value, kind) for value in values)
+
+        verifier, wanted = self._get(name), f"a list of {len(items)}, each a {kind.__name__}"
+        return ask(f"{what} of verifier {name!r}", verifier, lambda: getattr(verifier, what)(items), fits, wanted)
 
     def _name(self, problem: Problem) -> str:
         name = self.only or problem.verifier
@@ -67,17 +80,18 @@ class Verifiers:
         """Judge (problem, response) pairs; returns the verdicts in the same order."""
         verdicts: dict[int, Verdict] = {}
         for name, places in self._places(problem for problem, _ in items).items():
-            judged = self._get(name).verify([items[i] for i in places])
+            judged = self._ask(name, "verify", [items[i] for i in places], Verdict)
             verdicts.update(zip(places, judged, strict=True))
         return [verdicts[i] for i in range(len(items))]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Problems whose gold answer is unusable: id → reason. See `Verifier.check`."""
-        return {
-            id: reason
-            for name, places in self._places(problems).items()
-            for id, reason in self._get(name).check([problems[i] for i in places]).items()
-        }
+        broken: dict[str, str] = {}
+        for name, places in self._places(problems).items():
+            verifier, some = self._get(name), [problems[i] for i in places]
+            call, wanted = partial(verifier.check, some), "a dict of reasons by id"
+            broken |= ask(f"check of verifier {name!r}", verifier, call, lambda it: isinstance(it, dict), wanted)
+        return broken
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
         """Why usable gold answers may still judge wrongly: id → flags, for problems that have any.
@@ -109,8 +123,8 @@ class Verifiers:
         """
         texts: dict[int, str | None] = {}
         for name, places in self._places(problem for problem, _ in items).items():
-            if read := getattr(self._get(name), what, None):
-                texts |= zip(places, read([items[i] for i in places]), strict=True)
+            if hasattr(self._get(name), what):
+                texts |= zip(places, self._ask(name, what, [items[i] for i in places]), strict=True)
         return [texts.get(i) for i in range(len(items))] if texts else []
 
     def _places(self, problems: Iterable[Problem]) -> dict[str, list[int]]:

@@ -412,7 +412,7 @@ def readme(config: VerlConfig, layout: ClusterLayout, shape: ModelShape) -> str:
         "between": "weights and moments in host memory while responses are sampled",
         "cpu": "all training states in host memory",
     }[layout.offload]
-    rollout, rows, ranks = config.rollout, config.rehearsal.rows, cluster.gpus // layout.sequence_parallel
+    rollout, rows, ranks = config.rollout, config.stored_rows, cluster.gpus // layout.sequence_parallel
     listed = "\n".join(commands)
     return f"""# {config.method} on {config.task.name}, {cluster.gpus} GPUs
 

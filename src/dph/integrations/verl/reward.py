@@ -12,6 +12,7 @@ from typing import Any
 
 from dph.build import load_plugin, make_verifiers
 from dph.config import VerifierConfig, from_dict
+from dph.errors import SettingsError
 from dph.types import Outcome, Verdict, read_problem
 from dph.verifiers import Verifiers
 
@@ -58,6 +59,8 @@ async def compute_score(
     item = read_problem(extra_info["problem"]), solution_str
     try:
         [verdict] = await asyncio.wrap_future(threads.submit(verifiers.verify, [item]))
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, SettingsError) as error:
+        if isinstance(error, SettingsError) and not isinstance(error.__cause__, OSError | RuntimeError):
+            raise
         verdict = Verdict(Outcome.INFRA_ERROR, 0.0, str(error))
     return score(verdict, item[0].id)

@@ -236,7 +236,7 @@ def unused_settings(config: VerlConfig) -> list[str]:
 
 def presamples(config: VerlConfig) -> bool:
     """Whether a launch begins with pre-sampling: its method needs a partition, and the settings name none."""
-    return (config.prompt_set == "explore" or config.rehearsal.rows > 0) and not config.rehearsal.path
+    return (config.prompt_set == "explore" or config.rehearsal.rows != 0) and not config.rehearsal.path
 
 
 def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
@@ -300,7 +300,7 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
     std = options.pop("normalize_std", "true") if config.advantage.name == "group" else "true"
     clip = optim.grad_clip or 1e9  # clips nothing
     definition = loss.estimator == "definition" and loss.eta > 0
-    greedy, rows = validation.temperature == 0, config.rehearsal.rows
+    greedy, rows = validation.temperature == 0, config.stored_rows
     offloaded = {"offload_policy": layout.offload == "cpu", "param_offload": layout.offload == "between"}
     settings: dict[str, Any] = {
         "trainer.nnodes": cluster.gpus // per_node,

@@ -135,7 +135,12 @@ function drawTraining(data) {
   }
   const bounds = metric === "certify/bound" ? runs.map((run) => run.metrics["certify/epsilon"][1].at(-1)) : [];
   const shapes = [...new Set(bounds)].map((y) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { dash: "dash", width: 1 } }));
-  draw("training-chart", traces, { xaxis: { title: { text: "training step" } }, yaxis: { title: { text: plain(metric) } }, shapes });
+  const steps = traces.flatMap((trace) => trace.x);
+  const few = Math.max(...steps) - Math.min(...steps) <= 10; // then the ticks would be halves of steps
+  const share = /(pass@\d+|mean@\d+|maj@\d+|greedy|pass_rate|solved|informative|truncated|unparsed|unscored)$/.test(metric);
+  draw("training-chart", traces, {
+    xaxis: { title: { text: "training step" }, ...(few && { dtick: 1 }) },
+    yaxis: { title: { text: plain(metric) }, ...(share && { tickformat: ".0%" }) }, shapes });
 }
 
 // A long name without its middle: both ends tell methods apart.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dph.errors import DataError, SettingsError
+from dph.errors import DataError, SettingsError, unknown
 from dph.process.progress import say
 from dph.tasks import Task, register_task
 from dph.tasks.benchmarks import check_size
@@ -125,8 +125,7 @@ class SqlTask(Task):
 
     def __post_init__(self) -> None:
         if self.prompt_style not in (None, *PROMPT_STYLES):
-            known = ", ".join(PROMPT_STYLES)
-            raise SettingsError(f"no SQL prompt style is named {self.prompt_style!r}; known are: {known}")
+            raise SettingsError(unknown("SQL prompt style", self.prompt_style, PROMPT_STYLES))
 
     @abstractmethod
     def questions(self, split: str) -> list[Question]:

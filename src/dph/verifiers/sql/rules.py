@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from dph.errors import UserError
+from dph.errors import UserError, unknown
 from dph.verifiers.sql.compare import Rows, permuted_equal, set_equal, strict_equal
 from dph.verifiers.sql.text import (
     extract_sql,
@@ -103,7 +103,7 @@ class Rule:
 def get_rule(name: str) -> Rule:
     """The rule of that name. Raises UserError for an unknown one."""
     if name not in RULES:
-        raise UserError(f"no SQL comparator is named {name!r}; known are: {', '.join(RULES)}")
+        raise UserError(unknown("SQL comparator", name, RULES))
     return RULES[name]
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Literal
 
-from dph.errors import UserError
+from dph.errors import UserError, unknown
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive, short_key
@@ -83,7 +83,7 @@ class SqlVerifier(UsesWorkers):
             UserError: for a value out of range.
         """
         if reward not in REWARDS:
-            raise UserError(f"no SQL reward is named {reward!r}; known are: {', '.join(REWARDS)}")
+            raise UserError(unknown("SQL reward", reward, REWARDS))
         if answer not in ("block", "whole"):
             raise UserError(f"the SQL verifier's option answer must be block or whole, not {answer!r}")
         limits = {"max_rows": max_rows, "max_bytes": max_bytes, "memory_mb": memory_mb}
@@ -132,7 +132,10 @@ class SqlVerifier(UsesWorkers):
             if any(sign in detail for sign in _BROKEN):
                 raise UserError(f"problem {problem.id!r}: cannot read the database {problem.meta['db']}: {detail}")
             if outcome is not Outcome.CORRECT:
-                failures[problem.id] = detail
+                reads = not detail.endswith("not authorized")
+                failures[problem.id] = (
+                    detail if reads else f"a gold query must be a SELECT, which only reads ({detail})"
+                )
         return failures
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[GoldFlag]]:
