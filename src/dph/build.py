@@ -2,7 +2,7 @@
 
 import hashlib
 import importlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig
@@ -117,6 +117,9 @@ def make_sampler(
         longest: most tokens of a prompt and its response together.
         training: the policy's weights change between calls; `Sampler.weights_changed` announces it.
     """
+    from dph.models.batch import fitting_rows
     from dph.sampling import SAMPLERS  # importing the package registers the built-in samplers
 
+    if not config.rows:
+        config = replace(config, rows=fitting_rows(policy, longest, 0, step=int(training)))
     return SAMPLERS[config.engine](policy, config, model=model, longest=longest, training=training)

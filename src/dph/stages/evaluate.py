@@ -22,7 +22,7 @@ from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically, written_atomically
 from dph.runs.pinned import content_hashes
-from dph.sampling.rollouts import Prompted, still_usable
+from dph.sampling.rollouts import Prompted, encode_problems, settled_rows, still_usable
 from dph.tasks import Task
 from dph.types import Group, as_text
 from dph.verifiers import Verifiers, judging_versions
@@ -54,16 +54,19 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     inputs = {"the model's weights": facts["weight_hash"], "the tokenizer's rules": facts["tokenizer_hash"]}
     hashes = {f"{split}: {id}": content for split in contents for id, content in contents[split].items()}
     rollout, params = config.rollout, config.rollout.params()
-    sampler = make_sampler(config.sampler, policy, config.model, rollout.longest)
     with (
         Chunks(run.path, inputs, hashes) as chunks,
         make_verifiers(config.verifier, config.reward, reward, answers=True) as verifiers,
         PlanReader(workers=config.verifier.workers, timeout=config.verifier.timeout) as plans,
     ):
-        evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
         items: list[_Item] = []
         for split, problems in chosen.items():
-            items += [(split, item) for item in evaluator.prompted(still_usable(chunks, verifiers, problems))]
+            usable = still_usable(chunks, verifiers, problems)
+            encoded = encode_problems(policy, usable, rollout.max_prompt_tokens, rollout.max_tokens)
+            items += [(split, item) for item in encoded]
+        settings = settled_rows(config.sampler, policy, [item for _, item in items], rollout, run)
+        sampler = make_sampler(settings, policy, config.model, rollout.longest)
+        evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
         score = partial(_sampled, task, evaluator, verifiers, plans)
         at_once, doing = problems_at_once(rollout.n), f"evaluating {', '.join(chosen)}"
         samples = chunks.map("problems", items, at_once, score, doing)

@@ -39,6 +39,7 @@ from dph.sampling.rollouts import (
     group_from_json,
     rollouts_as_json,
     sample_groups,
+    settled_rows,
     still_usable,
 )
 from dph.sampling.seeding import derive_key
@@ -92,7 +93,8 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
         with make_verifiers(config.verifier, config.reward, reward) as verifiers:
             problems = still_usable(chunks, verifiers, problems)
             items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
-            sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest)
+            settings = settled_rows(config.sampler, policy, items, config.rollout, run)
+            sampler = make_sampler(settings, policy, config.model, config.rollout.longest)
 
             def judged(some: Sequence[Prompted], count: int, purpose: str) -> list[Any]:
                 wanted = config.rollout.params(count)
@@ -100,7 +102,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
                 return [rollouts_as_json(group) for group in groups]
 
             def draw(what: str, chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:
-                at_once = max(1, 4 * config.sampler.rows // count)
+                at_once = max(1, 2 * settings.rows // count)
                 values = chunks.map(what, chosen, at_once, partial(judged, count=count, purpose=purpose), label)
                 return list(map(group_from_json, chosen, values))
 
