@@ -24,7 +24,7 @@ from dph.config import check_bounds, comparable, differences, from_dict, read_se
 from dph.config.checks import check_out, is_model_folder
 from dph.config.text import parse_json, read_json
 from dph.errors import RunError
-from dph.process.interrupts import require_one_process
+from dph.process.interrupts import check_processes
 from dph.process.progress import say
 from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
 from dph.runs.pinned import check_code, code_hashes
@@ -80,8 +80,7 @@ class RunDir:
                 it; it already holds a run and `resume` is not set; or the settings, or a Python file that they name,
                 have changed since the start.
         """
-        if stage not in ("sft", "train"):
-            require_one_process(stage)
+        check_processes(stage)
         check_bounds(config)
         check_out(out)
         path, versions = Path(out), package_versions() | dict(versions or {})

@@ -24,6 +24,7 @@ from dph.evaluation.certificate import upper_bound
 from dph.models.batch import Tokens, fitting_tokens
 from dph.models.loading import settled
 from dph.models.policy import Policy
+from dph.process.distributed import World
 from dph.process.progress import say
 from dph.rehearsal.check import check_sampler, file_hashes, sampling_facts
 from dph.rehearsal.partition import Set
@@ -80,20 +81,20 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
     Raises UserError for bad settings and when no problem can be used.
     """
     check_presample(config)
-    run = RunDir.start(config.out, "presample", config, resume=resume, versions=judging_versions())
+    world, versions = World.join(), judging_versions()
+    run = world.decided(lambda: RunDir.start(config.out, "presample", config, resume=resume, versions=versions))
     if run.complete:
         return run.path
-    config = replace(config, model=settled(config.model, run))
-    _, problems = load_problems(config.task)
+    config = replace(config, model=settled(config.model, run, world))
+    (_, problems), policy = world.together(lambda: (load_problems(config.task), Policy.load(config.model)))
     contents = content_hashes(problems)
-    policy = Policy.load(config.model)
     hashes = {"weight_hash": policy.weight_hash(), "tokenizer_hash": policy.tokenizer_hash()}
     inputs = {"the model's weights": hashes["weight_hash"], "the tokenizer's rules": hashes["tokenizer_hash"]}
-    with Chunks(run.path, inputs, contents) as chunks:
+    with Chunks(run.path, inputs, contents, world) as chunks:
         with make_verifiers(config.verifier, config.reward, reward) as verifiers:
             problems = still_usable(chunks, verifiers, problems)
             items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
-            settings = settled_rows(config.sampler, policy, items, config.rollout, run)
+            settings = settled_rows(config.sampler, policy, items, config.rollout, run, world)
             sampler = make_sampler(settings, policy, config.model, config.rollout.longest)
 
             def judged(some: Sequence[Prompted], count: int, purpose: str) -> list[Any]:
@@ -126,6 +127,9 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             for rollout in responses_to_store([again[place.problem_id], *group.rollouts], config.stored)
         ]
         rows = _rehearsals(policy, stored, config, chunks)
+        if not world.leads:
+            world.wait()
+            return run.path
         tried = {group.problem.id: correct_and_judged(group) for group in new}
         partition: list[dict[str, Any]] = []
         for place in placed:
@@ -141,6 +145,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
         least = float(upper_bound(np.zeros(facts["certify"])))
         say(f"{facts['certify']} near-perfect prompts are kept aside; they can certify a loss of {least:.3f} or more")
     _show(first)
+    world.wait()
     return run.path
 
 
