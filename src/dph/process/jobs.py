@@ -1,19 +1,28 @@
 """A small scheduler that runs several `dph` commands in parallel, respecting their dependencies."""
 
+import contextlib
+import json
 import os
+import queue
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 from dph.config.text import read_json
-from dph.errors import UserError
+from dph.errors import RunError, UserError
 from dph.process.interrupts import PARENT
 from dph.process.progress import progress, say
 
+LOADED = "dph.cli.loaded"
+FORKED_FROM = 2
+"""So many jobs share what one process loads; a single one loads it itself."""
+_PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current directory is imported
 POLL_SECONDS = 0.2
 _WATCH_SECONDS = 15.0
 _PATIENCE_SECONDS = 60.0
@@ -67,7 +76,8 @@ def run_jobs(
     graph.prepare()
     ready: list[str] = []
     failed: dict[str, str] = {}
-    running: dict[str, subprocess.Popen[bytes]] = {}
+    running: dict[str, subprocess.Popen[bytes] | Forked] = {}
+    forks = Forks() if len(missing) >= FORKED_FROM and sys.platform == "linux" else None
     threads = {job.name: min(slots, job.threads) for job in jobs}
     shown_at = time.monotonic()
     try:
@@ -78,7 +88,7 @@ def run_jobs(
                 name = next((name for name in ready if threads[name] <= free), "")
                 if name:
                     ready.remove(name)
-                    running[name] = _start(missing.pop(name), logs)
+                    running[name] = _start(missing.pop(name), logs, forks)
                     shown.advance(0, ", ".join(running))
                     continue
                 if not running:
@@ -109,6 +119,8 @@ def run_jobs(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if forks is not None:
+            forks.close()
     return list(failed.values())
 
 
@@ -120,23 +132,103 @@ def is_complete(run: Path) -> bool:
         return False
 
 
-def _start(job: Job, logs: Path) -> "subprocess.Popen[bytes]":
-    threads = str(job.threads)
-    environment = os.environ | {
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "TOKENIZERS_PARALLELISM": "false",
-        PARENT: str(os.getpid()),
-    }
-    with (logs / f"{job.name}.log").open("wb") as file:
+def _start(job: Job, logs: Path, forks: "Forks | None") -> "subprocess.Popen[bytes] | Forked":
+    threads, log = str(job.threads), logs / f"{job.name}.log"
+    changed = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false"}
+    with log.open("wb") as file:
+        if forks is not None:
+            return forks.start(job.arguments, changed, log)
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "dph", *job.arguments],  # -P: no module of the current directory is imported
+            [*_PYTHON, "dph", *job.arguments],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=os.environ | changed | {PARENT: str(os.getpid())},
             start_new_session=True,  # Ctrl-C then reaches only this process, which tells the jobs to stop
         )
+
+
+class Forks:
+    """Starts commands as children of one process that has loaded their libraries (`dph.cli.loaded`)."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [*_PYTHON, LOADED],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        self._started: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._ended: dict[int, int] = {}
+        self._listener = threading.Thread(target=self._listen, daemon=True, name="dph-forks")
+        self._listener.start()
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> "Forked":
+        """Start `dph` with these arguments; its output is appended to the log.
+
+        environment: variables that differ from this process's.
+        """
+        request = {"arguments": arguments, "environment": environment, "log": str(log.absolute())}
+        assert self._server.stdin is not None
+        try:
+            self._server.stdin.write(json.dumps(request).encode() + b"\n")
+            self._server.stdin.flush()
+        except BrokenPipeError as error:
+            raise RunError("the process that starts jobs has ended; start the command again") from error
+        return Forked(self._started.get(), self._ended, self._server)
+
+    def close(self) -> None:
+        """End the process, after all that it has started."""
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._server.stdin.close()
+        self._listener.join()
+        self._server.stdout.close()
+        self._server.wait()
+
+    def _listen(self) -> None:
+        assert self._server.stdout is not None
+        for line in self._server.stdout:
+            number, status = line.split()
+            if status == b"started":
+                self._started.put(int(number))
+            else:
+                self._ended[int(number)] = int(status)
+        self._started.put(0)  # the process has ended
+
+
+class Forked:
+    """A command that `Forks` has started, with the methods of `Popen` that jobs need."""
+
+    def __init__(self, number: int, ended: Mapping[int, int], server: "subprocess.Popen[bytes]") -> None:
+        self._number, self._ended, self._server = number, ended, server
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            lost = self._number == 0 or self._server.poll() is not None  # its children end when they see that
+            self.returncode = self._ended.get(self._number, -signal.SIGKILL if lost else None)
+        return self.returncode
+
+    def wait(self, timeout: float = float("inf")) -> int:
+        until = time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired("dph", timeout)
+            time.sleep(POLL_SECONDS)
+        return status
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._number, number)
 
 
 def _last_words(logs: Path, name: str) -> str:
