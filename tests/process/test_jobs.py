@@ -12,7 +12,6 @@ from dph.errors import UserError
 from dph.process import jobs as module
 from dph.process.jobs import Job, run_jobs
 
-
 FORKING = "from dph.cli import loaded\nif words := loaded.serve([]): exec(words[0])"
 BOTH = pytest.mark.parametrize("scripts", ["started", "forked"], indirect=True)
 

@@ -9,6 +9,7 @@ from architectures import architecture
 from dph.config import SamplerConfig
 from dph.models import batch
 from dph.models.batch import MOST_ROWS, fitting_rows
+from dph.process.distributed import World
 from dph.runs.directory import RunDir
 from dph.sampling.rollouts import Prompted, settled_rows
 from dph.sampling.shared_decode import SharedDecoder, StaticDecoder
@@ -76,8 +77,8 @@ def test_a_run_keeps_its_number(tmp_path, monkeypatch):
     policy, items = tiny_policy(), [Prompted(Problem("1", "p", "a", "sql"), [3, 4, 5])]
     run = RunDir.start(config.out, "presample", config)
     free(monkeypatch, 1 << 20)
-    first = settled_rows(config.sampler, policy, items, config.rollout, run)
+    first = settled_rows(config.sampler, policy, items, config.rollout, run, World())
     assert 1 < first.rows < MOST_ROWS["cpu"] and first == replace(config.sampler, rows=first.rows)
     free(monkeypatch, PLENTY)
-    assert settled_rows(config.sampler, policy, items, config.rollout, RunDir.open(tmp_path / "run")) == first
-    assert settled_rows(SamplerConfig(rows=7), policy, items, config.rollout, run).rows == 7
+    assert settled_rows(config.sampler, policy, items, config.rollout, RunDir.open(tmp_path / "run"), World()) == first
+    assert settled_rows(SamplerConfig(rows=7), policy, items, config.rollout, run, World()).rows == 7

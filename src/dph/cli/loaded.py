@@ -1,7 +1,7 @@
 """`python -m dph.cli.loaded`: loads what stages need, then forks a process for each `dph` command that it is sent.
 
 Loading torch and transformers takes seconds, which is longer than some stages compute; `dph.process.jobs` starts many.
-Nothing is computed here, so there are no threads and no GPU in use when it forks. It ends when its input ends.
+Nothing is computed here, so no GPU is in use when it forks. It ends when its input ends.
 
     standard input    requests, one a line, in JSON: arguments, environment, log (the file for a command's output)
     standard output   "ID started" for each request, in order; "ID STATUS" when that process has ended
@@ -19,23 +19,20 @@ from typing import Any
 from dph import __main__ as command
 from dph.process.interrupts import PARENT
 
-MODULES = (
-    *(f"dph.stages.{name}" for name in ("sft", "presample", "train", "evaluate")),
-    *(f"transformers.models.{name}" for name in ("auto.modeling_auto", "llama.modeling_llama")),
-    "pandas",  # which pyarrow imports for its first table
-)
+_STAGES = ("sft", "presample", "train", "evaluate")
+MODULES = (*(f"dph.stages.{name}" for name in _STAGES), "transformers.models.llama.modeling_llama", "pandas")
+"""pyarrow imports pandas for its first table."""
 _LOOK_SECONDS = 0.1
 
 
 def serve(modules: Sequence[str] = MODULES) -> list[str] | None:
     """Load modules and fork for each request. Returns None at the end of the input and, in a forked process, the
     arguments of its command."""
-    answers = os.dup(1)
+    answers, rest = os.dup(1), b""
     os.dup2(2, 1)  # for what a module prints
     for name in modules:
         with contextlib.suppress(ImportError, OSError):  # a command that needs it says what is wrong
             import_module(name)
-    rest = b""
     while True:
         with contextlib.suppress(ChildProcessError):  # there is none
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -56,7 +53,7 @@ def serve(modules: Sequence[str] = MODULES) -> list[str] | None:
 def _settle(request: Mapping[str, Any]) -> None:
     """Give a forked process a session, streams, an environment and a number of threads of its own."""
     os.setsid()
-    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND)
     for stream, file in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
         os.dup2(file, stream)
     os.environ.update(request["environment"] | {PARENT: str(os.getppid())})
@@ -64,8 +61,6 @@ def _settle(request: Mapping[str, Any]) -> None:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
-if __name__ == "__main__":
-    arguments = serve()
-    if arguments is not None:
-        sys.argv = [str(command.__file__), *arguments]
-        command.main()
+if __name__ == "__main__" and (arguments := serve()) is not None:
+    sys.argv = [str(command.__file__), *arguments]
+    command.main()

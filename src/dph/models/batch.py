@@ -202,8 +202,7 @@ def fitting_rows(policy: "Policy", prompt: int, response: int, *, step: int = 0)
         At least 1; at most MOST_ROWS or, if these are more, all responses of a step.
     """
     config, narrow = policy.config, policy.precision == "bf16"
-    heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", None)
-    width = getattr(config, "head_dim", None)
+    heads, width = (getattr(config, name, None) for name in ("num_key_value_heads", "head_dim"))
     numbers = 2 * config.num_hidden_layers * (heads * width if heads and width else config.hidden_size)
     each = numbers * (2 if narrow else 4) * (prompt + 2 * response) + 16 * config.vocab_size
     taken = sum(2 * p.numel() for p in policy.model.parameters() if narrow and p.dtype.itemsize >= 4)  # casts

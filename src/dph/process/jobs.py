@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import IO
 
 from dph.config.text import read_json
-from dph.errors import RunError, UserError
+from dph.errors import UserError
 from dph.process.interrupts import PARENT
 from dph.process.progress import progress, say
 
@@ -23,6 +24,8 @@ LOADED = "dph.cli.loaded"
 FORKED_FROM = 2
 """So many jobs share what one process loads; a single one loads it itself."""
 _PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current directory is imported
+LOST = 0
+"""In place of the id of a process that was not started, because the one that forks has ended."""
 POLL_SECONDS = 0.2
 _WATCH_SECONDS = 15.0
 _PATIENCE_SECONDS = 60.0
@@ -111,14 +114,12 @@ def run_jobs(
                 shown.advance(len(missing))
             failed |= {name: f"{name} was skipped because it needs a job that failed" for name in missing}
     finally:
-        for process in running.values():
-            process.terminate()
-        for process in running.values():
-            try:
-                process.wait(_PATIENCE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            until = time.monotonic() + _PATIENCE_SECONDS
+            for process in running.values():
+                process.send_signal(number)
+            while any(process.poll() is None for process in running.values()) and time.monotonic() < until:
+                time.sleep(POLL_SECONDS)
         if forks is not None:
             forks.close()
     return list(failed.values())
@@ -157,75 +158,57 @@ class Forks:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=0,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._requests = self._server.stdin
         self._started: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._ended: dict[int, int] = {}
-        self._listener = threading.Thread(target=self._listen, daemon=True, name="dph-forks")
+        self._statuses: dict[int, int | None] = {}
+        self._listener = threading.Thread(target=self._listen, args=(self._server.stdout,), daemon=True)
         self._listener.start()
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> "Forked":
-        """Start `dph` with these arguments; its output is appended to the log.
-
-        environment: variables that differ from this process's.
-        """
+        """Start `dph` with these arguments and changes of the environment; its output is appended to the log."""
         request = {"arguments": arguments, "environment": environment, "log": str(log.absolute())}
-        assert self._server.stdin is not None
-        try:
-            self._server.stdin.write(json.dumps(request).encode() + b"\n")
-            self._server.stdin.flush()
-        except BrokenPipeError as error:
-            raise RunError("the process that starts jobs has ended; start the command again") from error
-        return Forked(self._started.get(), self._ended, self._server)
+        with contextlib.suppress(BrokenPipeError):  # `_listen` says so
+            self._requests.write(json.dumps(request).encode() + b"\n")
+        if (number := self._started.get()) == LOST:
+            self._started.put(LOST)  # for the next one
+        return Forked(number, self._statuses)
 
     def close(self) -> None:
         """End the process, after all that it has started."""
-        assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.close()
+        self._requests.close()
         self._listener.join()
-        self._server.stdout.close()
         self._server.wait()
 
-    def _listen(self) -> None:
-        assert self._server.stdout is not None
-        for line in self._server.stdout:
-            number, status = line.split()
-            if status == b"started":
-                self._started.put(int(number))
-            else:
-                self._ended[int(number)] = int(status)
-        self._started.put(0)  # the process has ended
+    def _listen(self, answers: IO[bytes]) -> None:
+        with answers:
+            for number, status in map(bytes.split, answers):
+                self._statuses[int(number)] = None if status == b"started" else int(status)
+                if status == b"started":
+                    self._started.put(int(number))
+        running = [number for number, status in self._statuses.items() if status is None]
+        self._statuses |= dict.fromkeys([LOST, *running], -signal.SIGKILL)  # they end soon, as orphans do
+        self._started.put(LOST)
 
 
 class Forked:
-    """A command that `Forks` has started, with the methods of `Popen` that jobs need."""
+    """A command that `Forks` has started, with what jobs use of `Popen`."""
 
-    def __init__(self, number: int, ended: Mapping[int, int], server: "subprocess.Popen[bytes]") -> None:
-        self._number, self._ended, self._server = number, ended, server
-        self.returncode: int | None = None
+    def __init__(self, number: int, statuses: Mapping[int, int | None]) -> None:
+        self._number, self._statuses = number, statuses
+
+    @property
+    def returncode(self) -> int | None:
+        return self._statuses[self._number]
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            lost = self._number == 0 or self._server.poll() is not None  # its children end when they see that
-            self.returncode = self._ended.get(self._number, -signal.SIGKILL if lost else None)
         return self.returncode
 
-    def wait(self, timeout: float = float("inf")) -> int:
-        until = time.monotonic() + timeout
-        while (status := self.poll()) is None:
-            if time.monotonic() > until:
-                raise subprocess.TimeoutExpired("dph", timeout)
-            time.sleep(POLL_SECONDS)
-        return status
-
-    def terminate(self) -> None:
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._number, number)

@@ -53,11 +53,7 @@ class Chunks:
     interrupted or fails."""
 
     def __init__(
-        self,
-        run: Path | None,
-        inputs: Mapping[str, str],
-        problems: Mapping[str, str],
-        world: "World | None" = None,
+        self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str], world: "World | None" = None
     ) -> None:
         """Open what a run has saved.
 
@@ -82,25 +78,11 @@ class Chunks:
         self._next_write = 0.0
         if run is not None and (settings := run / "config.toml").is_file():
             inputs = {"the settings in config.toml": hashlib.sha256(settings.read_bytes()).hexdigest(), **inputs}
-        before = self.once("inputs", lambda: {"inputs": dict(inputs), "problems": dict(problems)})
-
-        def compare() -> None:
-            for name, digest in inputs.items():
-                if before["inputs"].get(name) != digest:
-                    raise RunError(f"{name} are not those that {run} was started with; restore them, or {ANEW}")
-            if run is not None:
-                compare_problems(run, before["problems"], problems, ANEW)
-
-        compare() if world is None else world.together(compare)
+        self._decided(lambda: self._compare(run, inputs, problems))
 
     def once(self, what: str, make: Callable[[], Any]) -> Any:
         """A JSON-able value that a resumed run must not compute again, because it could be another one."""
-
-        def once() -> Any:
-            stored = self._read(what)
-            return self._made(what, 0, 0, make()) if stored is None else stored
-
-        return self._decided(once)
+        return self._decided(lambda: self._once(what, make))
 
     def map(
         self, what: str, things: Sequence[T], at_once: int, make: Callable[[Sequence[T]], list[Any]], label: str
@@ -114,14 +96,7 @@ class Chunks:
             make: computes the values of a chunk.
             label: what the progress says.
         """
-
-        def saved() -> list[Any]:
-            values: list[Any] = []
-            while (stored := self._read(what)) is not None:
-                values += stored
-            return values
-
-        values = self._decided(saved)
+        values = self._decided(lambda: [value for stored in iter(lambda: self._read(what), None) for value in stored])
         size = 1 if self._world is None else self._world.size
         with progress(label, len(things), len(values)) as shown:
             for start in range(len(values), len(things), size * at_once):
@@ -134,6 +109,18 @@ class Chunks:
                     if time.monotonic() >= self._next_write or len(values) >= len(things):
                         self._write(self._path)
         return values
+
+    def _compare(self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str]) -> None:
+        before = self._once("inputs", lambda: {"inputs": dict(inputs), "problems": dict(problems)})
+        for name, digest in inputs.items():
+            if before["inputs"].get(name) != digest:
+                raise RunError(f"{name} are not those that {run} was started with; restore them, or {ANEW}")
+        if run is not None:
+            compare_problems(run, before["problems"], problems, ANEW)
+
+    def _once(self, what: str, make: Callable[[], Any]) -> Any:
+        stored = self._read(what)
+        return self._made(what, 0, 0, make()) if stored is None else stored
 
     def _decided(self, action: Callable[[], T]) -> T:
         """What the leading process returns."""

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dph.errors import DataError, JudgeError
 from dph.config import RolloutConfig, SamplerConfig
+from dph.errors import DataError, JudgeError
 from dph.models.batch import fitting_rows
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -91,23 +91,21 @@ def settled_rows(
     items: Sequence[Prompted],
     rollout: RolloutConfig,
     run: RunDir,
-    world: World | None = None,
-    *,
+    world: World,
     step: int = 0,
 ) -> SamplerConfig:
-    """A sampler's settings with a number of rows: the one asked for, or one that fits; see `fitting_rows`. It is
-    written into the run's manifest, and a resumed run keeps it, since a batch's rounding depends on its rows."""
+    """A sampler's settings with a number of rows: the one asked for, or one that fits (see `fitting_rows`), which the
+    run keeps, since a batch's rounding depends on its rows."""
     if config.rows:
         return config
 
     def choose() -> int:
-        if "sampler_rows" not in run.manifest:
-            longest = max(len(item.prompt_ids) for item in items)
-            run.update(sampler_rows=fitting_rows(policy, longest, rollout.max_tokens, step=step))
-            say(f"up to {run.manifest['sampler_rows']} responses are decoded at once")
-        return int(run.manifest["sampler_rows"])
+        longest = max(len(item.prompt_ids) for item in items)
+        rows = fitting_rows(policy, longest, rollout.max_tokens, step=step)
+        say(f"up to {rows} responses are decoded at once")
+        return rows
 
-    return replace(config, rows=(world or World()).decided(choose))
+    return replace(config, rows=world.decided(lambda: run.kept("sampler_rows", choose)))
 
 
 def sample_groups(

@@ -55,7 +55,9 @@ class Layer(BufferedLayer):
         super().__init__(stored)
         self.output_type = values[0].dtype
         """Of attention's outputs."""
-        wide_keys, wide_values = ([_widened(piece.to(dtype=stored), width) for piece in pieces] for pieces in (keys, values))
+        wide_keys, wide_values = (
+            [_widened(piece.to(dtype=stored), width) for piece in pieces] for pieces in (keys, values)
+        )
         self.prompt_keys = torch.cat([piece.transpose(2, 3) for piece in wide_keys])  # [G, heads, dim, P]
         self.prompt_values = torch.cat(wide_values)
 

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 
 from dph.config import ModelConfig, SamplerConfig
-from dph.errors import ModelError, SettingsError, SharedUserError
+from dph.config.checks import check_alone
+from dph.errors import ModelError, SettingsError
 from dph.models.loading import model_folder
 from dph.models.policy import Policy
-from dph.process.interrupts import launched_processes
 from dph.process.progress import say
 from dph.sampling.protocol import Sampler, register_sampler
 from dph.types import Completion, SamplingParams
@@ -50,11 +50,7 @@ class VLLMSampler(Sampler):
             longest: most tokens of a prompt and its response together.
             training: the policy is being trained, so it stays on its device and its weights are copied to vLLM.
         """
-        if (count := launched_processes()) > 1:
-            raise SharedUserError(
-                f"vLLM samples in one process, but {count} were started; start it without torchrun (a model may span "
-                "sampler.tensor_parallel GPUs), or sample with --sampler.engine hf"
-            )
+        check_alone()
         self._policy, self._config, self._model = policy, config, model
         self._training = self._stale = training  # a resumed policy differs from `model`
         self._longest = min(longest, policy.context_length)

@@ -128,7 +128,7 @@ def load(
     reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
     items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
     step = -(-rollout.prompts // world.size) * rollout.n
-    settings = settled_rows(config.sampler, policy, items, rollout, run, world, step=step)
+    settings = settled_rows(config.sampler, policy, items, rollout, run, world, step)
     sampler = make_sampler(settings, policy, config.model, rollout.longest, training=True)
     tries = rollout.params(config.monitor.n)
     evaluator = Evaluator(policy, sampler, verifiers, tries, rollout.max_prompt_tokens, config.seed)
