@@ -3,14 +3,14 @@
 Loading torch and transformers takes seconds, which is longer than some stages compute; `dph.process.jobs` starts many.
 Nothing is computed here, so no GPU is in use when it forks. It ends when its input ends.
 
-    standard input    requests, one a line, in JSON: arguments, environment, log (the file for a command's output)
-    standard output   "ID started" for each request, in order; "ID STATUS" when that process has ended
+Requests are lines on standard input, [number, request] in JSON, answers lines on standard output, [number, answer]. A
+request to start a command has its arguments, changes of its environment and the file for its output; the answer is the
+id of its process. This id is the request for its exit status, which is null while it runs.
 """
 
 import contextlib
 import json
 import os
-import select
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -22,32 +22,28 @@ from dph.process.interrupts import PARENT
 _STAGES = ("sft", "presample", "train", "evaluate")
 MODULES = (*(f"dph.stages.{name}" for name in _STAGES), "transformers.models.llama.modeling_llama", "pandas")
 """pyarrow imports pandas for its first table."""
-_LOOK_SECONDS = 0.1
 
 
 def serve(modules: Sequence[str] = MODULES) -> list[str] | None:
     """Load modules and fork for each request. Returns None at the end of the input and, in a forked process, the
     arguments of its command."""
-    answers, rest = os.dup(1), b""
+    answers = os.dup(1)
     os.dup2(2, 1)  # for what a module prints
     for name in modules:
         with contextlib.suppress(ImportError, OSError):  # a command that needs it says what is wrong
             import_module(name)
-    while True:
-        with contextlib.suppress(ChildProcessError):  # there is none
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                os.write(answers, b"%d %d\n" % (ended[0], os.waitstatus_to_exitcode(ended[1])))
-        if not select.select([0], [], [], _LOOK_SECONDS)[0]:
-            continue
-        if not (read := os.read(0, 1 << 16)):
-            return None
-        *requests, rest = (rest + read).split(b"\n")
-        for request in map(json.loads, requests):
-            if (child := os.fork()) == 0:
-                os.close(answers)
-                _settle(request)
-                return request["arguments"]
-            os.write(answers, b"%d started\n" % child)
+    requests = os.fdopen(0, "rb", buffering=0, closefd=False)
+    for line in requests:
+        number, request = json.loads(line)
+        if isinstance(request, int):
+            ended, status = os.waitpid(request, os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if ended else None
+        elif not (answer := os.fork()):
+            os.close(answers)
+            _settle(request)
+            return request["arguments"]
+        os.write(answers, json.dumps([number, answer]).encode() + b"\n")
+    return None
 
 
 def _settle(request: Mapping[str, Any]) -> None:

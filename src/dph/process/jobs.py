@@ -3,17 +3,15 @@
 import contextlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from dph.config.text import read_json
 from dph.errors import UserError
@@ -24,8 +22,6 @@ LOADED = "dph.cli.loaded"
 FORKED_FROM = 2
 """So many jobs share what one process loads; a single one loads it itself."""
 _PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current directory is imported
-LOST = 0
-"""In place of the id of a process that was not started, because the one that forks has ended."""
 POLL_SECONDS = 0.2
 _WATCH_SECONDS = 15.0
 _PATIENCE_SECONDS = 60.0
@@ -138,7 +134,7 @@ def _start(job: Job, logs: Path, forks: "Forks | None") -> "subprocess.Popen[byt
     changed = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false"}
     with log.open("wb") as file:
         if forks is not None:
-            return forks.start(job.arguments, changed, log)
+            return Forked(forks, job.arguments, changed, log)
         return subprocess.Popen(
             [*_PYTHON, "dph", *job.arguments],
             stdin=subprocess.DEVNULL,
@@ -153,65 +149,53 @@ class Forks:
     """Starts commands as children of one process that has loaded their libraries (`dph.cli.loaded`)."""
 
     def __init__(self) -> None:
-        self._server = subprocess.Popen(
+        self._process = subprocess.Popen(
             [*_PYTHON, LOADED],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            bufsize=0,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
-        assert self._server.stdin is not None and self._server.stdout is not None
-        self._requests = self._server.stdin
-        self._started: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._statuses: dict[int, int | None] = {}
-        self._listener = threading.Thread(target=self._listen, args=(self._server.stdout,), daemon=True)
-        self._listener.start()
+        self._asked = 0
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> "Forked":
-        """Start `dph` with these arguments and changes of the environment; its output is appended to the log."""
-        request = {"arguments": arguments, "environment": environment, "log": str(log.absolute())}
-        with contextlib.suppress(BrokenPipeError):  # `_listen` says so
-            self._requests.write(json.dumps(request).encode() + b"\n")
-        if (number := self._started.get()) == LOST:
-            self._started.put(LOST)  # for the next one
-        return Forked(number, self._statuses)
+    def ask(self, request: Any) -> int | None:
+        """The answer to a request; if the process has ended, -9, because its children then end too."""
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None and answers is not None
+        self._asked += 1
+        try:
+            requests.write(json.dumps([self._asked, request]).encode() + b"\n")
+            requests.flush()
+            while True:
+                number, answer = json.loads(answers.readline())
+                if number == self._asked:  # else the answer to a request that was interrupted
+                    return answer
+        except (BrokenPipeError, ValueError):
+            return -signal.SIGKILL
 
     def close(self) -> None:
-        """End the process, after all that it has started."""
-        self._requests.close()
-        self._listener.join()
-        self._server.wait()
-
-    def _listen(self, answers: IO[bytes]) -> None:
-        with answers:
-            for number, status in map(bytes.split, answers):
-                self._statuses[int(number)] = None if status == b"started" else int(status)
-                if status == b"started":
-                    self._started.put(int(number))
-        running = [number for number, status in self._statuses.items() if status is None]
-        self._statuses |= dict.fromkeys([LOST, *running], -signal.SIGKILL)  # they end soon, as orphans do
-        self._started.put(LOST)
+        """End the process."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate()
 
 
 class Forked:
     """A command that `Forks` has started, with what jobs use of `Popen`."""
 
-    def __init__(self, number: int, statuses: Mapping[int, int | None]) -> None:
-        self._number, self._statuses = number, statuses
-
-    @property
-    def returncode(self) -> int | None:
-        return self._statuses[self._number]
+    def __init__(self, forks: Forks, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """Start `dph` with these arguments and changes of the environment; its output is appended to the log."""
+        self._forks, self.returncode = forks, None
+        self._number = forks.ask({"arguments": arguments, "environment": environment, "log": str(log.absolute())})
 
     def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._forks.ask(self._number)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._number, number)
+        if self.poll() is None and self._number is not None:
+            os.kill(self._number, number)  # at worst a zombie, because `poll` would have said that it has ended
 
 
 def _last_words(logs: Path, name: str) -> str:
