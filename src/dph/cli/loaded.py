@@ -11,12 +11,12 @@ id of its process. This id is the request for its exit status, which is null whi
 import contextlib
 import json
 import os
+import runpy
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from dph import __main__ as command
 from dph.process.interrupts import PARENT
 
 _STAGES = ("sft", "presample", "train", "evaluate")
@@ -58,5 +58,5 @@ def _settle(request: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__" and (arguments := serve()) is not None:
-    sys.argv = [str(command.__file__), *arguments]
-    command.main()
+    sys.argv[1:] = arguments
+    runpy.run_module("dph", run_name="__main__", alter_sys=True)

@@ -19,16 +19,13 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from dph.errors import Interrupted, RunError
 from dph.process.progress import progress, say
 from dph.runs.directory import CHUNKS
 from dph.runs.files import not_through_a_link, sync
 from dph.runs.pinned import ANEW, compare_problems
-
-if TYPE_CHECKING:  # which loads torch, and `dph verify` needs none
-    from dph.process.distributed import World
 
 T = TypeVar("T")
 
@@ -53,7 +50,7 @@ class Chunks:
     interrupted or fails."""
 
     def __init__(
-        self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str], world: "World | None" = None
+        self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str], world: Any = None
     ) -> None:
         """Open what a run has saved.
 
@@ -61,7 +58,8 @@ class Chunks:
             run: the run directory, which the leading process has locked; None: nothing is saved.
             inputs: hashes of what the work depends on besides settings, by name ("the model's weights").
             problems: hashes of the problems by id, in their order.
-            world: the processes that compute chunks in turn. All get all values; the leading one reads and writes.
+            world: the `World` whose processes compute chunks in turn (not imported, because it loads torch). All get all
+                values; the leading one reads and writes.
         Raises:
             UserError: the saved work was done with other inputs or problems.
         """
