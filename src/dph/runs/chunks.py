@@ -58,7 +58,7 @@ class Chunks:
             run: the run directory, which the leading process has locked; None: nothing is saved.
             inputs: hashes of what the work depends on besides settings, by name ("the model's weights").
             problems: hashes of the problems by id, in their order.
-            world: the `World` whose processes compute chunks in turn (not imported, because it loads torch). All get all
+            world: the `World` whose processes compute chunks in turn (not imported, as it loads torch). All get all
                 values; the leading one reads and writes.
         Raises:
             UserError: the saved work was done with other inputs or problems.
