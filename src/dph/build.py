@@ -2,7 +2,7 @@
 
 import hashlib
 import importlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -123,8 +123,11 @@ def make_sampler(
         longest: most tokens of a prompt and its response together.
         training: the policy's weights change between calls; `Sampler.weights_changed` announces it.
     """
+    from dph.models.batch import fitting_rows
     from dph.sampling import SAMPLERS, checked  # importing the package registers the built-in samplers
 
+    if not config.rows:
+        config = replace(config, rows=fitting_rows(policy, longest, 0, step=int(training)))
     factory, what = SAMPLERS[config.engine], f"sampler engine {config.engine!r}"
     call = partial(factory, policy, config, model=model, longest=longest, training=training)
     sampler = ask(what, factory, call)

@@ -226,7 +226,7 @@ OUT_OF_RANGE = {
     "rollout.max_prompt_tokens": (0,),
     "rollout.temperature": (-0.5, float("nan")),
     "rollout.top_p": (0.0, -0.1, 1.5),
-    "sampler.rows": (0,),
+    "sampler.rows": (-1,),
     "optim.minibatches": (0,),
     "optim.lr": (-1.0, float("inf")),
     "steps": (-1,),

@@ -76,7 +76,7 @@ VALUES = {
     "rollout.temperature -1": "rollout.temperature is -1.0",
     "rollout.max-tokens 0": "rollout.max_tokens is 0; it must be at least 1",
     "rollout.top-p 1.5": "rollout.top_p is 1.5; it must be above 0 and at most 1",
-    "sampler.rows 0": "sampler.rows is 0",
+    "sampler.rows -1": "sampler.rows is -1",
     "verifier.workers 0": "verifier.workers is 0",
     "verifier.timeout 0": "verifier.timeout is 0.0; it must be above 0, and finite",
     "optim.beta1 1": "optim.beta1 is 1.0; it must be 0 or more and below 1",

@@ -30,7 +30,7 @@ from dph.config import (
     from_dict,
 )
 from dph.config.checks import check_train
-from dph.errors import ModelError, SettingsError
+from dph.errors import ModelError, SettingsError, SharedUserError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.rehearsal.store import read_rehearsal
@@ -77,7 +77,7 @@ def test_what_vllm_cannot_do_in_training_is_refused(settings: dict[str, dict[str
 
 def test_vllm_is_refused_in_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SettingsError, match="one process on one GPU"):
+    with pytest.raises(SharedUserError, match="vLLM runs in one process"):
         check_train(TrainConfig(sampler=VLLM, loss=LossConfig(eta=0)))
 
 

@@ -167,6 +167,30 @@ def test_nothing_in_a_step_waits_for_the_device(name: str, precision: str) -> No
     assert waited == ["index", "_local_scalar_dense"], "the watch sees what waits"
 
 
+@pytest.mark.parametrize("start", [SharedDecoder, StaticDecoder])
+@pytest.mark.parametrize("name", SHARING)
+def test_keys_and_values_kept_in_bf16_change_no_bit(name: str, start: type[SharedDecoder]) -> None:
+    """The oracle keeps them as the model makes them, and autocast casts them for every token."""
+
+    class AsMade(start.layer_type):  # type: ignore[misc, name-defined]
+        def __init__(self, keys: Any, values: Any, width: int, stored: Any) -> None:
+            assert stored == torch.bfloat16
+            super().__init__(keys, values, width, None)
+
+    class Oracle(start):  # type: ignore[misc, valid-type]
+        layer_type = AsMade
+
+    policy = architecture(name, vocab_size=18)
+    policy.precision = "bf16"
+    with torch.no_grad(), policy.autocast():
+        pair = start(policy, PROMPTS, 4), Oracle(policy, PROMPTS, 4)
+        for ours, exact in shrinking(pair, 1, 14):
+            assert torch.equal(ours, exact)
+    kept, made = ([one for layer in decoder.layers for one in (layer.prompt_keys, *layer.buffers)] for decoder in pair)
+    assert {one.dtype for one in kept} == {torch.bfloat16}
+    assert (torch.float32 in {one.dtype for one in made}) == (name != "cohere"), "else nothing would be cast"
+
+
 def test_weights_are_cast_before_the_first_step() -> None:
     policy = tiny_policy()
     policy.precision = "bf16"

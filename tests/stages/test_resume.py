@@ -302,7 +302,7 @@ def test_a_run_that_is_killed_in_its_last_moment_is_complete(stage, undisturbed,
     assert {name: own for name, own in files(Path("run")).items() if name != ".lock"} == undisturbed
 
 
-@pytest.mark.parametrize("stage", [*STAGES, "interpolate", "report"])
+@pytest.mark.parametrize("stage", ["verify", "interpolate", "report"])
 def test_several_processes_are_refused_in_one_sentence(stage, prepared, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -314,7 +314,7 @@ def test_several_processes_are_refused_in_one_sentence(stage, prepared, monkeypa
         said = capsys.readouterr().err.splitlines()
         assert len(said) == (rank == "0")
         assert all("runs in one process, but 2 were started" in line for line in said)
-    if stage in STAGES:
+    if stage == "verify":
         with pytest.raises(SharedUserError, match="runs in one process"):
             work(stage, root=prepared)
     assert not list(tmp_path.iterdir())
@@ -410,3 +410,41 @@ def test_a_run_killed_at_random_moments_ends_with_the_files_of_an_undisturbed_on
     assert files(run) == files(tmp_path / "whole/run")
     rows = [json.loads(line) for line in (run / "verdicts.jsonl").read_text().splitlines()] if stage == "verify" else []
     assert len(rows) == (999 if stage == "verify" else 0)
+
+
+def ranks(words: list[str], count: int) -> list[str]:
+    """The command in so many processes."""
+    return [words[0], "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", *words[1:]]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("stage", ["presample", "eval"])
+def test_two_processes_write_the_files_of_one_whichever_is_killed_and_however_many_resume(stage, tmp_path):
+    note = f"open({str(tmp_path / 'rank')!r} + os.environ.get('RANK', '0'), 'w').write(str(os.getpid()))\n"
+    (tmp_path / "plugin.py").write_text(PLUGIN + note)
+    for name in ("whole", "two", "killed"):
+        (tmp_path / name).mkdir()
+    words = command(stage, tmp_path)
+    for name, together in (("whole", words), ("two", ranks(words, 2))):
+        process = started(together, tmp_path / name, 0)
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        assert said.count("prompts to explore" if stage == "presample" else "pass@64") == 1, "the leading one speaks"
+    assert files(tmp_path / "two/run") == files(tmp_path / "whole/run")
+    run = tmp_path / "killed/run"
+    for resumed, (rank, number) in enumerate(((1, signal.SIGKILL), (0, signal.SIGTERM))):
+        process = started(ranks([*words, *["--resume"] * resumed], 2), tmp_path / "killed", PAUSE)
+        before = lines(run)
+        while process.poll() is None and lines(run) < max(4, before + 2):
+            time.sleep(0.01)
+        os.kill(int((tmp_path / f"rank{rank}").read_text()), number)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode != 0
+        sentences = [line for line in said.splitlines() if line.startswith("dph: ")]
+        assert len(sentences) == 1 and "--resume" in sentences[0], said
+        assert said.count("Traceback (most") == 1, "torchrun's own"
+    last = started([*words, "--resume"], tmp_path / "killed", 0)
+    said, _ = last.communicate(timeout=300)
+    assert last.returncode == 0, said
+    assert files(run) == files(tmp_path / "whole/run")

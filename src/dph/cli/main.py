@@ -26,7 +26,7 @@ from dph.errors import (
     one_line,
     unknown,
 )
-from dph.process.interrupts import LAUNCHED, PARENT, require_one_process, when_parent_ends
+from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, when_parent_ends
 from dph.process.memory import keep_few_kernels
 from dph.process.progress import say, show, show_messages
 from dph.runs.directory import RunDir
@@ -94,7 +94,7 @@ def _call(command: str, config: Any, resume: bool) -> None:
         function(config, resume=resume)
     else:
         function(config)
-    if command in ("sft", "train"):
+    if command in DIVIDED:
         from dph.process.distributed import World
 
         World.join().leave()
@@ -166,8 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(command: str, arguments: Sequence[str]) -> None:
-    if command not in ("sft", "train"):
-        require_one_process(command)
+    check_processes(command)
     if command not in COMMANDS:
         raise SettingsError(unknown("command", command, COMMANDS))
     settings, line = parse(command, arguments)
@@ -208,7 +207,8 @@ def ending(program: str) -> Iterator[None]:
         sys.exit(2)
     except KeyboardInterrupt as error:
         stop = error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT)
-        show(f"{program}: {one_line(str(stop))}")
+        if os.environ.get("RANK", "0") == "0":
+            show(f"{program}: {one_line(str(stop))}")
         sys.exit(128 + stop.number)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from dph.config.components import Bounds, LossConfig, read_fields
 from dph.config.stages import PresampleConfig, TrainConfig
-from dph.errors import ModelError, SettingsError
+from dph.errors import ModelError, SettingsError, SharedUserError
 
 _MODEL_FILES = ("config.json", "adapter_config.json")
 _MODELS_INSIDE = ("model", "checkpoints/step-*/model", "step-*/model")
@@ -134,10 +134,15 @@ def _check_vllm(config: TrainConfig) -> None:
             "beside `dph train` vLLM takes whole models, not adapters; train without model.lora_rank, or sample with "
             "--sampler.engine hf"
         )
+    check_alone()
+
+
+def check_alone() -> None:
+    """Raises UserError in each of several processes: vLLM samples in one."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise SettingsError(
-            "beside `dph train` vLLM runs in one process on one GPU; for more use `dph verl`, or sample with "
-            "--sampler.engine hf"
+        raise SharedUserError(
+            "vLLM runs in one process, and beside `dph train` on one GPU; train on more with `dph verl`, or sample "
+            "with --sampler.engine hf"
         )
 
 

@@ -162,8 +162,8 @@ class SamplerConfig:
 
     engine: str = "hf"
     """hf (built in), or vllm (extra)."""
-    rows: Annotated[PositiveInt, Usual(high=65536)] = 256
-    """Largest number of responses decoded together; lower it if memory runs out."""
+    rows: Annotated[NonNegativeInt, Usual(high=65536)] = 0
+    """Largest number of responses decoded together; 0 takes as many as fit into memory, which a resumed run keeps."""
     decoder: Literal["auto", "whole"] = "auto"
     """auto (the fastest exact way that keeps a cache), or whole (no cache: slow, but possible with any model)."""
     memory: PositiveShare = 0.9

@@ -35,7 +35,7 @@ class Evaluator:
 
     def responses(self, problems: Sequence[Problem]) -> list[tuple[Group, Group | None]]:
         """Judged samples of every problem, in order, each with its greedy response if one is wanted."""
-        items = self.prompted(problems)
+        items = encode_problems(self.policy, problems, self.max_prompt_tokens, self.params.max_tokens)
         answered: list[tuple[Group, Group | None]] = []
         at_once = problems_at_once(self.params.n)
         for start in range(0, len(items), at_once):
@@ -44,10 +44,6 @@ class Evaluator:
             best = self.decoded(batch) if self.with_greedy else [None] * len(batch)
             answered += zip(sampled, best, strict=True)
         return answered
-
-    def prompted(self, problems: Sequence[Problem]) -> list[Prompted]:
-        """The problems whose prompts fit, with the tokens of their prompts."""
-        return encode_problems(self.policy, problems, self.max_prompt_tokens, self.params.max_tokens)
 
     def sampled(self, items: Sequence[Prompted]) -> list[Group]:
         """Judged samples of one batch."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dph.models.packing import Packed, PrefixLayout, Tokens, group_by_prompt, moved, pack, packed_tokens
+from dph.process.interrupts import launched_processes
 from dph.process.memory import free_memory
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ KEPT_ON_CPU = 5 << 26
 """Bytes of activations that a micro-batch may keep on a CPU. Larger ones are not faster there: with 135 million
 parameters in bf16, 585, 694 and 925 tokens give the same tokens per second, within the differences between runs."""
 _SHARE = 0.5
-"""Of the memory that is free besides gradients and moments, the share that activations may take."""
+"""Of the memory that is free besides gradients and moments, the share that activations or responses may take."""
+MOST_ROWS = {"cpu": 512}
+MOST_ROWS_OTHERWISE = 1024
+"""More responses at once are hardly faster: a step of decoding then takes time in proportion to its rows."""
 _PROBED = (64, 192)  # tokens of the two trials
 _FEWEST, _MOST = 256, 16384
 
@@ -180,12 +184,36 @@ def fitting_tokens(policy: "Policy") -> int:
     On a CPU they are also limited to 320 MiB. The result is between 256 and 16384 and depends, unless memory is
     short, on the model and the kind of device only.
     """
-    # fp32 gradients and two moments; the optimizer also keeps fp32 copies of weights of 16 bits
-    state = sum(p.numel() * (12 if p.dtype.itemsize >= 4 else 16) for _, p in policy.trainable())
-    room = int(_SHARE * (_free(policy.device) - state))
+    room = int(_SHARE * (_free(policy.device) - _state(policy)))
     if policy.device.type == "cpu":
         room = min(room, KEPT_ON_CPU)
     return max(_FEWEST, min(_MOST, room // kept_per_token(policy)))
+
+
+def fitting_rows(policy: "Policy", prompt: int, response: int, *, step: int = 0) -> int:
+    """Responses that can be decoded together: as many as fit into memory, if each has a prompt of its own and no end.
+
+    Each takes keys and values, in buffers of up to twice its length, and logits, of which drawing a token makes copies.
+
+    Args:
+        prompt, response: tokens of the longest prompt and of the longest response.
+        step: responses of a step of training, which also needs memory for gradients and moments; 0 without training.
+    Returns:
+        At least 1; at most MOST_ROWS or, if these are more, all responses of a step.
+    """
+    config, narrow = policy.config, policy.precision == "bf16"
+    heads, width = (getattr(config, name, None) for name in ("num_key_value_heads", "head_dim"))
+    numbers = 2 * config.num_hidden_layers * (heads * width if heads and width else config.hidden_size)
+    each = numbers * (2 if narrow else 4) * (prompt + 2 * response) + 16 * config.vocab_size
+    taken = sum(2 * p.numel() for p in policy.model.parameters() if narrow and p.dtype.itemsize >= 4)  # casts
+    taken += _state(policy) if step else 0
+    most = max(step, MOST_ROWS.get(policy.device.type, MOST_ROWS_OTHERWISE))
+    return max(1, min(most, int(_SHARE * (_free(policy.device) - taken)) // each))
+
+
+def _state(policy: "Policy") -> int:
+    """Bytes of fp32 gradients and of two moments; the optimizer also keeps fp32 copies of weights of 16 bits."""
+    return sum(p.numel() * (12 if p.dtype.itemsize >= 4 else 16) for _, p in policy.trainable())
 
 
 def kept_per_token(policy: "Policy") -> int:
@@ -230,4 +258,4 @@ def _free(device: torch.device) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     free = free_memory() if device.type == "cpu" else None
-    return 1 << 62 if free is None else free
+    return 1 << 62 if free is None else free // launched_processes()

@@ -462,13 +462,8 @@ def settled(model: M, run: RunDir, world: World | None = None) -> M:
     """
     if model.precision != "auto":
         return model
-
-    def choose() -> str:
-        if "precision" not in run.manifest:
-            run.update(precision=choose_precision(model))
-        return str(run.manifest["precision"])
-
-    return replace(model, precision=(world or World()).decided(choose))
+    chosen = (world or World()).decided(lambda: run.kept("precision", lambda: choose_precision(model)))
+    return replace(model, precision=chosen)
 
 
 def choose_precision(model: ModelConfig) -> str:

@@ -1,7 +1,8 @@
 """Data parallelism over several processes (torchrun): each holds the whole policy; gradients are summed over all."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dph.errors import SharedUserError, UserError
+from dph.errors import SharedUserError, UserError, reason_of
 from dph.process.interrupts import launched_processes
 
 T = TypeVar("T")
@@ -77,7 +78,8 @@ class World:
         flat = torch.cat(
             [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters] + [present]
         )
-        dist.all_reduce(flat)
+        with self._meeting():
+            dist.all_reduce(flat)
         *sums, present = flat.split([*(p.numel() for p in parameters), len(parameters)])
         for parameter, summed, count in zip(parameters, sums, present.tolist(), strict=True):
             parameter.grad = summed.view_as(parameter).clone() if count else None
@@ -88,15 +90,17 @@ class World:
             return dict(values)
         names = sorted(values)
         numbers = torch.tensor([values[name] for name in names], dtype=torch.float64)
-        dist.all_reduce(numbers, group=self.host)
+        with self._meeting():
+            dist.all_reduce(numbers, group=self.host)
         return dict(zip(names, numbers.tolist(), strict=True))
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all processes, in rank order."""
+        """The values of all processes, in rank order. Raises UserError if one of them has ended."""
         if self.size == 1:
             return [value]
         gathered: list[Any] = [None] * self.size
-        dist.all_gather_object(gathered, value, group=self.host)
+        with self._meeting():
+            dist.all_gather_object(gathered, value, group=self.host)
         return gathered
 
     def joined(self, values: Tensor) -> Tensor:
@@ -127,7 +131,17 @@ class World:
     def wait(self) -> None:
         """Wait until every process has called this."""
         if self.size > 1:
-            dist.barrier(group=self.host)
+            with self._meeting():
+                dist.barrier(group=self.host)
+
+    @contextmanager
+    def _meeting(self) -> Iterator[None]:
+        """Context of an operation for which all processes meet."""
+        try:
+            yield
+        except RuntimeError as error:
+            reason = f"{reason_of(error)}; --resume continues from what is saved"
+            raise SharedUserError(f"another of the {self.size} processes ended or did not answer: {reason}") from error
 
     def leave(self) -> None:
         """Leave the process group."""

@@ -157,10 +157,14 @@ def launched_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def require_one_process(command: str) -> None:
-    """Raises UserError in each of several processes: all would do the same work and write the same directory."""
-    if (count := launched_processes()) > 1:
+DIVIDED = ("sft", "presample", "train", "eval")
+"""Commands whose work several processes divide."""
+
+
+def check_processes(command: str) -> None:
+    """Raises UserError in each of several processes if all would do the same work and write the same directory."""
+    if (count := launched_processes()) > 1 and command not in DIVIDED:
         raise SharedUserError(
-            f"dph {command} runs in one process, but {count} were started; start it without torchrun (only sft and "
-            "train use several)"
+            f"dph {command} runs in one process, but {count} were started; start it without torchrun (only "
+            f"{', '.join(DIVIDED)} use several)"
         )

@@ -49,17 +49,22 @@ class Chunks:
     """The finished work of a run, in the order of its work. As a context, it says how much is saved when the run is
     interrupted or fails."""
 
-    def __init__(self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str]) -> None:
+    def __init__(
+        self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str], world: Any = None
+    ) -> None:
         """Open what a run has saved.
 
         Args:
-            run: the run directory, which this process has locked; None: nothing is saved.
+            run: the run directory, which the leading process has locked; None: nothing is saved.
             inputs: hashes of what the work depends on besides settings, by name ("the model's weights").
             problems: hashes of the problems by id, in their order.
+            world: the `World` whose processes compute chunks in turn (not imported, as it loads torch). All get all
+                values; the leading one reads and writes.
         Raises:
             UserError: the saved work was done with other inputs or problems.
         """
-        self._path = run / CHUNKS if run is not None else None
+        self._world = world
+        self._path = run / CHUNKS if run is not None and (world is None or world.leads) else None
         self._stored = deque(_lines(self._path))
         self._end = 0
         """Where the lines end that have been read or written."""
@@ -71,17 +76,11 @@ class Chunks:
         self._next_write = 0.0
         if run is not None and (settings := run / "config.toml").is_file():
             inputs = {"the settings in config.toml": hashlib.sha256(settings.read_bytes()).hexdigest(), **inputs}
-        before = self.once("inputs", lambda: {"inputs": dict(inputs), "problems": dict(problems)})
-        for name, digest in inputs.items():
-            if before["inputs"].get(name) != digest:
-                raise RunError(f"{name} are not those that {run} was started with; restore them, or {ANEW}")
-        if run is not None:
-            compare_problems(run, before["problems"], problems, ANEW)
+        self._decided(lambda: self._compare(run, inputs, problems))
 
     def once(self, what: str, make: Callable[[], Any]) -> Any:
         """A JSON-able value that a resumed run must not compute again, because it could be another one."""
-        stored = self._read(what)
-        return self._made(what, 0, 0, make()) if stored is None else stored
+        return self._decided(lambda: self._once(what, make))
 
     def map(
         self, what: str, things: Sequence[T], at_once: int, make: Callable[[Sequence[T]], list[Any]], label: str
@@ -90,24 +89,48 @@ class Chunks:
 
         Args:
             what: what the things are, in the plural, without a tab.
-            at_once: things of a chunk, which is saved soon after it is computed (`_APART`).
+            at_once: things of a chunk, which is saved soon after it is computed (`_APART`). Chunks do not depend on the
+                number of processes.
             make: computes the values of a chunk.
             label: what the progress says.
         """
-        values: list[Any] = []
-        while (stored := self._read(what)) is not None:
-            values += stored
+        values = self._decided(lambda: [value for stored in iter(lambda: self._read(what), None) for value in stored])
+        size = 1 if self._world is None else self._world.size
         with progress(label, len(things), len(values)) as shown:
-            for start in range(len(values), len(things), at_once):
-                chunk = things[start : start + at_once]
-                made = self._made(what, len(chunk), len(things), make(chunk))
+            for start in range(len(values), len(things), size * at_once):
+                chunks = [things[first : first + at_once] for first in range(start, len(things), at_once)][:size]
+                for made in self._shared(chunks, make):
+                    values += self._made(what, len(made), len(things), made)
+                    shown.advance(len(made))
                 if self._path is not None:
                     self._due = True
-                    if time.monotonic() >= self._next_write or start + at_once >= len(things):
+                    if time.monotonic() >= self._next_write or len(values) >= len(things):
                         self._write(self._path)
-                values += made
-                shown.advance(len(chunk))
         return values
+
+    def _compare(self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str]) -> None:
+        before = self._once("inputs", lambda: {"inputs": dict(inputs), "problems": dict(problems)})
+        for name, digest in inputs.items():
+            if before["inputs"].get(name) != digest:
+                raise RunError(f"{name} are not those that {run} was started with; restore them, or {ANEW}")
+        if run is not None:
+            compare_problems(run, before["problems"], problems, ANEW)
+
+    def _once(self, what: str, make: Callable[[], Any]) -> Any:
+        stored = self._read(what)
+        return self._made(what, 0, 0, make()) if stored is None else stored
+
+    def _decided(self, action: Callable[[], T]) -> T:
+        """What the leading process returns."""
+        return action() if self._world is None else self._world.decided(action)
+
+    def _shared(self, chunks: Sequence[Sequence[T]], make: Callable[[Sequence[T]], list[Any]]) -> list[list[Any]]:
+        """The values of as many chunks as there are processes, or fewer; each process computes one."""
+        world = self._world
+        if world is None:
+            return list(map(make, chunks))
+        mine = world.together(lambda: make(chunks[world.rank]) if world.rank < len(chunks) else [])
+        return world.gather(mine)[: len(chunks)]
 
     def saved(self) -> str:
         """How much is on the disk, in words."""
@@ -158,7 +181,7 @@ class Chunks:
         if self._due and error is not None and self._path is not None:
             with contextlib.suppress(OSError):  # a full disk, which may be the error itself
                 self._write(self._path)
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt) and (self._world is None or self._world.leads):
             number = error.number if isinstance(error, Interrupted) else signal.SIGINT
             raise Interrupted(number, f"interrupted; {self.saved()}") from error
         if isinstance(error, Exception) and self._end:

@@ -18,16 +18,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dph.config import check_bounds, comparable, differences, from_dict, read_settings, to_dict, to_toml
 from dph.config.checks import check_out, is_model_folder
 from dph.config.text import parse_json, read_json
 from dph.errors import RunError
-from dph.process.interrupts import require_one_process
+from dph.process.interrupts import check_processes
 from dph.process.progress import say
 from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
 from dph.runs.pinned import check_code, code_hashes
+
+T = TypeVar("T")
 
 CHUNKS = "chunks.tsv"
 """The work that a stage has finished, until its run is complete (`dph.runs.chunks`)."""
@@ -80,8 +82,7 @@ class RunDir:
                 it; it already holds a run and `resume` is not set; or the settings, or a Python file that they name,
                 have changed since the start.
         """
-        if stage not in ("sft", "train"):
-            require_one_process(stage)
+        check_processes(stage)
         check_bounds(config)
         check_out(out)
         path, versions = Path(out), package_versions() | dict(versions or {})
@@ -174,6 +175,12 @@ class RunDir:
         """Add facts to the manifest and write it to the disk."""
         self.manifest.update(facts)
         write_atomically(self.path / "manifest.json", json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n")
+
+    def kept(self, name: str, choose: Callable[[], T]) -> T:
+        """A fact of the manifest that is chosen, and written, only once: a resumed run keeps it on any machine."""
+        if name not in self.manifest:
+            self.update(**{name: choose()})
+        return self.manifest[name]
 
     def finish(self, **facts: Any) -> None:
         """Mark the run as complete, remove its chunks and unlock its directory."""

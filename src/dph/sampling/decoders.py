@@ -60,9 +60,10 @@ Start = Callable[[Policy, Sequence[Sequence[int]], int], Decoder]
 class BufferedLayer(DynamicLayer):
     """Keys and values of one layer, written into buffers that grow, instead of copying all of them at every token."""
 
-    def __init__(self) -> None:
+    def __init__(self, stored: torch.dtype | None = None) -> None:
+        """stored: type of the buffers; None for that of the states."""
         super().__init__()
-        self.used = 0
+        self.stored, self.used = stored, 0
         self.buffers: list[Tensor] = []
 
     def update(
@@ -89,7 +90,7 @@ class BufferedLayer(DynamicLayer):
 
     def enlarge(self, states: tuple[Tensor, Tensor], length: int) -> None:
         """Give the buffers, which begin with those for states like these, this length."""
-        larger = [state.new_zeros(*state.shape[:2], length, state.shape[3]) for state in states]
+        larger = [state.new_zeros(*state.shape[:2], length, state.shape[3], dtype=self.stored) for state in states]
         for buffer, before in zip(larger, self.buffers, strict=False):
             buffer[:, :, : before.shape[2]] = before
         self.buffers = larger

@@ -8,10 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dph.config import RolloutConfig, SamplerConfig
 from dph.errors import DataError, JudgeError
+from dph.models.batch import fitting_rows
 from dph.models.policy import Policy
+from dph.process.distributed import World
 from dph.process.progress import doing, say
 from dph.runs.chunks import Chunks
+from dph.runs.directory import RunDir
 from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
@@ -88,6 +92,29 @@ def still_usable(chunks: Chunks, verifiers: Verifiers, problems: Sequence[Proble
     query that takes about as long as it may can fail the next time."""
     ids = set(chunks.once("usable", lambda: [problem.id for problem in usable_problems(verifiers, problems)]))
     return [problem for problem in problems if problem.id in ids]
+
+
+def settled_rows(
+    config: SamplerConfig,
+    policy: Policy,
+    items: Sequence[Prompted],
+    rollout: RolloutConfig,
+    run: RunDir,
+    world: World,
+    step: int = 0,
+) -> SamplerConfig:
+    """A sampler's settings with a number of rows: the one asked for, or one that fits (see `fitting_rows`), which the
+    run keeps, since a batch's rounding depends on its rows."""
+    if config.rows:
+        return config
+
+    def choose() -> int:
+        longest = max(len(item.prompt_ids) for item in items)
+        rows = fitting_rows(policy, longest, rollout.max_tokens, step=step)
+        say(f"up to {rows} responses are decoded at once")
+        return rows
+
+    return replace(config, rows=world.decided(lambda: run.kept("sampler_rows", choose)))
 
 
 def sample_groups(

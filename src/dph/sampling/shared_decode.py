@@ -43,15 +43,23 @@ FIRST_TOKENS = 256
 class Layer(BufferedLayer):
     """Keys and values of one layer: those of the prompts [G, heads, …], beside those of the generated tokens."""
 
-    def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor], width: int) -> None:
+    def __init__(
+        self, keys: Sequence[Tensor], values: Sequence[Tensor], width: int, stored: torch.dtype | None
+    ) -> None:
         """
         Args:
             keys, values: pieces [g, heads, p, dim], right-padded prompts of p ≤ width positions; G prompts in all.
             width: length P of the longest prompt.
+            stored: type to which autocast would cast keys and values for every token; None without autocast.
         """
-        super().__init__()
-        self.prompt_keys = torch.cat([_widened(piece, width).transpose(2, 3) for piece in keys])  # [G, heads, dim, P]
-        self.prompt_values = torch.cat([_widened(piece, width) for piece in values])
+        super().__init__(stored)
+        self.output_type = values[0].dtype
+        """Of attention's outputs."""
+        wide_keys, wide_values = (
+            [_widened(piece.to(dtype=stored), width) for piece in pieces] for pieces in (keys, values)
+        )
+        self.prompt_keys = torch.cat([piece.transpose(2, 3) for piece in wide_keys])  # [G, heads, dim, P]
+        self.prompt_values = torch.cat(wide_values)
 
     def get_seq_length(self) -> int:
         return self.prompt_values.shape[2] + self.used
@@ -72,10 +80,12 @@ class SharedDecoder:
         pieces = [_prefill(policy, part) for part in _parts(prompts)]
         self.logits = torch.cat([logits for logits, _ in pieces]).repeat_interleave(repeats, dim=0)
         caches: list[list[Any]] = [cache.layers for _, cache in pieces]
-        self.layers = [
-            self.layer_type([c[i].keys for c in caches], [c[i].values for c in caches], width)
-            for i in range(len(caches[0]))
-        ]
+        stored = torch.bfloat16 if policy.precision == "bf16" else None
+        self.layers: list[Layer] = []
+        while caches[0]:
+            parts = [layers.pop(0) for layers in caches]  # each layer's memory is free before the next is copied
+            keys, values = [part.keys for part in parts], [part.values for part in parts]
+            self.layers.append(self.layer_type(keys, values, width, stored))
         self._cache = Cache(layers=list(self.layers))
         self._padding = None
         if int(lengths.min()) < width:
@@ -158,7 +168,7 @@ class SharedDecoder:
         norm = scattered(prompt.sum(-1, keepdim=True)) + own.sum(-1, keepdim=True)
         parts = (scattered(prompt.to(values.dtype) @ layer.prompt_values), own.to(values.dtype) @ values)
         mixed = parts[0].float() + parts[1].float()  # rounded to 16 bits once, after the division
-        return (mixed / norm).to(values.dtype).reshape(rows, 1, heads, dim)
+        return (mixed / norm).to(layer.output_type).reshape(rows, 1, heads, dim)
 
 
 _current: ContextVar[SharedDecoder] = ContextVar("dph_shared_decoder")
@@ -265,7 +275,7 @@ class _FixedLayer(Layer):
         if not self.buffers or self.buffers[0].shape[2] < self.length:
             self.enlarge(states, self.length)
         for buffer, state in zip(self.buffers, states, strict=True):
-            buffer.index_copy_(2, self.at, state)
+            buffer.index_copy_(2, self.at, state.to(buffer.dtype))
         keys, values = self.buffers
         return keys, values
 

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from dph.config import ModelConfig, SamplerConfig
+from dph.config.checks import check_alone
 from dph.errors import ModelError, SettingsError
 from dph.models.loading import model_folder
 from dph.models.policy import Policy
@@ -49,6 +50,7 @@ class VLLMSampler(Sampler):
             longest: most tokens of a prompt and its response together.
             training: the policy is being trained, so it stays on its device and its weights are copied to vLLM.
         """
+        check_alone()
         self._policy, self._config, self._model = policy, config, model
         self._training = self._stale = training  # a resumed policy differs from `model`
         self._longest = min(longest, policy.context_length)

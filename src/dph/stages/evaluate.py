@@ -17,14 +17,15 @@ from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.evaluation.measures import MEASURES, RULES, Scored, diversity_of, greedy_verdict, score_group, summarise
 from dph.models.loading import settled
 from dph.models.policy import Policy
+from dph.process.distributed import World
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically, written_atomically
 from dph.runs.pinned import content_hashes
-from dph.sampling.rollouts import Prompted, refuse_unjudged, still_usable
+from dph.sampling.rollouts import Prompted, encode_problems, refuse_unjudged, settled_rows, still_usable
 from dph.tasks import Task, style_of
-from dph.types import Group, as_text
+from dph.types import Group, Problem, as_text
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
 from dph.verifiers.sql.plan import PlanReader
@@ -39,31 +40,39 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
 
     reward: judges every response instead of the verifiers; see `dph.stages.train.train`.
     """
-    run = RunDir.start(config.out, "eval", config, resume=resume, versions=judging_versions())
+    world, versions = World.join(), judging_versions()
+    run = world.decided(lambda: RunDir.start(config.out, "eval", config, resume=resume, versions=versions))
     if run.complete:
         return run.path
-    config = replace(config, model=settled(config.model, run))
-    task = make_task(config.task)
-    chosen = {
-        split: select(task, split, config.task.limit, shuffle=config.task.shuffle, requires=config.task.requires)
-        for split in split_names(config.task.split)
-    }
+    config = replace(config, model=settled(config.model, run, world))
+
+    def load() -> tuple[Task, dict[str, list[Problem]], Policy]:
+        task, settings = make_task(config.task), config.task
+        chosen = {
+            split: select(task, split, settings.limit, shuffle=settings.shuffle, requires=settings.requires)
+            for split in split_names(settings.split)
+        }
+        return task, chosen, Policy.load(config.model)
+
+    task, chosen, policy = world.together(load)
     contents = {split: content_hashes(problems) for split, problems in chosen.items()}
-    policy = Policy.load(config.model)
     facts = {"weight_hash": policy.weight_hash(), "tokenizer_hash": policy.tokenizer_hash(), "label": label_of(config)}
     inputs = {"the model's weights": facts["weight_hash"], "the tokenizer's rules": facts["tokenizer_hash"]}
     hashes = {f"{split}: {id}": content for split in contents for id, content in contents[split].items()}
     rollout, params = config.rollout, config.rollout.params()
-    sampler = make_sampler(config.sampler, policy, config.model, rollout.longest)
     with (
-        Chunks(run.path, inputs, hashes) as chunks,
+        Chunks(run.path, inputs, hashes, world) as chunks,
         make_verifiers(config.verifier, config.reward, reward, answers=True) as verifiers,
         PlanReader(workers=config.verifier.workers, timeout=config.verifier.timeout) as plans,
     ):
-        evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
         items: list[_Item] = []
         for split, problems in chosen.items():
-            items += [(split, item) for item in evaluator.prompted(still_usable(chunks, verifiers, problems))]
+            usable = still_usable(chunks, verifiers, problems)
+            encoded = encode_problems(policy, usable, rollout.max_prompt_tokens, rollout.max_tokens)
+            items += [(split, item) for item in encoded]
+        settings = settled_rows(config.sampler, policy, [item for _, item in items], rollout, run, world)
+        sampler = make_sampler(settings, policy, config.model, rollout.longest)
+        evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
         score = partial(_sampled, task, evaluator, verifiers, plans, config.max_unjudged)
         at_once, doing = problems_at_once(rollout.n), f"evaluating {', '.join(chosen)}"
         samples = chunks.map("problems", items, at_once, score, doing)
@@ -72,6 +81,9 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
             decode = partial(_decoded, task, evaluator)
             greedy = chunks.map("greedy responses", items, problems_at_once(1), decode, "decoding greedily")
         sampler.close()
+        if not world.leads:
+            world.wait()
+            return run.path
         scored: dict[str, list[Scored]] = {split: [] for split in chosen}
         rows: dict[str, list[dict[str, Any]]] = {"problems": [], "completions": []}
         for (split, item), sample, best in zip(items, samples, greedy, strict=True):
@@ -87,6 +99,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
         run.finish(model=absolute(config.model.path), **facts)
     _say_scores(splits)
+    world.wait()
     return run.path
 
 

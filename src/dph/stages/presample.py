@@ -24,6 +24,7 @@ from dph.evaluation.certificate import upper_bound
 from dph.models.batch import Tokens, fitting_tokens
 from dph.models.loading import settled
 from dph.models.policy import Policy
+from dph.process.distributed import World
 from dph.process.progress import say
 from dph.rehearsal.check import check_sampler, file_hashes, sampling_facts
 from dph.rehearsal.partition import Set
@@ -40,6 +41,7 @@ from dph.sampling.rollouts import (
     refuse_unjudged,
     rollouts_as_json,
     sample_groups,
+    settled_rows,
     still_usable,
 )
 from dph.sampling.seeding import derive_key
@@ -80,20 +82,21 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
     Raises UserError for bad settings and when no problem can be used.
     """
     check_presample(config)
-    run = RunDir.start(config.out, "presample", config, resume=resume, versions=judging_versions())
+    world, versions = World.join(), judging_versions()
+    run = world.decided(lambda: RunDir.start(config.out, "presample", config, resume=resume, versions=versions))
     if run.complete:
         return run.path
-    config = replace(config, model=settled(config.model, run))
-    _, problems = load_problems(config.task)
+    config = replace(config, model=settled(config.model, run, world))
+    (_, problems), policy = world.together(lambda: (load_problems(config.task), Policy.load(config.model)))
     contents = content_hashes(problems)
-    policy = Policy.load(config.model)
     hashes = {"weight_hash": policy.weight_hash(), "tokenizer_hash": policy.tokenizer_hash()}
     inputs = {"the model's weights": hashes["weight_hash"], "the tokenizer's rules": hashes["tokenizer_hash"]}
-    with Chunks(run.path, inputs, contents) as chunks:
+    with Chunks(run.path, inputs, contents, world) as chunks:
         with make_verifiers(config.verifier, config.reward, reward) as verifiers:
             problems = still_usable(chunks, verifiers, problems)
             items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
-            sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest)
+            settings = settled_rows(config.sampler, policy, items, config.rollout, run, world)
+            sampler = make_sampler(settings, policy, config.model, config.rollout.longest)
 
             def judged(some: Sequence[Prompted], count: int, purpose: str) -> list[Any]:
                 wanted = config.rollout.params(count)
@@ -102,7 +105,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
                 return [rollouts_as_json(group) for group in groups]
 
             def draw(what: str, chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:
-                at_once = max(1, 4 * config.sampler.rows // count)
+                at_once = max(1, 2 * settings.rows // count)
                 values = chunks.map(what, chosen, at_once, partial(judged, count=count, purpose=purpose), label)
                 return list(map(group_from_json, chosen, values))
 
@@ -126,6 +129,9 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             for rollout in responses_to_store([again[place.problem_id], *group.rollouts], config.stored)
         ]
         rows = _rehearsals(policy, stored, config, chunks)
+        if not world.leads:
+            world.wait()
+            return run.path
         tried = {group.problem.id: correct_and_judged(group) for group in new}
         partition: list[dict[str, Any]] = []
         for place in placed:
@@ -141,6 +147,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
         least = float(upper_bound(np.zeros(facts["certify"])))
         say(f"{facts['certify']} near-perfect prompts are kept aside; they can certify a loss of {least:.3f} or more")
     _show(first)
+    world.wait()
     return run.path
 
 

@@ -25,7 +25,7 @@ from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.rollouts import encode_problems, usable_problems
+from dph.sampling.rollouts import encode_problems, settled_rows, usable_problems
 from dph.tasks import style_of
 from dph.training import checkpoints
 from dph.training.certifier import Certifier
@@ -131,7 +131,10 @@ def load(
     # What samples, measures and watches
     needs_reference = objective.needs_reference or advantage.needs_reference
     reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
-    sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
+    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
+    step = -(-rollout.prompts // world.size) * rollout.n
+    settings = settled_rows(config.sampler, policy, items, rollout, run, world, step)
+    sampler = make_sampler(settings, policy, config.model, rollout.longest, training=True)
     tries = rollout.params(config.monitor.n)
     evaluator = Evaluator(policy, sampler, verifiers, tries, rollout.max_prompt_tokens, config.seed)
     alarm, shuffle = pass_alarm(run.path), config.task.shuffle
@@ -161,7 +164,6 @@ def load(
     )
     limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
     shaping = Shaping(advantage, *limits, partial(style_of, task), updater.reference_logprobs)
-    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
     explorer = Explorer(policy, sampler, verifiers, items, config, world)
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
     return policy, Training(

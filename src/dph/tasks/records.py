@@ -108,9 +108,7 @@ class RowTask(Task):
             raise SettingsError(f"{where}: the template names no column in braces; it has: {', '.join(row)}")
         names = names or [self.prompt or usual_column(row, PROMPTS)]
         if not names[0]:
-            raise DataError(
-                f"{where}: {absent(row, 'prompt', 'messages')}; name the column with the option prompt"
-            )
+            raise DataError(f"{where}: {absent(row, 'prompt', 'messages')}; name the column with the option prompt")
         values = {name: self._value(row, name, where) for name in names}
         if empty := [name for name, value in values.items() if value is None]:
             raise DataError(f"{where}: the column {empty[0]!r} is empty; write a prompt, or leave the row out")

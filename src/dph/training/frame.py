@@ -239,12 +239,11 @@ def microbatch_tokens(asked: int, policy: Policy, run: RunDir, world: World) -> 
         return asked
 
     def choose() -> int:
-        if "tokens_per_microbatch" not in run.manifest:
-            run.update(tokens_per_microbatch=fitting_tokens(policy))
-            say(f"{run.manifest['tokens_per_microbatch']} tokens pass through the model at once")
-        return int(run.manifest["tokens_per_microbatch"])
+        tokens = fitting_tokens(policy)
+        say(f"{tokens} tokens pass through the model at once")
+        return tokens
 
-    return world.decided(choose)
+    return world.decided(lambda: run.kept("tokens_per_microbatch", choose))
 
 
 def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Callable[[], Mapping[str, Any]]) -> Path:
