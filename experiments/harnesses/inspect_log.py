@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Evaluate a model by Inspect AI: python inspect_log.py PROBLEMS MODEL EPOCHS FOLDER."""
 
 import sys

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Log completions by TRL: python trl_log.py PROBLEMS MODEL N FOLDER. One step of a GRPOTrainer with a rate of zero."""
 
 import json
