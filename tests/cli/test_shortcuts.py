@@ -68,6 +68,8 @@ def test_options_of_the_task():
     found = settings("eval", "--task", "bird", "--task.options", "evidence", "false", "--data", "x")
     assert found.task.options == {"evidence": "false", "root": "x"}
     assert settings("eval", "--task", "records", "--data", "x").task.options == {"path": "x"}
+    words = ["--task", "verl_rows", "--data", "x", "--databases", "y", "--skip-missing"]
+    assert settings("eval", *words).task.options == {"path": "x", "db_root": "y", "skip_missing": "true"}
 
 
 def test_settings_of_the_verifier():

@@ -86,6 +86,28 @@ def test_rows_of_the_papers_authors_are_read_as_they_are(tmp_path: Path):
     assert (problem.answer, problem.verifier) == ("34", "math")
 
 
+def test_rows_in_verls_form_bring_their_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    make_db(tmp_path / "databases" / "clubs" / "clubs.sqlite")
+    prompt = [{"role": "user", "content": "?"}]
+    truths = [{"db_id": f"{name}/{name}.sqlite", "gold_sql": "SELECT 1"} for name in ("clubs", "gone")]
+    rows = [{"data_source": "s", "prompt": prompt, "reward_model": {"ground_truth": t}} for t in (*truths, "34")]
+    options = {"path": str(write_lines(tmp_path / "a.jsonl", rows)), "db_root": str(tmp_path / "databases")}
+    with pytest.raises(DataError, match=r"row 2: no database .*skip_missing"):
+        load_task("verl_rows", **options).problems("train")
+    found = load_task("verl_rows", **options, skip_missing=True).problems("train")
+    assert [(p.id, p.verifier, p.answer) for p in found] == [("a-1", "sql", "SELECT 1"), ("a-3", "math", "34")]
+    assert "1 rows are left out" in capsys.readouterr().err
+
+
+def test_the_authors_rows_are_problems_with_their_gold_results(shared_data: Path):
+    file, databases = shared_data / "authors" / "spider_dev.jsonl", shared_data / "spider" / "database"
+    problems = load_task("verl_rows", path=str(file), db_root=str(databases), skip_missing=True).problems("train")
+    assert len(problems) == 972 and {p.verifier for p in problems} == {"sql"}
+    with Verifiers() as verifiers:
+        verdicts = verifiers.verify([(p, f"```sql\n{p.answer}\n```") for p in problems[:50]])
+    assert all(verdict.correct for verdict in verdicts)
+
+
 def test_records_without_ids_are_named_by_file_and_row(tmp_path: Path):
     path = write_lines(tmp_path / "mine.jsonl", [{"prompt": "?", "answer": "1"}, {"prompt": "!", "answer": "2"}])
     problems = load_task("records", path=str(path), verifier="exact").problems("train")

@@ -60,8 +60,12 @@ SHORT = {
     "certify.share": "--certify",
 }
 """Settings with a second, short flag in these stages."""
-ROOT_OF = {"records": "path", "hub": "name"}
-"""The option with the location of a task's data, for tasks that do not call it `root`."""
+OF_TASK = {
+    "records": {"root": "path", "databases": "db_root"},
+    "verl_rows": {"root": "path", "databases": "db_root"},
+    "hub": {"root": "name", "databases": "db_root"},
+}
+"""The options of tasks that have another name for the places of their data and databases."""
 FIRST = {
     "init": {"sql|maths": "--kind", "FILE …": "--files"},
     "check": {"DATA": "--data"},
@@ -112,7 +116,8 @@ class CommandLine:
         """Add the task options to the final settings."""
         if not self.options:
             return settings
-        options = {ROOT_OF.get(settings.task.name, key) if key == "root" else key: v for key, v in self.options.items()}
+        names = OF_TASK.get(settings.task.name, {})
+        options = {names.get(key, key): value for key, value in self.options.items()}
         task = dataclasses.replace(settings.task, options={**settings.task.options, **options})
         return dataclasses.replace(settings, task=task)
 

@@ -91,7 +91,7 @@ def option_types(name: str) -> dict[str, Any]:
 TASKS.declare("dph.tasks.countdown", "countdown")
 TASKS.declare("dph.tasks.sql.data", "gold")
 TASKS.declare("dph.tasks.hub", "hub")
-TASKS.declare("dph.tasks.records", "records")
+TASKS.declare("dph.tasks.records", "records", "verl_rows")
 TASKS.declare("dph.tasks.sql.published", "bird", "spider")
 TASKS.declare(
     "dph.tasks.mathsets",

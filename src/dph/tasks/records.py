@@ -45,6 +45,7 @@ class RowTask(Task):
     id: str = ""
     db_root: str = ""
     db: str = ""
+    skip_missing: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -62,10 +63,14 @@ class RowTask(Task):
         problems: list[Problem] = []
         faults: list[str] = []
         places: dict[str, str] = {}
+        left_out = 0
         for where, default_id, row in rows:
             try:
                 problem = self._problem(row, where, default_id, roots)
             except DataError as error:
+                if self.skip_missing and isinstance(error, _MissingDatabase):
+                    left_out += 1
+                    continue
                 faults.append(str(error))
                 continue
             if (first := places.setdefault(problem.id, where)) != where:
@@ -76,6 +81,8 @@ class RowTask(Task):
             problems.append(problem)
         if faults:
             raise RowsError(faults)
+        if left_out:
+            say(f"{left_out} rows are left out, because their databases are missing")
         return problems
 
     def _problem(self, row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path]) -> Problem:
@@ -84,7 +91,8 @@ class RowTask(Task):
         prompt = self._prompt(row, where)
         verifier = row.get(self.verifier_column) or self.verifier
         answer, extra = self._answer(row, where, needed=bool(verifier))
-        verifier = verifier or ("sql" if "gold_sql" in extra else "")
+        if "gold_sql" in extra and not row.get(self.verifier_column):
+            verifier = "sql"
         if not isinstance(verifier, str):
             raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
         if verifier in _BUILT_IN:
@@ -206,6 +214,19 @@ class Records(RowTask):
         return files[split]
 
 
+@register_task("verl_rows")
+@dataclass(kw_only=True)
+class VerlRows(Records):
+    """Rows in verl's form, as the paper's authors publish theirs: SQL if the ground truth has a `gold_sql`, else
+    mathematics, unless `verifier` or a column says otherwise."""
+
+    verifier: str = "math"
+
+
+class _MissingDatabase(DataError):
+    """The database of a row is not there."""
+
+
 def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
     if not isinstance(name, str):
         but = "" if name is None else f" of text, not {name!r:.100}"
@@ -214,7 +235,10 @@ def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
     for path in tried:
         if os.path.isfile(path):  # unlike Path.is_file, it takes any text
             return str(path.absolute())
-    raise DataError(f"{where}: no database {name!r}; looked for {', '.join(dict.fromkeys(map(str, tried)))}")
+    raise _MissingDatabase(
+        f"{where}: no database {name!r}; looked for {', '.join(dict.fromkeys(map(str, tried)))}; add it, or set the "
+        "option skip_missing to leave such rows out"
+    )
 
 
 def _stem(path: Path) -> str:
