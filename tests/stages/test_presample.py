@@ -23,7 +23,7 @@ from dph.models.policy import Policy
 from dph.rehearsal.check import recheck
 from dph.rehearsal.partition import read_partition, training_problems
 from dph.rehearsal.store import read_rehearsal
-from dph.runs.directory import RunDir, find_model
+from dph.runs.directory import RunDir, find_model, read_metrics
 from dph.stages import presample as module
 from dph.stages.presample import (
     correct_and_judged,
@@ -345,6 +345,21 @@ def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
     assert stored == {"train", "easy"}
     with pytest.raises(RunError, match="made for another task"):
         read_partition(tmp_path / "both", TaskConfig(name="toy", split="train,long"))
+
+
+def test_a_published_partition_is_two_tasks(tmp_path):
+    """D_pef is pre-sampled; D_exp, whose problems it has none of, is trained on."""
+    presample(presample_config(tmp_path / "pef", task=TaskConfig(name="toy", split="easy")))
+    explore = TaskConfig(name="toy", split="train")
+    config = train_config(tmp_path / "run", "dph_js", task=explore)
+    config = replace(config, prompt_set="other", rehearsal=replace(config.rehearsal, path=str(tmp_path / "pef")))
+    everything = load_problems(explore)[1]
+    assert training_problems(config.rehearsal.path, explore, "other", everything) == everything
+    train(config)
+    assert any("pef/forgotten" in line for line in read_metrics(tmp_path / "run")), "stored responses were rehearsed"
+    easy = TaskConfig(name="toy", split="easy")
+    with pytest.raises(DataError, match="problems are in the presample run"):
+        training_problems(config.rehearsal.path, easy, "other", load_problems(easy)[1])
 
 
 @pytest.mark.parametrize("prompt_set", ["explore", "all"])

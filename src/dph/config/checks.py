@@ -90,7 +90,7 @@ def check_train(config: TrainConfig) -> None:
             f"rehearsal.rows is {config.rehearsal.rows} but loss.eta is 0, so stored responses would have no effect; "
             "set loss.eta above 0, or rehearsal.rows to 0"
         )
-    if (uses_rehearsal or config.prompt_set == "explore") and not config.rehearsal.path:
+    if (uses_rehearsal or config.prompt_set != "all") and not config.rehearsal.path:
         raise SettingsError(
             f"method {config.method!r} needs a presampled partition; run `dph presample` and add --rehearsal.path RUN"
         )

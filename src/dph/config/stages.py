@@ -74,8 +74,9 @@ class TrainConfig(SamplingStage):
     """Seed of everything."""
     steps: Annotated[NonNegativeInt, Usual(high=100_000)] = 100
     """Training steps; each takes `optim.minibatches` optimizer steps. With --resume a larger number extends a run."""
-    prompt_set: Literal["all", "explore"] = "all"
-    """Prompts to sample from: the whole training set (baselines) or the exploration set D_exp."""
+    prompt_set: Literal["all", "explore", "other"] = "all"
+    """Prompts to sample from: the whole training set (baselines), the exploration set D_exp, or a task of its own, none
+    of whose problems the presample run has: a published D_exp beside a published D_pef."""
     model: ModelConfig = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)

@@ -95,13 +95,13 @@ def check_problems(run: RunDir, problems: Sequence[Problem], splits: str) -> Non
 def training_problems(
     path: str,
     task: TaskConfig,
-    prompt_set: Literal["all", "explore"],
+    prompt_set: Literal["all", "explore", "other"],
     problems: Sequence[Problem],
     *,
     fresh: bool = True,
 ) -> list[Problem]:
-    """The exploration set, or all that pre-sampling did not drop, or without a partition all problems. Says how many
-    problems are in no set.
+    """The exploration set, or all that pre-sampling did not drop, or without a partition all problems, or all because
+    the presample run has none of them. Says how many problems are in no set.
 
     Args:
         path: run directory of `dph presample`, or empty.
@@ -110,6 +110,14 @@ def training_problems(
         fresh: a resumed run compares its problems with its own record instead (`dph.runs.pinned.pin`).
     """
     if not path:
+        return list(problems)
+    if prompt_set == "other":
+        partition = partition_of(open_presampled(Path(path)))
+        if common := [problem.id for problem in problems if problem.id in partition]:
+            raise DataError(
+                f"prompt_set is other, but {len(common)} of {len(problems)} problems are in the presample run {path} too "
+                f"(first {common[0]!r}); leave them out of one set, or choose explore or all"
+            )
         return list(problems)
     run = _open(Path(path), task)
     if fresh:

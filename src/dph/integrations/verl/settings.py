@@ -236,7 +236,7 @@ def unused_settings(config: VerlConfig) -> list[str]:
 
 def presamples(config: VerlConfig) -> bool:
     """Whether a launch begins with pre-sampling: its method needs a partition, and the settings name none."""
-    return (config.prompt_set == "explore" or config.rehearsal.rows != 0) and not config.rehearsal.path
+    return (config.prompt_set != "all" or config.rehearsal.rows != 0) and not config.rehearsal.path
 
 
 def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
