@@ -115,8 +115,8 @@ def training_problems(
         partition = partition_of(open_presampled(Path(path)))
         if common := [problem.id for problem in problems if problem.id in partition]:
             raise DataError(
-                f"prompt_set is other, but {len(common)} of {len(problems)} problems are in the presample run {path} too "
-                f"(first {common[0]!r}); leave them out of one set, or choose explore or all"
+                f"prompt_set is other, but {len(common)} of {len(problems)} problems are in the presample run {path} "
+                f"too (first {common[0]!r}); leave them out of one set, or choose explore or all"
             )
         return list(problems)
     run = _open(Path(path), task)
