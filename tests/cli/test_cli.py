@@ -202,7 +202,7 @@ def test_a_model_without_an_end_token(tmp_path, capsys):
 
 TASKS = {
     "unknown task": (["--task.name", "toys"], "no task is named 'toys'; perhaps you meant toy; known are: "),
-    "task of a plug-in": (["--task.name", "minisql"], "name the plug-in's file or module in the setting plugins"),
+    "task of a plug-in": (["--task.name", "arena"], "name the plug-in's file or module in the setting plugins"),
     "unknown option": (["--task.options", "size", "3"], "task 'toy' does not take these options"),
     "no problems": (["--task.options", "problems", "0"], "the split 'train' holds no problem"),
     "unknown split": (["--task.name", "countdown", "--task.split", "trian"], "countdown has no split 'trian'"),

@@ -92,7 +92,7 @@ def test_settings_for_a_method_apply_to_that_method_alone(tmp_path):
 @pytest.mark.parametrize("order", [["countdown", "dph_js"], ["dph_js", "countdown"]])
 def test_a_world_says_what_a_method_needs_in_it_in_either_order(order):
     config = merged("train", order)
-    assert (config.method, config.loss.eta, config.rehearsal.rows, config.rollout.n) == ("dph_js", 0.6, 16, 16)
+    assert (config.method, config.loss.eta, config.rehearsal.rows, config.rollout.n) == ("dph_js", 0.6, -1, 16)
     assert config.loss.reduction == "per_set"
 
 

@@ -109,7 +109,8 @@ def test_a_signal_while_a_library_loads_ends_the_command_with_one_sentence(tmp_p
     wait = "import signal, time; signal.raise_signal(signal.SIGINT); time.sleep(0.01)"
     body = f"try: {wait}\n{IMPORTS[name]}" if IMPORTS[name] else wait
     (tmp_path / f"{module}.py").write_text(body + "\n" + "raise ImportError('this is not the library')")
-    words = ["train", "--preset", "grpo", "--out", str(tmp_path / "run"), "--model.path", str(base_run() / "model")]
+    words = ["train", "--preset", "grpo", "--task.name", "countdown"]
+    words += ["--out", str(tmp_path / "run"), "--model.path", str(base_run() / "model")]
     process = started(["-m", "dph", *words], tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     out, said = process.communicate(timeout=60)
     assert (process.returncode, out, said) == (130, "", SENTENCE)

@@ -31,5 +31,5 @@ def test_a_plugged_in_sampler_is_made_from_the_settings():
 
 def test_the_built_in_sampler_and_unknown_names():
     assert isinstance(make_sampler(SamplerConfig(), tiny_policy(), ModelConfig(), 12), HFSampler)
-    with pytest.raises(SettingsError, match=r"known are: always_seven, .*vllm$"):
+    with pytest.raises(SettingsError, match=r"known are: always_seven, .*vllm; if"):
         make_sampler(SamplerConfig(engine="vlm"), tiny_policy(), ModelConfig(), 12)

@@ -145,11 +145,15 @@ WRONG = {
     "no database": (["sql", "a.csv"], b"", "dph init sql was given 1 files and made folder"),
     "missing database": (["sql", "gone.sqlite", "a.csv"], b"question,query\na,b\n", "there is no database gone.sqlite"),
     "no file": (["maths", "gone.csv"], b"", "there is no file gone.csv"),
-    "Latin-1": (SQL, "question,query\nWas heißt é?,SELECT 1\n".encode("latin-1"), "(line 2); save it as UTF-8"),
+    "Latin-1": (
+        SQL,
+        "question,query\nWas heißt é?,SELECT 1\n".encode("latin-1"),
+        "line 2 is not UTF-8 text; save the file as UTF-8",
+    ),
     "missing column": (SQL, b"question,text\na,b\n", "no column for the answer (query, sql, gold_sql"),
     "misnamed column": ([*SQL, "--columns", "prompt=ask"], b"question,query\na,b\n", "has no column 'ask'; it has: "),
     "no pair": ([*SQL, "--columns", "ask"], b"question,query\na,b\n", "not 'ask'"),
-    "null prompt": (SQL, b"question,query\na,SELECT 1\n,SELECT 1\n", "row 2 (line 3): the column 'question' is empty"),
+    "null prompt": (SQL, b"question,query\na,SELECT 1\n,SELECT 1\n", "row 2 (line 3): question is null or empty"),
     "null gold": (SQL, b"question,query\na,\n", "row 1 (line 2): the column 'query' is empty"),
     "equal ids": (
         SQL,
@@ -301,7 +305,7 @@ def test_every_bad_row_has_its_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(main_words)
     lines = capsys.readouterr().out.splitlines()
-    assert "row 1: the column 'prompt' is empty" in lines[0] and "row 2 (line 3): no column 'prompt'" in lines[1]
+    assert "row 1: prompt is null or empty" in lines[0] and "row 2 (line 3): no 'prompt' or 'messages'" in lines[1]
 
 
 def test_what_the_judge_wrongly_pays_for_is_named(tmp_path, capsys):

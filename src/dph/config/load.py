@@ -297,7 +297,8 @@ def _part_of(
     for key, value in tree.items():
         if key not in everywhere:
             known = ", ".join(sorted(everywhere))
-            raise SettingsError(f"{where} has an unknown key {key!r}{near(key, everywhere)}; known here are: {known}")
+            meant = near(key, keys) or near(key, everywhere)  # above all what this stage has
+            raise SettingsError(f"{where} has an unknown key {key!r}{meant}; known here are: {known}")
         if key in keys:
             nested = keys[key] and isinstance(value, Mapping)
             chosen[key] = _part_of(value, keys[key], everywhere[key], f"{where} under {key!r}") if nested else value

@@ -119,7 +119,7 @@ class RowTask(Task):
             raise DataError(f"{where}: {absent(row, 'prompt', 'messages')}; name the column with the option prompt")
         values = {name: self._value(row, name, where) for name in names}
         if empty := [name for name, value in values.items() if value is None]:
-            raise DataError(f"{where}: the column {empty[0]!r} is empty; write a prompt, or leave the row out")
+            raise DataError(f"{where}: {empty[0]} is null or empty; write a prompt, or leave the row out")
         prompt = _FIELD.sub(lambda field: str(values.get(field[1], field[0])), self.template) or values[names[0]]
         prompt = read_prompt(prompt, where)
         return (Message(role="system", content=self.system), *as_messages(prompt)) if self.system else prompt
