@@ -123,13 +123,24 @@ def check_settings(choice: Choice, paths: RunPaths, remedy: str) -> None:
 def check_same(recorded: Mapping[str, Any], config: Any, where: str, remedy: str) -> None:
     """Raises UserError unless recorded settings, with today's defaults for those that they lack, are a config's."""
     before = from_dict(type(config), recorded, where)
-    plugins = {"plugins": getattr(config, "plugins", ())}  # which module holds a task changes no number
-    changed = differences(to_dict(before) | plugins, to_dict(config) | plugins)
+    changed = differences(_deciding(before), _deciding(config))
     if changed:
         raise UserError(
             f"{where} holds other settings than the grid does now ({changed[0]}); "
             f"{remedy}, or continue with the version that wrote it"
         )
+
+
+def _deciding(config: Any) -> dict[str, Any]:
+    """The settings that decide a run's numbers: not the module of a task, nor a check of its problems, nor how many
+    responses are decoded at once. Stored responses are counted, whether by a number or per rollout."""
+    tree = to_dict(config)
+    tree.pop("plugins", None)
+    tree.get("task", {}).pop("requires", None)
+    tree.get("sampler", {}).pop("rows", None)
+    if isinstance(config, TrainConfig):
+        tree["rehearsal"]["rows"] = config.stored_rows
+    return tree
 
 
 def settings_of(choice: Choice) -> dict[tuple[str, str], Any]:

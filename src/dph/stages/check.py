@@ -205,7 +205,7 @@ def _measure_step(
                 for group in drawn.groups
                 for r in group.rollouts
             ]
-            rehearsed = RehearsalSet(stored, config.seed).take(0, config.rehearsal.rows)
+            rehearsed = RehearsalSet(stored, config.seed).take(0, config.stored_rows)
             rows = shaping.rows(drawn.groups)
             sampler.rest()
             minibatches = mix(rows, drawn.places, drawn.total, rehearsed, optim.minibatches, world)
