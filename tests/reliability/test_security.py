@@ -328,6 +328,8 @@ def walk(trap):
     new = iter(str(trap.folder / f"new-{number}") for number in range(99))
     model, data = f"{runs['sft']}/model", data_file()
     yield "sft", "--model.path", model, "--data", data, "--steps", "1", "--out", next(new)
+    yield "init", "maths", data_file(), "--out", next(new)
+    yield "check", *TOY, "--model.path", model
     yield "presample", *TOY, "--threshold", "1", "--model.path", model, "--out", next(new)
     yield *TRAIN, "--model.path", model, "--out", next(new)
     yield *TRAIN, "--model.path", base_run() / "model", "--rehearsal.path", runs["presample"], "--out", next(new)

@@ -108,7 +108,7 @@ class TaskConfig:
     limit: NonNegativeInt = 0
     """Use only this many problems of each split, from its start; 0 uses all."""
     requires: str = ""
-    """Verifier that every problem must have, such as math: presets for one kind of data set it. Empty: any."""
+    """Verifier that every problem must have to be trained on, such as math: presets for one kind of data set it."""
     shuffle: bool = False
     """Take the problems of a split in a pseudo-random order, the same in every run, not in that of its file. Many files
     are sorted, by database for instance, and `limit` then takes a few databases only."""
