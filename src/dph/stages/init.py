@@ -74,7 +74,7 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
     rows = read_rows(questions)
     named = dict.fromkeys(name for row in rows for name in row)
     filled = named | {name: value for row in rows for name, value in row.items() if value is not None}
-    columns = _columns(config, questions, filled)
+    columns: dict[str, Any] = _columns(config, questions, filled)
     if database is None:
         return _boxed(Records(path=str(questions), verifier="math", **columns).problems("train"), questions)
     if not database.is_file():
