@@ -82,7 +82,7 @@ def test_a_run_beside_other_files_says_so(tmp_path, data, capsys):
     ("preset", "judge"),
     [("qwen_math", "math"), ("llama_math", "math"), ("llama_sql", "sql"), ("countdown", "countdown")],
 )
-@pytest.mark.parametrize("command", ["presample", "train", "eval"])
+@pytest.mark.parametrize("command", ["presample", "train"])
 def test_a_preset_for_one_kind_of_problems_refuses_another(tmp_path, data, capsys, command, preset, judge):
     line = ["--preset", preset, "--task", "records", "--data", data, "--model.path", base_run() / "model"]
     message = complaint(capsys, command, *line, "--out", tmp_path / "run")

@@ -45,7 +45,9 @@ def test_the_flags_of_the_page_exist():
     page = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text(encoding="utf-8")
     flags = set(re.findall(r"`--([a-z.-]+)", page))
     known = {key.replace("_", "-") for stage in STAGES.values() for key in flatten(to_dict(stage()))}
-    assert flags - known <= {"preset", "resume", "no-smoke", "prompts", "task.options"} and "smoke" in known
+    assert (
+        flags - known <= {"preset", "resume", "no-smoke", "prompts", "task.options", "databases"} and "smoke" in known
+    )
     assert "doctor" in COMMANDS and len(flags) > 12
 
 

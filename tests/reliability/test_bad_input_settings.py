@@ -32,7 +32,10 @@ FILES = {
     "a number for a table": (b"model = 3", "'model' must be a table, not 3"),
     "a stage as a number": (b"train = 3", "'train' must be a table, not 3"),
     "no method's table": (b"[for]\ngrpo = 3", "'for.grpo' must be a table, not 3"),
-    "none of the choices": (b"prompt_set = 'some'", "'prompt_set' must be one of 'all', 'explore', not 'some'"),
+    "none of the choices": (
+        b"prompt_set = 'some'",
+        "'prompt_set' must be one of 'all', 'explore', 'other', not 'some'",
+    ),
     "a rate that is not a number": (b"[optim]\nlr = nan", "optim.lr is nan; it must be 0 or more, and finite"),
     "an infinite rate": (b"[optim]\nlr = inf", "optim.lr is inf; it must be 0 or more, and finite"),
 }
