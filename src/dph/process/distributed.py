@@ -25,6 +25,10 @@ _host_groups: dict[Any, Any] = {}
 """For the default group of this process, the group for host objects; None if the default group has gloo itself."""
 
 
+class _Mistake(str):
+    """The message of a UserError, which a process sends in the place of a value."""
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """This process and the group of processes that train together."""
@@ -95,12 +99,15 @@ class World:
         return dict(zip(names, numbers.tolist(), strict=True))
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all processes, in rank order. Raises UserError if one of them has ended."""
+        """The values of all processes, in rank order. Raises UserError if one of them has ended, or is where it says
+        that its part of `together` has failed."""
         if self.size == 1:
             return [value]
         gathered: list[Any] = [None] * self.size
         with self._meeting():
             dist.all_gather_object(gathered, value, group=self.host)
+        if mistakes := [one for one in gathered if isinstance(one, _Mistake)]:
+            raise SharedUserError(mistakes[0])
         return gathered
 
     def joined(self, values: Tensor) -> Tensor:
@@ -109,17 +116,17 @@ class World:
 
     def together(self, action: Callable[[], T]) -> T:
         """Run `action` in every process. A UserError in one process is raised in all of them, so that no process waits
-        for one that has stopped."""
+        for one that has stopped, not even in a `gather` or `decided` of the action."""
         if self.size == 1:
             return action()
         result, mistake = None, None
         try:
             result = action()
+        except SharedUserError:  # the others have it too, and do not come here any more
+            raise
         except UserError as error:
-            mistake = str(error)
-        mistakes = [text for text in self.gather(mistake) if text is not None]
-        if mistakes:
-            raise SharedUserError(mistakes[0])
+            mistake = _Mistake(error)
+        self.gather(mistake)
         return result  # type: ignore[return-value]
 
     def decided(self, action: Callable[[], T]) -> T:

@@ -94,9 +94,6 @@ def still_usable(chunks: Chunks, verifiers: Verifiers, problems: Sequence[Proble
     return [problem for problem in problems if problem.id in ids]
 
 
-_ROWS_OF_SEVERAL = 256
-
-
 def settled_rows(
     config: SamplerConfig,
     policy: Policy,
@@ -107,11 +104,9 @@ def settled_rows(
     step: int = 0,
 ) -> SamplerConfig:
     """A sampler's settings with a number of rows: the one asked for, or one that fits (see `fitting_rows`), which the
-    run keeps, since a batch's rounding depends on its rows. A training in several processes takes 256."""
+    run keeps, since a batch's rounding depends on its rows."""
     if config.rows:
         return config
-    if step and world.size > 1:  # while they load a training, one process may fail and not answer the others
-        return replace(config, rows=_ROWS_OF_SEVERAL)
 
     def choose() -> int:
         longest = max(len(item.prompt_ids) for item in items)
