@@ -374,6 +374,19 @@ def test_records_have_the_gold_answers_as_demonstrations(tmp_path):
     ]
 
 
+def test_supervised_training_takes_gold_answers_to_messages(tmp_path, capsys):
+    message = {"role": "user", "content": "easy"}
+    rows = [
+        {"messages": [message], "answer": "3", "verifier": "exact"},
+        {"prompt": "easy", "answer": "3", "verifier": "exact"},
+    ]
+    path = tmp_path / "train.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    words = ["sft", "--task.name", "records", "--task.options", "path", path, "--model.path", base_run() / "model"]
+    printed(capsys, *words, "--steps", "1", "--batch", "2", "--out", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "complete"
+
+
 def test_records_name_columns_as_hub_does(tmp_path):
     questions(tmp_path / "a.csv", [("2 + 3?", "so: 5")], ("ask", "said"))
     options = {"path": str(tmp_path / "a.csv"), "answer": "said", "answer_pattern": ": (.+)", "verifier": "math"}

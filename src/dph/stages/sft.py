@@ -96,7 +96,9 @@ def _texts(config: SftConfig) -> list[tuple[Any, str]]:
         f"demonstrations of task {type(task).__name__}",
         task,
         lambda: task.demonstrations(config.demonstrations, config.seed),
-        lambda rows: all(isinstance(row[key], str) for row in rows for key in ("prompt", "response")),
+        lambda rows: all(
+            isinstance(row["prompt"], str | list | tuple) and isinstance(row["response"], str) for row in rows
+        ),
         "rows with the texts prompt and response",
     )
     return [(row["prompt"], row["response"]) for row in rows]
