@@ -26,7 +26,7 @@ from dph.errors import (
     one_line,
     unknown,
 )
-from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, when_parent_ends
+from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, is_first_process, when_parent_ends
 from dph.process.memory import keep_few_kernels
 from dph.process.progress import say, show, show_messages
 from dph.runs.directory import RunDir
@@ -64,7 +64,7 @@ def _check(command: str, config: Any) -> None:
         check_presample(config)
     if command == "train":
         check_train(config)
-        if config.tracker != "none" and os.environ.get("RANK", "0") == "0":
+        if config.tracker != "none" and is_first_process():
             load_tracker(config.tracker)
         for path in filter(None, (config.rehearsal.path, config.certify.set)):
             RunDir.open(Path(path), "presample")
@@ -83,7 +83,7 @@ def _check(command: str, config: Any) -> None:
 def _call(command: str, config: Any, resume: bool) -> None:
     """Run a command."""
     _check(command, config)
-    if os.environ.get("RANK", "0") == "0":
+    if is_first_process():
         for sentence in unusual(config):
             say(sentence)
     module, _, name = COMMANDS[command].partition(":")
@@ -114,7 +114,7 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
     check_bounds(settings)
-    if recorded is None and os.environ.get("RANK", "0") == "0":
+    if recorded is None and is_first_process():
         _say_what_was_not_named(line, {*flatten(merged), *flatten(line.settings)}, settings)
     return settings, line
 
@@ -202,12 +202,12 @@ def ending(program: str) -> Iterator[None]:
         with _sentences():
             yield
     except UserError as error:
-        if not isinstance(error, SharedUserError) or os.environ.get("RANK", "0") == "0":
+        if not isinstance(error, SharedUserError) or is_first_process():
             show(f"{program}: {one_line(str(error))}")
         sys.exit(2)
     except KeyboardInterrupt as error:
         stop = error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT)
-        if os.environ.get("RANK", "0") == "0":
+        if is_first_process():
             show(f"{program}: {one_line(str(stop))}")
         sys.exit(128 + stop.number)
 

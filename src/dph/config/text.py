@@ -58,6 +58,15 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def is_json(text: str | bytes) -> bool:
+    """Whether a text, or the text of bytes in UTF-8, can be read by `parse_json`."""
+    try:
+        parse_json(text if isinstance(text, str) else text.decode())
+    except ValueError:
+        return False
+    return True
+
+
 def read_json(path: Path, remedy: str = "", kind: type[UserError] = RunError) -> Any:
     """The value in a JSON file. Raises an error of this kind, with the file's name, the reason and the remedy, if it
     cannot be read or is not JSON."""

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.config.text import parse_json
+from dph.config.text import is_json, parse_json
 from dph.errors import DataError, reason_of
 from dph.evaluation.fields import SAMPLE_LISTS, UNSURE_LISTS, role_of, verdict_number, verdict_rank
 
@@ -146,7 +146,7 @@ class _Reader:
         if start not in (b"{", b"["):
             what = "is none of JSON, CSV, Parquet and zip" if start else "is empty"
             raise DataError(f"{self.place} {what}")
-        second = list(islice(lines, 1)) if start == b"{" and _is_json(first) else []
+        second = list(islice(lines, 1)) if start == b"{" and is_json(first) else []
         if not second:
             return self._read_document(name, _whole(first, lines, self.place))
         self._read_rows(chain([first], second, lines))
@@ -230,9 +230,7 @@ class _Reader:
                 kind = self._kinds.get(path) or self._kind(path)
                 if kind == _OTHER or (value is None and kind == _KEPT):
                     continue
-                if (
-                    kind == _RESPONSE
-                ):  # one that is null counts as empty: a run whose responses are all empty has failed
+                if kind == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
                     value = "" if _is_empty(value) else "…"
                 elif isinstance(value, list | dict):
                     value = json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -301,14 +299,6 @@ def _plain(name: str) -> str:
 
 def _is_data(name: str) -> bool:
     return _plain(name).endswith(_ENDINGS) and not name.rpartition("/")[2].startswith(".")
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        parse_json(line.decode())
-    except ValueError:
-        return False
-    return True
 
 
 def _is_empty(value: Any) -> bool:

@@ -157,6 +157,11 @@ def launched_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def is_first_process() -> bool:
+    """Whether this process, of those that torchrun starts, is the one that speaks."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 DIVIDED = ("sft", "presample", "train", "eval")
 """Commands whose work several processes divide."""
 

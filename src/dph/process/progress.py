@@ -19,6 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dph.errors import one_line
+from dph.process.interrupts import is_first_process
 
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
@@ -207,7 +208,7 @@ def show_messages() -> None:
     """Print messages and progress from now on, if this is the leading process: what a command does at its start. A
     reader of them that leaves does not end the process."""
     keep_streams()
-    if os.environ.get("RANK", "0") != "0":
+    if not is_first_process():
         return
     if not any(isinstance(handler, _Printer) for handler in _LOG.handlers):
         _LOG.addHandler(_Printer())

@@ -6,6 +6,7 @@ rows ─► prompts and answers in tokens ─► gold answers ─► what the ju
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 from dph.build import load_problems, make_sampler, make_verifiers
@@ -23,7 +24,7 @@ from dph.process.memory import peak_memory
 from dph.process.progress import say
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.sampling.rollouts import encode_problems, longest_prompt
-from dph.tasks import Task
+from dph.tasks import Task, style_of
 from dph.training.frame import Clock, load_policy
 from dph.training.optim import Optimizer
 from dph.training.rollouts import Explorer, Shaping
@@ -188,7 +189,7 @@ def _measure_step(
         world=world,
     )
     limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
-    shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
+    shaping = Shaping(advantage, *limits, partial(style_of, task), updater.reference_logprobs)
     sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
     items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
     explorer = Explorer(policy, sampler, verifiers, items, config, world)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dph.config.text import decoded, parse_json, refuse_other_kinds
+from dph.config.text import decoded, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, RowsError
 
 KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
@@ -87,7 +87,7 @@ def parse_file(path: Path, text: str) -> Any:
         return _parse(text)
     except ValueError as error:
         lines = [line for line in text.split("\n") if line.strip()]
-        hint = "; it holds a JSON value on each line: name it .jsonl" if len(lines) > 1 and _is_json(lines[0]) else ""
+        hint = "; it holds a JSON value on each line: name it .jsonl" if len(lines) > 1 and is_json(lines[0]) else ""
         raise DataError(f"{path} is not valid JSON: {error}{hint}") from error
 
 
@@ -148,7 +148,7 @@ def _parse_lines(path: Path, text: str) -> list[tuple[int, Any]]:
             try:
                 rows.append((number, _parse(line)))
             except ValueError as error:
-                if not rows and "\n" in text.strip() and _is_json(text):
+                if not rows and "\n" in text.strip() and is_json(text):
                     raise DataError(
                         f"{path} is one JSON document: put each row on its own line, or name it .json if it is a list"
                     ) from error
@@ -186,14 +186,6 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
     if faults:
         raise RowsError(faults)
     return rows
-
-
-def _is_json(text: str) -> bool:
-    try:
-        parse_json(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _parse(text: str) -> Any:
