@@ -1,8 +1,8 @@
 """What the documentation site takes from the source when it is built (a hook of mkdocs; see mkdocs.yml).
 
 * `<!-- settings -->` in a page becomes one table of settings for each stage.
-* `<!-- api dph.objective -->` becomes the public names of a package: those of its `__all__`, those that it imports as
-  themselves (`import X as X`), or its modules if it has neither.
+* Each package in the table of docs/reference/api.md gets a page with its public names: its `__all__`, the names that it
+  imports as themselves (`import X as X`), or its modules if it has neither.
 * A link to a file of the repository outside docs/ becomes the path of the file. GitHub follows such links; the site
   cannot.
 """
@@ -16,15 +16,47 @@ from typing import Any, Literal
 from dph.config import STAGES, every_setting, field_docs
 
 ROOT = Path(__file__).parents[1]
-_API = re.compile(r"<!-- api (?P<package>[\w.]+) -->")
+_API = "reference/api.md"
+_PACKAGE = re.compile(r"^\| `(dph[\w.]*)` \|", re.MULTILINE)
+_ALONE = {"dph": ("dph.types", "dph.errors", "dph.registry", "dph.build")}
+"""Modules that no package of the table holds."""
 _LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>(?:\.\./)+[^)#\s]+)(?:#[^)\s]*)?\)")
+
+
+def packages() -> list[str]:
+    """The packages that have a page in the reference."""
+    return _PACKAGE.findall((ROOT / "docs" / _API).read_text(encoding="utf-8"))
+
+
+def _page(package: str) -> str:
+    return f"reference/api/{package.removeprefix('dph.')}.md"
+
+
+def on_config(config: Any) -> Any:
+    """Called by mkdocs first: the pages of the packages join the navigation."""
+    (reference,) = (entry["Reference"] for entry in config.nav if "Reference" in entry)
+    (api,) = (entry["API"] for entry in reference if "API" in entry)
+    api += [{package: _page(package)} for package in packages()]
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Called by mkdocs with all files: the pages of the packages join them."""
+    from mkdocs.structure.files import File
+
+    for package in packages():
+        names = [api_of(package), *(f"::: {module}" for module in _ALONE.get(package, ()))]
+        files.append(File.generated(config, _page(package), content="\n\n".join([f"# {package}", *names])))
+    return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Called by mkdocs for the source of each page."""
-    source = Path(page.file.abs_src_path)
-    markdown = _LINK.sub(lambda match: _outside(match, source), markdown)
-    markdown = _API.sub(lambda match: api_of(match["package"]), markdown)
+    if page.file.src_uri == _API:
+        markdown = _PACKAGE.sub(lambda match: f"| [`{match[1]}`](api/{Path(_page(match[1])).name}) |", markdown)
+    if page.file.abs_src_path:
+        source = Path(page.file.abs_src_path)
+        markdown = _LINK.sub(lambda match: _outside(match, source), markdown)
     return markdown.replace("<!-- settings -->", settings_tables())
 
 

@@ -30,6 +30,7 @@ from dph.errors import SettingsError, near, one_line, unknown
 T = TypeVar("T")
 
 _PRESETS = Path(__file__).parents[1] / "presets"
+_METHODS = _PRESETS / "methods.toml"
 _YAML = (".yaml", ".yml")
 _YAML_1_1 = re.compile(r"(?i:yes|no|on|off)|[-+]?0[0-9_]+|[-+]?[0-9]+(:[0-9]+)+")
 """Plain words that YAML 1.1 reads as something else: truths, octal numbers (010 is 8), sixtieths (1:30 is 90)."""
@@ -149,8 +150,14 @@ def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
 
 
 def preset_names() -> list[str]:
-    """Names of the presets that come with the package."""
-    return sorted(entry.name[:-5] for entry in _PRESETS.iterdir() if entry.name.endswith(".toml"))
+    """Names of the presets that come with the package: models and worlds, a file each, and methods, a table each."""
+    files = {path.stem for path in _PRESETS.glob("*.toml")} - {_METHODS.stem}
+    return sorted({*files, *_methods()})
+
+
+@cache
+def _methods() -> dict[str, Any]:
+    return read_settings(_METHODS)
 
 
 def preset_label(name: str) -> str:
@@ -212,7 +219,7 @@ def _preset_file(name: str) -> dict[str, Any]:
             f"{unknown('preset', name, preset_names())}; to use a file of your own as a preset, give its path, which "
             "ends in .toml or .yaml"
         )
-    return read_settings(_PRESETS / f"{name}.toml")
+    return deepcopy(_methods()[name]) if name in _methods() else read_settings(_PRESETS / f"{name}.toml")
 
 
 def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
