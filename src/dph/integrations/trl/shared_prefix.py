@@ -30,9 +30,9 @@ from dph.types import SamplingParams
 
 _ATTRIBUTES = (
     *("_buffered_inputs", "_step", "_tokenizer", "num_generations", "loss_type", "top_entropy_quantile"),
-    *("_entropy_bonus_enabled", "aux_loss_enabled", "use_vllm", "generation_config", "eos_token_ids"),
+    *("_entropy_bonus_enabled", "aux_loss_enabled", "use_vllm", "eos_token_ids"),
 )
-"""Attributes of a TRL trainer that are read here."""
+"""Attributes of a TRL trainer that are read here; if transformers generates, it also has a `generation_config`."""
 _SUPPORTED = {
     *("_from_model_config", "disable_compile", "transformers_version", "use_cache"),  # do not change what is drawn
     *("bos_token_id", "eos_token_id", "pad_token_id"),
@@ -78,7 +78,8 @@ class SharedPrefixReport:
     def __str__(self) -> str:
         scattered = self.passes and self.computed == self.stock and not self.reasons
         reasons = {_SCATTERED: self.passes} if scattered else self.reasons
-        line = f"shared prompts: {self.computed:,} tokens computed, {self.stock:,} in TRL ({self.saved:.0%} saved)"
+        line = f"shared prompts: {self.computed:,} tokens computed, {self.stock:,} in TRL"
+        line += f" ({self.saved:.0%} saved)" if self.passes else ""
         return line + "".join(f"; not in {n} of {self.passes} passes, because {why}" for why, n in reasons.items())
 
 
@@ -121,7 +122,8 @@ class SharedPrefixMixin(GRPOTrainer):
         self._told: set[str] = set()
         self._shared = SharedPrefixReport()
         parallelism = getattr(self.accelerator, "parallelism_config", None)
-        if (shared_prefix or shared_generation) and (lacks := missing(SHARED_PREFIX, self, _ATTRIBUTES)):
+        read = _ATTRIBUTES + ("generation_config",) * (shared_generation and not self.use_vllm)
+        if (shared_prefix or shared_generation) and (lacks := missing(SHARED_PREFIX, self, read)):
             self._shared.reasons[lacks] = 0
             self._tell(f"prompts are computed once for each response, as in TRL, because {lacks}")
             self.shared_prefix = self.shared_generation = shared_prefix = False
