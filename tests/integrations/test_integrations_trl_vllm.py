@@ -1,6 +1,6 @@
 # pyright: reportMissingImports=false
-"""The whole combination in TRL: vLLM generates in the trainer's process, three turns with the SQL tool, adapters, shared
-prompts. A model of 200,000 parameters learns the calls by heart, so that vLLM's own samples call the tool.
+"""The whole combination in TRL: vLLM generates in the trainer's process, three turns with the SQL tool, adapters and
+shared prompts. A model of 200,000 parameters learns the calls by heart, so that vLLM's own samples call the tool.
 
 It runs in the environment of scripts/test-vllm, which has TRL too.
 """
@@ -23,8 +23,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from dph.integrations.trl import SqlEnvironment
     from test_integrations_trl_tools import QUESTIONS, data, tokenizer_of, transcript
+
+    from dph.integrations.trl import SqlEnvironment
 
 from dph.errors import UserError
 

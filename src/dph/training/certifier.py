@@ -59,7 +59,8 @@ class Certifier:
         """Check the current policy; returns the metrics certify/… (docs/reference/metrics.md)."""
         share = [self._held.problems[i] for i in self._world.share(len(self._held.problems))]
         parts = self._world.gather(self._world.together(lambda: solved(self._evaluator, share)))
-        counts = {id: each for part in parts for id, each in part.items()}
+        known = {id: each for part in parts for id, each in part.items()}
+        counts = {problem.id: known[problem.id] for problem in self._held.problems}  # in one process's order
         found = self._held.certificate(counts)
         self._note(step, found)
         self._world.decided(lambda: self._write(step, found, counts))
