@@ -108,5 +108,5 @@ def test_vllm_with_tools_adapters_and_shared_prompts_agrees_with_the_trainer(
             if "lora_B" in name:
                 weight.normal_(std=0.1)
     made.args.max_steps = 3
-    with pytest.raises(UserError, match="check that it is given the trained adapters"):
+    with pytest.raises(UserError, match="given the trained adapters"):
         made.train()

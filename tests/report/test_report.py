@@ -369,7 +369,7 @@ def test_runs_of_other_rules_or_other_problems_are_refused(tmp_path: Path) -> No
         report([before], tmp_path / "out", base=None, title="T")
     hashes = [["hash 0", "hash 1"], ["hash 0", "changed"]]
     runs = [write_eval(tmp_path / f"{i}", "base", [1, 2], columns={"content": own}) for i, own in enumerate(hashes)]
-    with pytest.raises(RunError, match="were evaluated on different problems: 'p1'"):
+    with pytest.raises(RunError, match="on different problems: 'p1'"):
         report(runs, tmp_path / "out", base=None, title="T")
 
 
