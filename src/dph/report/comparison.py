@@ -98,39 +98,17 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
     )
 
 
-def mean_of(values: np.ndarray, metric: str, *, with_interval: bool = True) -> Value:
+def mean_of(values: np.ndarray, metric: str) -> Value:
     """Mean of a metric's values [seeds, problems] with its interval, over the problems that have one with every seed
     (the others are NaN); NaN without such a problem."""
     has_it = np.asarray(~np.isnan(values).any(axis=0))
     if not has_it.any():
         return Value(math.nan)
-    if not with_interval:
-        return Value(float(values[:, has_it].mean()), problems=int(has_it.sum()), of=has_it.size)
     return _value(cluster_bootstrap(values[:, has_it], within=range_of(metric)), has_it)
 
 
 def _value(interval: Interval, has_it: np.ndarray) -> Value:
     return Value(interval.estimate, interval.low, interval.high, int(has_it.sum()), has_it.size)
-
-
-def on_shared_problems(
-    runs: Mapping[str, Sequence[EvalRun]], split: str, metric: str
-) -> tuple[int, dict[str, float]] | None:
-    """The number of problems that have a metric in every run of every label, and its mean over these by label; None if
-    the labels have it for the same problems, because their own means can be compared then, or if one has it for none.
-
-    Raises UserError when the runs were evaluated on different problems.
-    """
-    rows = iter(aligned_rows([run for group in runs.values() for run in group], split))
-    values = {label: values_of([next(rows) for _ in group], metric) for label, group in runs.items()}
-    have_it = [~np.isnan(of_label).any(axis=0) for of_label in values.values()]
-    if all(np.array_equal(mask, have_it[0]) for mask in have_it) or not all(map(np.any, have_it)):
-        return None
-    shared = np.all(have_it, axis=0)
-    means = {
-        label: float(of_label[:, shared].mean()) if shared.any() else math.nan for label, of_label in values.items()
-    }
-    return int(shared.sum()), means
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,10 @@ from dph.report.comparison import (
     RATES,
     Comparison,
     differences,
-    mean_of,
-    on_shared_problems,
     points,
     retention,
 )
-from dph.report.data import Split, TrainRun, Value, aligned_rows, monitored_metric, values_of
+from dph.report.data import Split, TrainRun, Value, monitored_metric
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
 
 
@@ -146,31 +144,17 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
         notes.append(f"Without a curve of {monitored_metric(trains) or 'pass@k'}, as they had no monitor: {without}.")
     if any(k > summary.samples // 2 for summary in summaries.values() for k in summary.pass_curve if k in (8, 32)):
         notes.append("pass@k from fewer than 2k samples is unreliable.")
-    shown = []
-    for split, of_split in comparison.splits.items():
-        if of_split:
-            said = _on_shared_problems(comparison, split, _main_metrics(of_split))
-            shown.append(main_table(comparison, split, kept, [*(notes if split == main else []), *said]))
-    notes = [DIVERSITY_NOTE, *_on_shared_problems(comparison, main, DIVERSITY)]
+    of_splits = [
+        main_table(comparison, split, kept, notes if split == main else [])
+        for split, of_split in comparison.splits.items()
+        if of_split
+    ]
     further = (
         difference_table(comparison),
-        diversity_table(main, summaries, " ".join(notes)),
-        kind_table(comparison),
+        diversity_table(main, summaries),
         coverage_table(trains),
     )
-    return shown + [table for table in further if table is not None]
-
-
-def _on_shared_problems(comparison: Comparison, split: str, names: Iterable[str]) -> list[str]:
-    """Sentences with the means of metrics that the labels have for different problems, over those that all have."""
-    said = []
-    for name in names:
-        labels = [label for label, summary in comparison.splits[split].items() if name in summary.metrics]
-        if shared := on_shared_problems({label: comparison.runs[label] for label in labels}, split, name):
-            number, means = shared
-            values = ", ".join(f"{label} {cell(name, Value(mean)).text}" for label, mean in means.items())
-            said.append(f"{metric(name).title} over the problems that have it in every row ({number}): {values}.")
-    return said
+    return of_splits + [table for table in further if table is not None]
 
 
 def without_monitor(trains: Sequence[TrainRun]) -> str:
@@ -267,21 +251,6 @@ def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
     return [name for name in names if name in there]
 
 
-def kind_table(comparison: Comparison) -> Table | None:
-    """Greedy accuracy and pass@1 on the main split by kind of problem, one row per kind; None where there are fewer
-    than two kinds."""
-    split, names, rows = comparison.main, ("greedy", "pass@1"), []
-    problems = [aligned_rows(runs, split) for runs in comparison.runs.values()]
-    kinds = sorted({row["kind"] or "" for runs in problems for row in runs[0]})
-    for kind in kinds:
-        of_kind = [[[row for row in run if (row["kind"] or "") == kind] for run in runs] for runs in problems]
-        values = [(name, values_of(runs, name)) for name in names for runs in of_kind]
-        means = [cell(name, mean_of(of_name, name, with_interval=False)) for name, of_name in values]
-        rows.append([Cell(kind or "(none)"), Cell(str(max(len(runs[0]) for runs in of_kind))), *means])
-    columns = ["", "problems", *(f"{label}: {name}" for name in names for label in comparison.runs)]
-    return Table(f"Split {split} by kind of problem", columns, rows) if len(kinds) > 1 else None
-
-
 DIVERSITY = {entry.name: entry.title for entry in METRICS if entry.table == "diversity"}
 """Column titles of the measures of diversity that `dph eval` reports."""
 DIVERSITY_NOTE = (
@@ -291,8 +260,8 @@ DIVERSITY_NOTE = (
 )
 
 
-def diversity_table(split: str, summaries: Mapping[str, Split], note: str) -> Table | None:
-    """How varied the samples are, one row per label; None where no evaluation measured it."""
+def diversity_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
+    """How varied the samples are, one row per label; None if no evaluation measured it."""
     names = [name for name in DIVERSITY if any(name in summary.metrics for summary in summaries.values())]
     if not names:
         return None
@@ -300,4 +269,4 @@ def diversity_table(split: str, summaries: Mapping[str, Split], note: str) -> Ta
         [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
         for label, summary in summaries.items()
     ]
-    return Table(f"Split {split}: diversity of the samples", ["", *(DIVERSITY[name] for name in names)], rows, note)
+    return Table(f"Split {split}: diversity of the samples", ["", *(DIVERSITY[name] for name in names)], rows, DIVERSITY_NOTE)
