@@ -326,7 +326,7 @@ def test_training_runs_in_a_report(tmp_path, capsys, name):
 def test_what_is_no_run_in_a_report(tmp_path, capsys):
     for path, expected in (
         (tmp_path / "nothing", "there is no run directory"),
-        (tmp_path, "is no finished run of `dph eval`, `dph verify` or `dph train`"),
+        (tmp_path, "is not a finished run of `dph eval`, `dph verify` or `dph train`"),
         (trained(), "a report needs at least one run directory of `dph eval`"),
     ):
         assert expected in complaint(capsys, "report", "--runs", path, "--out", tmp_path / "report")

@@ -1,4 +1,4 @@
-"""What a report compares: metrics of each label on each split with 95 % intervals, keep and exploration rates."""
+"""The numbers of a report: metrics of each label on each split with 95 % intervals, keep and exploration rates."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ KEEP_K = 8
 RATES = (f"keep@{KEEP_K}", f"explore@{KEEP_K}")
 """The names of these rates."""
 FEWEST_PROBLEMS = 5
-"""A rate is left out where fewer problems stand behind it: the expected number that the base policy solves (keep rate)
-or does not solve (exploration rate)."""
-_SAID = 3  # labels that the headline compares with the base
+"""A rate is left out if it is over fewer problems: the expected number that the base policy solves (keep rate) or does
+not solve (exploration rate)."""
+_IN_HEADLINE = 3  # labels that are compared with the base there
 MAIN_SPLIT = "test"
 """The split of the first table, if every run has it; otherwise the first split that every run has."""
 
@@ -72,8 +72,8 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
 
 
 def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
-    """A split's metrics for one label: those of its one run, or the means over several runs (seeds) and the problems
-    that have the metric in each of them, with intervals over both. Raises UserError as `aligned_rows` does."""
+    """A split's metrics for one label: of its only run, or the means over several runs (seeds) and the problems that
+    have the metric in each of them, with intervals over both. Raises UserError as `aligned_rows` does."""
     every = [run.splits[split] for run in runs]
     first = every[0]
     if len(runs) == 1:
@@ -156,22 +156,22 @@ def _difference(comparison: Comparison, after: str, before: str) -> Difference:
 
 
 def headline(comparison: Comparison) -> str:
-    """What was found, in one line: what changed from the base to every other label."""
-    found = differences(comparison)
-    said = [_sentence(one) for one in found if one.before == found[0].before]
-    if said:
-        more = [f"{len(said) - _SAID} more below"] if len(said) > _SAID else []
-        return "; ".join([*said[:_SAID], *more])
+    """The result in one line: the changes from the base to every other label."""
+    changes = differences(comparison)
+    sentences = [_sentence(change) for change in changes if change.before == changes[0].before]
+    if sentences:
+        below = [f"{len(sentences) - _IN_HEADLINE} more below"] if len(sentences) > _IN_HEADLINE else []
+        return "; ".join([*sentences[:_IN_HEADLINE], *below])
     [(label, summary)] = comparison.splits[comparison.main].items()
-    shown = {"greedy": summary.metrics.get("greedy"), **{f"pass@{k}": v for k, v in summary.pass_curve.items()}}
-    values = ", ".join(f"{name} {100 * value.mean:.1f}" for name, value in shown.items() if value)
+    metrics = {"greedy": summary.metrics.get("greedy"), **{f"pass@{k}": v for k, v in summary.pass_curve.items()}}
+    values = ", ".join(f"{name} {100 * value.mean:.1f}" for name, value in metrics.items() if value)
     return f"{label}: {values} on {summary.problems} problems"
 
 
-def _sentence(one: Difference) -> str:
-    changed = ", ".join(f"{name} {points(value)}" for name, value in one.metrics.items() if name != "greedy")
-    lost = "1 problem was lost" if one.lost == 1 else f"{one.lost} problems were lost"
-    return f"{one.after} against {one.before}: {changed}: {lost}, {one.gained} gained"
+def _sentence(change: Difference) -> str:
+    changed = ", ".join(f"{name} {points(value)}" for name, value in change.metrics.items() if name != "greedy")
+    lost = "1 problem was lost" if change.lost == 1 else f"{change.lost} problems were lost"
+    return f"{change.after} against {change.before}: {changed}: {lost}, {change.gained} gained"
 
 
 def points(value: Value) -> str:
@@ -184,10 +184,10 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     """Keep and exploration rate of one label's runs against the base run, "keep@k" and "explore@k", from unbiased
     pass@k estimates with intervals over problems (and seeds).
 
-    Where the only run *is* the base, the result is the noise floor: the base against further samples of itself. Two
+    If the only run *is* the base, the result is the noise floor: the base against further samples of itself. Two
     disjoint sets of k samples both solve a problem with probability 2·pass@k − pass@2k, which is estimated from the
-    same counts. Problems with fewer than k judged samples (2k for the floor) are left out, and so is a rate behind
-    which fewer than FEWEST_PROBLEMS stand. Raises UserError when the runs were evaluated on different problems.
+    same counts. Problems with fewer than k judged samples (2k for the floor) are left out, and so is a rate over fewer
+    than FEWEST_PROBLEMS. Raises UserError when the runs were evaluated on different problems.
     """
     others = [run for run in runs if run.path != base.path]
     rows = aligned_rows([base, *others], split)
@@ -200,13 +200,13 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     kept = ref * trained.mean(0) if others else 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
     new = (1 - ref) * trained.mean(0) if others else ref - kept
     values: dict[str, Value] = {}
-    for name, part, whole in ((f"keep@{k}", kept, ref), (f"explore@{k}", new, 1 - ref)):
-        if whole.sum() < FEWEST_PROBLEMS:
+    for name, both, reference in ((f"keep@{k}", kept, ref), (f"explore@{k}", new, 1 - ref)):
+        if reference.sum() < FEWEST_PROBLEMS:
             continue
-        interval = bootstrap_interval(np.stack([part, whole], 1), lambda v: ratio_of_sums(v[..., 0], v[..., 1]))
+        interval = bootstrap_interval(np.stack([both, reference], 1), lambda v: ratio_of_sums(v[..., 0], v[..., 1]))
         if others:
             # To first order the rate is the mean of these over problems, and so it is for each seed.
-            linear = interval.estimate + whole * (trained - interval.estimate) / whole.mean()
+            linear = interval.estimate + reference * (trained - interval.estimate) / reference.mean()
             interval = widened_by_seeds(interval, [linear], within=range_of(name))
         values[name] = _value(interval, enough)
     return values

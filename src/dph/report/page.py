@@ -45,7 +45,7 @@ def render(
     """The whole page.
 
     data: what the page's script shows (`page_data`), as JSON takes it. settings: a heading and a long text
-    that it unfolds, for each run (`settings_of`). headline: what was found, in one line.
+    that it unfolds, for each run (`settings_of`). headline: the result, in one line.
     images: PNG with their descriptions.
     """
     packed = _compressed(json.dumps(data, ensure_ascii=False, allow_nan=False))

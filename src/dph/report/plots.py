@@ -200,7 +200,7 @@ def _name_bars(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def _legend(axes: Axes, count: int, **options: float) -> None:
-    """Draw the legend below the axes, where it never hides data."""
+    """Draw the legend below the axes, so that it hides no data."""
     options |= {"ncols": min(3, count), "fontsize": 9, "columnspacing": 1.2}
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False, **options)
 

@@ -94,13 +94,13 @@ def to_markdown(table: Table) -> str:
 
 def print_table(table: Table) -> None:
     """Print the table to the terminal, with a column for each row if there are fewer rows than columns: a few labels
-    fit where many metrics do not."""
+    fit even if many metrics do not."""
     if len(table.rows) < len(table.columns):
         first, *others = zip(table.columns, *table.rows, strict=True)
         rows = [[Cell(name), *cells] for name, *cells in others]
         table = Table(table.title, ["", *(entry.text for entry in first[1:])], rows, table.note)
     console = Console()
-    # A column with an interval takes about 20 characters; where they do not fit, report.md has them.
+    # A column with an interval takes about 20 characters; if they do not fit, report.md has them.
     intervals = console.width >= 20 * len(table.columns)
     title, caption = Text(visible(table.title)), Text(visible(table.caption))  # rich reads [tags] in a str
     shown = TerminalTable(title=title, title_justify="left", caption=caption, caption_justify="left")
@@ -109,7 +109,7 @@ def print_table(table: Table) -> None:
     for row in table.rows:
         details = (_bracketed(entry.interval if intervals else "", entry.over) for entry in row)
         shown.add_row(
-            *(Text.assemble(visible(entry.text), (more, "dim")) for entry, more in zip(row, details, strict=True))
+            *(Text.assemble(visible(entry.text), (detail, "dim")) for entry, detail in zip(row, details, strict=True))
         )
     console.print(shown)
 
@@ -126,7 +126,7 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
     notes = ["Percent, styles as counts per problem; with 95 % bootstrap intervals over problems."]
     if any(len(group) > 1 for group in labels.values()):
         seeds = ", ".join(f"{label} {len(group)}" for label, group in labels.items())
-        notes.append(f"Runs averaged: {seeds}; where there are several, the intervals cover runs and problems.")
+        notes.append(f"Runs averaged: {seeds}; of several runs, the intervals cover runs and problems.")
     kept = {}
     if base is not None and base in labels:
         kept = {label: retention(group, labels[base][0], main) for label, group in labels.items()}
@@ -164,13 +164,14 @@ def without_monitor(trains: Sequence[TrainRun]) -> str:
 
 
 def difference_table(comparison: Comparison) -> Table | None:
-    """What changed from the base and from GRPO to the other labels; None for a single label."""
-    found = differences(comparison)
-    names = list(dict.fromkeys(name for one in found for name in one.metrics))
+    """The changes from the base and from GRPO to the other labels; None for a single label."""
+    changes = differences(comparison)
+    names = list(dict.fromkeys(name for change in changes for name in change.metrics))
     rows = []
-    for one in found:
-        cells = [Cell(points(one.metrics[name]) if name in one.metrics else "–") for name in names]
-        rows.append([Cell(f"{one.after} − {one.before}"), *cells, Cell(str(one.lost)), Cell(str(one.gained))])
+    for change in changes:
+        cells = [Cell(points(change.metrics[name]) if name in change.metrics else "–") for name in names]
+        label = Cell(f"{change.after} − {change.before}")
+        rows.append([label, *cells, Cell(str(change.lost)), Cell(str(change.gained))])
     note = (
         "Points of percent, paired by problem, with 95 % intervals over problems (and runs, if there are several). "
         "Lost: problems that a sample of the second solves and none of the first; gained: the reverse."
@@ -180,8 +181,8 @@ def difference_table(comparison: Comparison) -> Table | None:
 
 
 def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
-    """What training runs lost of the problems that they sampled, by the reference policy's pass rate; None where no run
-    recorded its visits and the pre-sampling."""
+    """The problems that training runs sampled and lost, by the reference policy's pass rate; None if no run recorded
+    its visits and the pre-sampling."""
     rows = []
     for run, file in product(trains, (FILE, CERTIFICATE)):
         visits = read_visits(run.path, file)
@@ -192,13 +193,13 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
         for problems in visits.values():
             ledger.note(problems)
         of, lost, falling = (ledger.by_class(ids) for ids in (ledger.seen, ledger.lost, ledger.falling))
-        name = f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
-        name += ", certification set" if file == CERTIFICATE else ""
-        counts = [Cell(f"{problems[kind]} of {of[kind]}") for kind in CLASSES for problems in (lost, falling)]
-        rows.append([Cell(name), *counts])
+        label = f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
+        label += ", certification set" if file == CERTIFICATE else ""
+        counts = [Cell(f"{problems[name]} of {of[name]}") for name in CLASSES for problems in (lost, falling)]
+        rows.append([Cell(label), *counts])
     if not rows:
         return None
-    columns = [f"{kind}: {what}" for kind in CLASSES for what in ("lost", "falling")]
+    columns = [f"{name}: {what}" for name in CLASSES for what in ("lost", "falling")]
     (_, hard), (_, middle), _ = CLASSES.values()
     note = (
         "Of the problems that training sampled, and of the certification set, by their last visit. Lost: solved "
@@ -210,7 +211,7 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
 
 
 def retention_note(base: str) -> str:
-    """What the keep and exploration rate against the label `base` are, for below a table."""
+    """The meaning of the keep and exploration rate against the label `base`, for below a table."""
     keep, explore = RATES
     return (
         f"{keep}: of the problems that {base} solves within {KEEP_K} samples, the share solved within as many; "
@@ -256,7 +257,7 @@ DIVERSITY = {entry.name: entry.title for entry in METRICS if entry.table == "div
 DIVERSITY_NOTE = (
     "Counts of distinct things among 32 samples of a problem, or among all if there are fewer; overlap of the 4-grams "
     "of two responses and the area under pass@k over log k in percent; entropy in nats. Fewer distinct answers is no "
-    "loss where only one is right."
+    "loss if only one is right."
 )
 
 
@@ -269,4 +270,5 @@ def diversity_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
         [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
         for label, summary in summaries.items()
     ]
-    return Table(f"Split {split}: diversity of the samples", ["", *(DIVERSITY[name] for name in names)], rows, DIVERSITY_NOTE)
+    columns = ["", *(DIVERSITY[name] for name in names)]
+    return Table(f"Split {split}: diversity of the samples", columns, rows, DIVERSITY_NOTE)
