@@ -26,7 +26,7 @@ from dph.evaluation.passk import (
     student_quantile,
 )
 from dph.evaluation.samples import Samples
-from dph.evaluation.wilson import Interval
+from dph.types import Interval
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """The τ of cover@τ."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dph.errors import UserError
-from dph.evaluation.wilson import Interval
+from dph.types import Interval
 
 FloatArray = NDArray[np.float64]
 Statistic = Callable[[FloatArray], FloatArray]

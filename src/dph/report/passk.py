@@ -7,8 +7,8 @@ from typing import Any
 from markupsafe import Markup
 
 from dph.evaluation.changes import Comparison, Table, distinct_table, scores_table, verdict
-from dph.evaluation.wilson import Interval
 from dph.report.templates import TEMPLATES, text_of
+from dph.types import Interval
 
 _WIDTH, _HEIGHT, _EDGE = 640, 260, 44
 _COLOURS = ("var(--base)", "var(--accent)", "var(--bad)", "var(--good)", "var(--none)")
