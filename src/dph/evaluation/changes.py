@@ -9,7 +9,6 @@ more in the simulations of tests/evaluation/test_changes.py, from 20 problems on
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 """The τ of cover@τ."""
 _LEVEL = 0.95
 _VOTES_OF = 2000
-"""Samples up to which maj@k is computed for k below n, which takes time."""
+"""Samples up to which maj@k is computed for k below n, which is slow."""
 _NAMED = 10
 """Problems that the text names; the page and the JSON name all."""
 
@@ -151,54 +150,32 @@ def _metrics(side: Samples, ks: Sequence[int]) -> dict[str, FloatArray]:
     for share in SHARES if n.max() > 1 else ():
         metrics[f"cover@{share:g}"] = cover_at(n, c, share)
     if side.answer is not None:
-        equal = n.min() == n.max()
         for k in ks:
-            if equal and k == n[0]:
-                metrics[f"maj@{k}"] = _majority(side)
-            elif len(side.problem) <= _VOTES_OF:
-                metrics[f"maj@{k}"] = _majority_of(side, k)
+            if n.min() == n.max() == k or len(side.problem) <= _VOTES_OF:
+                metrics[f"maj@{k}"] = _majority(side, side.answer, k)
     return metrics
 
 
-def _majority(side: Samples) -> FloatArray:
-    """maj@n of each problem: the share of correct ones among the samples with its most frequent answer; ties share."""
-    problem, _, votes, right = _votes(side)
-    most = np.zeros(len(side.problems), np.int64)
-    np.maximum.at(most, problem, votes)
-    tied = votes == most[problem]
-    total = np.bincount(problem[tied], (right / votes)[tied], len(side.problems))
-    return total / np.maximum(1, np.bincount(problem[tied], minlength=len(side.problems)))
-
-
-def _majority_of(side: Samples, k: int) -> FloatArray:
+def _majority(side: Samples, answer: NDArray[np.int32], k: int) -> FloatArray:
+    """maj@k of each problem."""
     order = np.argsort(side.problem, kind="stable")
-    edges = np.concatenate([[0], np.cumsum(side.n)])
     values = []
-    for first, last in pairwise(edges):
-        rows = order[first:last]
-        answers = [None if code < 0 else int(code) for code in side.answer[rows]]  # type: ignore[index]
+    for rows in np.split(order, np.cumsum(side.n)[:-1]):
+        answers = [None if code < 0 else code for code in answer[rows].tolist()]
         values.append(majority_at_k(answers, side.right[rows].tolist(), k))
     return np.array(values)
-
-
-def _votes(side: Samples) -> tuple[NDArray[np.int64], ...]:
-    """Every distinct answer of a problem: its problem, its number, how many samples have it, how many of them right."""
-    answered = side.answer >= 0  # type: ignore[operator]
-    width = int(side.answer.max(initial=0)) + 1  # type: ignore[union-attr]
-    keys = side.problem[answered].astype(np.int64) * width + side.answer[answered]  # type: ignore[index]
-    kinds, which, votes = np.unique(keys, return_inverse=True, return_counts=True)
-    right = np.bincount(which, side.right[answered], len(kinds)).astype(np.int64)
-    return kinds // width, kinds % width, votes, right
 
 
 def _distinct(side: Samples) -> dict[int, float]:
     """Σ over answers of 1 − C(n − votes, m) / C(n, m), the mean over problems (Hurlbert 1971)."""
     if side.answer is None:
         return {}
-    problem, _, votes, _ = _votes(side)
-    n = side.n
-    ms = _chosen(side, ())
-    return {m: float(pass_at_k(n[problem], votes, m).sum() / len(n)) if len(votes) else 0.0 for m in ms}
+    answered = side.answer >= 0
+    width = int(side.answer.max(initial=0)) + 1
+    pairs = side.problem[answered].astype(np.int64) * width + side.answer[answered]
+    answers, votes = np.unique(pairs, return_counts=True)
+    n, ms = side.n, _chosen(side, ())
+    return {m: float(pass_at_k(n[answers // width], votes, m).sum() / len(n)) if len(votes) else 0.0 for m in ms}
 
 
 def _change(
@@ -277,16 +254,16 @@ def _sign_test(one: int, other: int) -> float:
 def verdict(change: Change) -> str:
     """The change, in one sentence."""
     name = next(reversed([name for name in change.differences if name.startswith("pass@")]))
-    found = change.differences[name]
-    if found.low <= 0 <= found.high:
-        said = f"{name} did not change measurably ({_points(found)})"
+    difference = change.differences[name]
+    if difference.low <= 0 <= difference.high:
+        changed = f"{name} did not change measurably ({_points(difference)})"
     else:
-        low, high = sorted(100 * abs(end) for end in (found.low, found.high))
-        rose = "rose" if found.estimate > 0 else "fell"
-        said = f"{name} {rose} by {100 * abs(found.estimate):.1f} points ({low:.1f} to {high:.1f})"
+        low, high = sorted(100 * abs(end) for end in (difference.low, difference.high))
+        rose = "rose" if difference.estimate > 0 else "fell"
+        changed = f"{name} {rose} by {100 * abs(difference.estimate):.1f} points ({low:.1f} to {high:.1f})"
     half = sum(2 * problem.before[0] >= problem.before[1] for problem in change.lost)
     often = f" ({half} of them solved by at least half of the samples before)" if half else ""
-    return f"{said}: {_count(change.lost)} lost{often}, {_count(change.gained)} gained"
+    return f"{changed}: {_count(change.lost)} lost{often}, {_count(change.gained)} gained"
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
