@@ -1,4 +1,4 @@
-"""Judged samples of any harness: which column holds what, and what is too unclear to be counted.
+"""Judged samples of any harness: the roles of their columns, and refusals of samples that are too unclear to count.
 
 A column is chosen by its name (`dph.evaluation.fields`) and by its values. Nothing is guessed: if two readings are
 possible and differ, a DataError names them and the option that decides.
@@ -103,18 +103,18 @@ class _Choice:
             if not self.reading.partial or not judged.any():
                 raise self._error(f"{text}; --partial leaves them out")
             self.notes.append(f"{self.name}: {text}; they are left out")
-        known, problem = np.unique(ids[judged], return_inverse=True)
-        self._check_counts(np.bincount(problem), [keys[i] for i in known])
-        parts = {"problem": id_name, "verdict": verdict_name, "answer": answer_name, "prompt": prompt_name}
-        shown = ", ".join(f"{column} as the {part}" for part, column in parts.items() if column)
+        used, problem = np.unique(ids[judged], return_inverse=True)
+        self._check_counts(np.bincount(problem), [keys[i] for i in used])
+        roles = {"problem": id_name, "verdict": verdict_name, "answer": answer_name, "prompt": prompt_name}
+        shown = ", ".join(f"{column} as the {role}" for role, column in roles.items() if column)
         return Samples(
             self.name,
-            [keys[i] for i in known],
+            [keys[i] for i in used],
             problem.astype(np.int32),
             right[judged] > 0,
             None if answers is None else answers[judged],
-            None if prompts is None else [prompts[i] for i in known],
-            f"{self.name}: {shown}; {len(known)} problems, {len(problem)} samples",
+            None if prompts is None else [prompts[i] for i in used],
+            f"{self.name}: {shown}; {len(used)} problems, {len(problem)} samples",
             self.notes,
         )
 
@@ -122,8 +122,8 @@ class _Choice:
         return DataError(f"{self.name}: {text}")
 
     def _column(self, name: str) -> NDArray[np.object_]:
-        """The values of a column, as far as its rows count; None without one. Raises DataError if there is no column of
-        this name."""
+        """The values of a column in the rows that count; None without one. Raises DataError if no column has this
+        name."""
         if name not in self.table.columns:
             raise self._error(f"no column is named {name!r}; there are {self._all_names()}")
         return self.table.columns[name][self.rows]
@@ -149,7 +149,7 @@ class _Choice:
             if not equals:
                 name, value = next(iter(self._of("filter")), ""), text
             if name:
-                self.rows = self.rows[self._where(name, lambda known, value=value: _text(known) == value)]
+                self.rows = self.rows[self._where(name, lambda entry, value=value: _text(entry) == value)]
             else:
                 self.rows = self._nth_rows(text)
             if not len(self.rows):
@@ -213,11 +213,11 @@ class _Choice:
 
     def _is_numbered(self) -> bool:
         """Whether the files' names differ in one number only, which counts from 0 or 1."""
-        parts = [re.split(r"(\d+)", source.name) for source in self.table.sources]
-        differ = [i for i in range(len(parts[0])) if len({tuple(part[i : i + 1]) for part in parts}) > 1]
-        if len({*map(len, parts)}) > 1 or len(differ) != 1 or differ[0] % 2 == 0:
+        names = [re.split(r"(\d+)", source.name) for source in self.table.sources]
+        differ = [i for i in range(len(names[0])) if len({tuple(name[i : i + 1]) for name in names}) > 1]
+        if len({*map(len, names)}) > 1 or len(differ) != 1 or differ[0] % 2 == 0:
             return False
-        numbers = sorted(int(part[differ[0]]) for part in parts)
+        numbers = sorted(int(name[differ[0]]) for name in names)
         return numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
 
     def _check_rows(self, ids: IntArray, keys: Sequence[str], id_name: str) -> None:
@@ -229,8 +229,8 @@ class _Choice:
             raise self._error(f"its files hold the same problems and are not numbered ({names}); name one of them")
         for name in self._of("sample"):
             codes, numbers = _merged(self._column(name))
-            there = codes >= 0
-            pairs, times, _ = _pairs(ids[there].astype(np.int64) * files + file[there], codes[there])
+            numbered = codes >= 0
+            pairs, times, _ = _pairs(ids[numbered].astype(np.int64) * files + file[numbered], codes[numbered])
             if (times > 1).any():
                 problem, code = pairs[:, np.argmax(times > 1)]
                 value = f"{name} {numbers[code]}"
@@ -298,7 +298,7 @@ class _Choice:
     def _named_verdicts(self) -> tuple[str, NDArray[np.float64]]:
         name, equals, value = self.reading.correct.partition("=")
         if equals:
-            right = self._where(name, lambda known: _text(known) == value).astype(float)
+            right = self._where(name, lambda entry: _text(entry) == value).astype(float)
             if not right.any():
                 raise self._error(f"no row has {value!r} in {name!r}; there are {self._examples(name)}")
             return self.reading.correct, np.where(self._where(name, lambda _: True), right, math.nan)
@@ -344,7 +344,7 @@ class _Choice:
         return f"{name} of {total_name}", (_ranks(times) < np.repeat(correct, times)).astype(float)
 
     def _judging_rows(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Only the rows of those types that have verdicts, if a log has rows of other events too."""
+        """Only the rows whose type has verdicts, if a log has rows of other events too."""
         for name in self._of("type"):
             codes, _ = _merged(self._column(name))
             of_type = np.bincount(codes[~np.isnan(right)] + 1, minlength=codes.max() + 2)[codes + 1]
@@ -405,10 +405,10 @@ class _Choice:
                 raise self._error(f"{text}; --partial counts them with those that they have")
             self.notes.append(f"{self.name}: {text}")
         for place, header in () if self.reading.filter or self.reading.partial else self.table.headers:
-            for name, promised, there in _promises(header, len(n), int(n.sum())):
-                if promised > there:
+            for name, promised, count in _promises(header, len(n), int(n.sum())):
+                if promised > count:
                     raise DataError(
-                        f"{place} promises {promised:g} ({name}), but there are {there}: {self.name} is cut off or "
+                        f"{place} promises {promised:g} ({name}), but there are {count}: {self.name} is cut off or "
                         "not finished"
                     )
 
@@ -444,7 +444,7 @@ _EACH = ("rollouts_per_example", "completions_per_prompt", "samples_per_problem"
 
 
 def _promises(header: Mapping[str, Any], problems: int, samples: int) -> list[tuple[str, float, int]]:
-    """Numbers of a header: its name, what it promises, and what is there."""
+    """Numbers of a header, each with its name, its value, and the number in the files."""
     plain: dict[str, float] = {}
     tables: list[Mapping[str, Any]] = [header]
     for table in tables:
@@ -454,10 +454,9 @@ def _promises(header: Mapping[str, Any], problems: int, samples: int) -> list[tu
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 plain.setdefault(key, value)
     each = max([plain[name] for name in _EACH if name in plain], default=0)
-    found = [(name, plain[name], samples) for name in _OF_SAMPLES if name in plain]
+    promises = [(name, plain[name], samples) for name in _OF_SAMPLES if name in plain]
     for name in _OF_PROBLEMS:
         if name in plain:
-            found += [(name, plain[name], problems)] + (
-                [(f"{name} × samples", plain[name] * each, samples)] if each > 0 else []
-            )
-    return found
+            promises.append((name, plain[name], problems))
+            promises.append((f"{name} × samples", plain[name] * each, samples))
+    return promises
