@@ -1,8 +1,8 @@
 """A certificate: with confidence 1 − α, a checkpoint solves at most ε less than the base model, on problems like these.
 
-The d of a problem is unbiased pass@k of the base model minus that of the checkpoint. It lies in [−1, 1] for any number
-of samples, and its mean over new problems is the loss L. `upper_bound` bounds L from N problems. What this assumes is
-in docs/concepts/certificate.md. Only numpy.
+The d of a problem is unbiased pass@k of the base model minus the checkpoint's. It lies in [−1, 1] for any number
+of samples, and its mean over new problems is the loss L. `upper_bound` bounds L from N problems. The assumptions are in
+docs/concepts/certificate.md. Only numpy.
 """
 
 import hashlib

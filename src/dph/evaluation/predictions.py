@@ -71,8 +71,8 @@ def _from_lines(text: str, count: int | None) -> list[Prediction]:
         lines = [line for line in lines if line.strip()]
     predictions = []
     for number, line in enumerate(lines):
-        sql, *rest = line.strip("\r").split("\t")
-        predictions.append(Prediction("line", str(number), sql.strip(), True, rest[0].strip() if rest else ""))
+        sql, database, *_ = [*line.strip("\r").split("\t"), ""]
+        predictions.append(Prediction("line", str(number), sql.strip(), True, database.strip()))
     return predictions
 
 

@@ -33,7 +33,7 @@ class Value:
     low: float = math.nan
     high: float = math.nan
     problems: int = 0
-    """The problems that the mean is over: those that have the metric. 0 if it is not known."""
+    """The number of problems with the metric, over which the mean is; 0 if it is unknown."""
     of: int = 0
     """All problems that were asked."""
 

@@ -27,8 +27,7 @@ from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table's entry: text, with its interval and the number of problems behind it, as far as there is anything to
-    say."""
+    """A table's entry: text, and the interval and the number of problems of a mean, if they are known."""
 
     text: str
     interval: str = ""
@@ -69,7 +68,7 @@ _MARKUP = re.compile(
     |:(?=//)|(?<=www)\.            # addresses""",
     re.VERBOSE,
 )
-"""What GitHub would read as markup within a line; the rest stays readable in the file, as 1e-6 and pass@8 do."""
+"""Texts that GitHub would read as markup within a line; others stay readable in the file, as 1e-6 and pass@8 do."""
 
 
 def as_markdown(text: str) -> str:
@@ -243,13 +242,13 @@ def main_table(
 
 def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
     """The metrics of the first table."""
-    there = {name for summary in summaries.values() for name in summary.metrics}
-    passes = sorted(int(name.removeprefix("pass@")) for name in there if name.startswith("pass@"))
+    measured = {name for summary in summaries.values() for name in summary.metrics}
+    ks = sorted(int(name.removeprefix("pass@")) for name in measured if name.startswith("pass@"))
     # The curve has every power of two; a table of all of them hides the point.
-    shown = [f"pass@{k}" for k in passes if k in (1, 8, 32) or k == passes[-1] < 8]
+    passes = [f"pass@{k}" for k in ks if k in (1, 8, 32) or k == ks[-1] < 8]
     main = [entry.name for entry in METRICS if entry.table == "main"]
-    names = [name for entry in main for name in (shown if entry == "pass@k" else [entry])]
-    return [name for name in names if name in there]
+    names = [name for entry in main for name in (passes if entry == "pass@k" else [entry])]
+    return [name for name in names if name in measured]
 
 
 DIVERSITY = {entry.name: entry.title for entry in METRICS if entry.table == "diversity"}

@@ -1,10 +1,10 @@
 """Pinned inputs: the weights, problems, database files and Python files that a run started with.
 
-Hashes of the first three are stored in inputs.json in the run directory, those of Python files in its manifest. If an
+Hashes of the first three are stored in inputs.json in the run directory, hashes of Python files in its manifest. If an
 input changed during a run, rewards would silently change their meaning. The run therefore stops, or refuses to resume,
 and names the input that changed.
 
-Between runs a problem is known by its id. `content_hashes` says whether two problems with one id are the same: a
+Between runs a problem is identified by its id. `content_hashes` says whether two problems with one id are the same: a
 presample run and an evaluation store them, training and reports compare them.
 """
 
@@ -87,7 +87,7 @@ def databases(problems: Iterable[Problem]) -> list[str]:
 
 def content_hashes(problems: Sequence[Problem]) -> dict[str, str]:
     """A short hash of what each problem asks and how it is judged, by id: its prompt, answer and verifier, the content
-    of its databases and, where it has no answer, its other columns, from which a reward function judges."""
+    of its databases and, if it has no answer, its other columns, by which a reward function judges."""
     texts = _problem_hashes(problems)
     hashes = {}
     for p in problems:
@@ -97,7 +97,7 @@ def content_hashes(problems: Sequence[Problem]) -> dict[str, str]:
 
 
 def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str], remedy: str) -> None:
-    """Raises UserError if problems are not those of a run: other hashes by id, or the same in another order.
+    """Raises UserError if problems differ from a run's: other hashes by id, or the same in another order.
 
     remedy: what to do about it, unless the old problems can be restored.
     """
@@ -139,8 +139,8 @@ def _hash_of_content(stamp: Stamp) -> str:
             if head.startswith(b"SQLite format 3\0"):
                 head = head[:24] + bytes(4) + head[28:92] + bytes(8)
             digest.update(head)
-            while part := file.read(1 << 20):
-                digest.update(part)
+            while block := file.read(1 << 20):
+                digest.update(block)
     return digest.hexdigest()
 
 
