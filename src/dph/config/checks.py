@@ -63,15 +63,15 @@ def is_model_folder(folder: Path) -> bool:
 
 
 def _is_local(path: str) -> bool:
-    """Whether a model's path can only be a directory. Names on a hub have at most one slash, in the middle; where both
-    are possible, a first folder that exists decides."""
-    first, slash, rest = path.partition("/")
-    return path.startswith((".", "/", "~")) or "/" in rest or (bool(slash) and (not rest or Path(first).is_dir()))
+    """Whether a model's path can only be a directory. Names on a hub have at most one slash, in the middle; if both are
+    possible, a first folder that exists decides."""
+    first, slash, name = path.partition("/")
+    return path.startswith((".", "/", "~")) or "/" in name or (bool(slash) and (not name or Path(first).is_dir()))
 
 
 def ask_hub(name: str, file: str, kind: Literal["model", "dataset"] = "model") -> None:
-    """Return if a repository is on the hub, with this file, which nearly every one has, or without it. Raises whatever
-    the network, its library or the hub answers otherwise, within seconds; the types are many."""
+    """Return if a repository is on the hub, with this file, which nearly every one has, or without it. Otherwise an
+    error of the network, its library or the hub is raised within seconds; the types are many."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -131,7 +131,7 @@ def _check_vllm(config: TrainConfig) -> None:
         )
     if config.model.lora_rank:
         raise SettingsError(
-            "beside `dph train` vLLM takes whole models, not adapters; train without model.lora_rank, or sample with "
+            "in `dph train` vLLM takes whole models, not adapters; train without model.lora_rank, or sample with "
             "--sampler.engine hf"
         )
     check_alone()
@@ -141,7 +141,7 @@ def check_alone() -> None:
     """Raises UserError in each of several processes: vLLM samples in one."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SharedUserError(
-            "vLLM runs in one process, and beside `dph train` on one GPU; train on more with `dph verl`, or sample "
+            "vLLM runs in one process, and in `dph train` on one GPU; train on more with `dph verl`, or sample "
             "with --sampler.engine hf"
         )
 

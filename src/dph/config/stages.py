@@ -47,7 +47,7 @@ OneStep = Annotated[OptimConfig, Unread(("minibatches",))]
 
 @dataclass(frozen=True)
 class StageConfig:
-    """What the settings of every stage have that makes a run directory."""
+    """The settings of every stage that makes a run directory."""
 
     out: str = ""
     """Run directory to write."""
@@ -57,7 +57,7 @@ class StageConfig:
 
 @dataclass(frozen=True)
 class SamplingStage(StageConfig):
-    """What the settings of every stage have that samples and judges."""
+    """The settings of every stage that samples and judges."""
 
     max_unjudged: Share = field(default=0.05, kw_only=True)
     """Share of the responses sampled together (in training, of a step) whose judging may fail; if more fail, the run
@@ -76,7 +76,7 @@ class TrainConfig(SamplingStage):
     """Training steps; each takes `optim.minibatches` optimizer steps. With --resume a larger number extends a run."""
     prompt_set: Literal["all", "explore", "other"] = "all"
     """Prompts to sample from: the whole training set (baselines), the exploration set D_exp, or a task of its own, none
-    of whose problems the presample run has: a published D_exp beside a published D_pef."""
+    of whose problems the presample run has: a published D_exp with a published D_pef."""
     model: ModelConfig = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
@@ -101,7 +101,7 @@ class TrainConfig(SamplingStage):
     """Steps whose value is at most this much below the highest are equally good; of these, the one with the highest
     pass@k is the best, at the largest k that the monitor estimates from 2k samples."""
     trained_share: PositiveShare = 1.0
-    """Share of the trained weights in the final model; the rest of it are the weights that training began with
+    """Share of the trained weights in the final model, which is averaged with the weights that training began with
     (WiSE-FT). Checkpoints hold the trained weights; `dph interpolate` makes other shares of a finished run."""
     show_samples: NonNegativeInt = 0
     """Responses of each monitored step to print with their verdicts: rollouts, or the monitor's before step 1."""
@@ -122,8 +122,8 @@ class PartitionRule:
     threshold: PositiveInt = 6
     """A prompt is near-perfect if at least this many of its responses are correct."""
     refine: Literal["move", "discard", "keep"] = "move"
-    """What happens to a near-perfect prompt if one further response is wrong: it moves to the exploration set, is
-    discarded, or keeps one of its first correct responses."""
+    """If one further response is wrong, a near-perfect prompt moves to the exploration set, is discarded, or keeps one
+    of its first correct responses."""
     stored: Annotated[PositiveInt, Usual(high=1024)] = 1
     """Largest number of correct responses stored for each near-perfect prompt: the refinement draw first, repeats
     included."""
@@ -332,9 +332,9 @@ class PushConfig:
     repo: str = ""
     """Repository on the hub, as OWNER/NAME; it is created if it does not exist."""
     evals: tuple[str, ...] = ()
-    """Runs of `dph eval` of this model, whose scores the card has; empty: those found beside the run."""
+    """Runs of `dph eval` of this model, whose scores the card has; empty: the runs found next to `run`."""
     licence: str = ""
-    """Licence identifier of the hub; empty: that of the base model, where its card states one."""
+    """Licence identifier of the hub; empty: the base model's, if its card states one."""
     private: bool = False
     """Create the repository as a private one."""
     out: str = ""
@@ -380,7 +380,7 @@ class AuditConfig(EvalConfig):
     after: str = ""
     """The trained model, its run or its folder; `model.path` names the one before."""
     average: Share = 0.0
-    """Also audit the model with this share of the trained weights and the rest of those before; 0: none."""
+    """Also audit the average of both models with this share of the trained weights; 0: none."""
     certify: FixedCertify = field(default_factory=CertifyConfig)
 
 
