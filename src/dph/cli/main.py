@@ -238,7 +238,7 @@ _UNUSABLE = {
     *(errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.ESTALE),
     *(errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
 }
-"""What a path that a user named, or a full or failing disk, brings about; other errors of the system are bugs."""
+"""Errors of a path that a user named, or of a full or failing disk; other errors of the system are bugs."""
 
 
 def _file_of(error: OSError) -> str:

@@ -37,14 +37,14 @@ def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certifi
     is_set = (Path(config.base) / "partition.parquet").exists()
     sequence = fixed_sequence(_of_set(config) if is_set else of_samples(config, resume))
     checks = []
-    for name, found in zip(config.checkpoints, sequence, strict=False):
-        say(f"{name}: {found.sentence()}")
-        checks.append((name, found))
+    for name, check in zip(config.checkpoints, sequence, strict=False):
+        say(f"{name}: {check.sentence()}")
+        checks.append(check)
     if config.out:
         Path(config.out).mkdir(parents=True, exist_ok=True)
-        rows = [{"checkpoint": name} | asdict(found) for name, found in checks]
+        rows = [{"checkpoint": name} | asdict(check) for name, check in zip(config.checkpoints, checks, strict=False)]
         write_atomically(Path(config.out) / "certificates.json", json.dumps(rows, indent=1) + "\n")
-    return [found for _, found in checks]
+    return checks
 
 
 def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:

@@ -27,7 +27,7 @@ from dph.report.write import report
 from dph.runs.directory import RunDir
 
 _SCRATCH: Mapping[str, Mapping[str, Any]] = {"train": {"monitor": {"every": 20}}}
-"""With a base made from scratch: settings by stage, on top of those of the world."""
+"""With a base made from scratch: settings by stage, on top of the world's."""
 _SMOKE: Mapping[str, Mapping[str, Any]] = {
     "sft": {"steps": 120, "batch": 24, "demonstrations": 3000},
     "presample": {"threshold": 1, "refine": "keep", "task": {"limit": 48}},
@@ -39,7 +39,7 @@ _SMOKE: Mapping[str, Mapping[str, Any]] = {
     },
     "eval": {"task": {"limit": 6}, "rollout": {"n": 4}},
 }
-"""In a smoke run: settings by stage, on top of those of the whole demo."""
+"""In a smoke run: settings by stage, on top of the whole demo's."""
 _LANGUAGE: Mapping[str, Mapping[str, Any]] = {
     "presample": {"task": {"limit": 240}},
     "train": {"task": {"limit": 240}, "steps": 30, "monitor": {"every": 0}},
@@ -62,8 +62,10 @@ _PROBE = {"task": {"limit": 48}, "refine": "keep"}
 """Settings of the pre-sampling after each part of a supervised start."""
 
 
-def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The command of a stage; `settings` override those of the demo."""
+def _words(
+    config: DemoConfig, stage: str, *arguments: str, settings: Mapping[str, Any] | None = None
+) -> tuple[str, ...]:
+    """The command of a stage; `settings` override the demo's."""
     presets, sizes = (config.world,), [_SCRATCH, *([_SMOKE] if config.smoke else [])]
     if config.model:
         presets = (config.world, "smollm2")
@@ -72,7 +74,7 @@ def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, An
     layers = [*(layer.get(stage, {}) for layer in sizes), settings or {}]  # later ones override earlier ones
     values = {key: value for layer in layers for key, value in flatten(layer).items()}
     flags = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    return (stage, *_presets(presets), *options, *more, *flags, "--resume")
+    return (stage, *_presets(presets), *options, *arguments, *flags, "--resume")
 
 
 def _presets(names: Sequence[str]) -> list[str]:
@@ -160,7 +162,7 @@ def _check_world(config: DemoConfig) -> None:
     if config.data and embedded:
         raise SettingsError("--data needs the preset of a task that reads it: add --world FILE.toml")
     if config.data and not Path(config.data).is_dir():
-        raise SettingsError(f"there is no folder {config.data}; --data names that of the world's data")
+        raise SettingsError(f"there is no folder {config.data}; --data names the folder of the world's data")
     merge_settings("sft", [config.world], [])
     if config.model:
         model_folder(config.model)

@@ -187,7 +187,7 @@ def place_of(config: PresampleConfig, group: Group, correct: int, samples: int, 
     mastered: Set = "certify" if aside else "perfect"
     if extra.verdict.correct:
         return place(mastered, "kept")
-    if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged is no evidence
+    if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged says nothing
         return place(mastered)
     return place("dropped", "discarded") if config.refine == "discard" else place("explore", "moved")
 

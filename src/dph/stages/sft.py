@@ -140,7 +140,7 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
 
 
 def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:
-    """Record a hash of the rows of a new run. Raises UserError if those of a resumed run are others."""
+    """Record a hash of the rows of a new run. Raises UserError if a resumed run has other rows."""
     digest = hashlib.sha256()
     for row in rows:
         for ids in (row.prompt_ids, row.response_ids):

@@ -130,7 +130,7 @@ def _judge(
     Raises UserError if a prediction could not be judged: a score without it would not be the benchmark's.
     """
 
-    def judged_part(some: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
+    def judge(some: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
         """For each problem its verdicts and flags, or why its gold answer fails."""
         broken = verifiers.check([problem for problem, _ in some])
         usable = [(problem, predictions) for problem, predictions in some if problem.id not in broken]
@@ -147,7 +147,7 @@ def _judge(
             values.append({"verdicts": [asdict(verdict) for verdict in rows], "flags": flags.get(problem.id, [])})
         return values
 
-    values = chunks.map("problems", pairing.pairs, PROBLEMS_AT_ONCE, judged_part, "judging")
+    values = chunks.map("problems", pairing.pairs, PROBLEMS_AT_ONCE, judge, "judging")
     judged: list[JudgedProblem] = []
     excluded: dict[str, str] = {}
     for (problem, predictions), value in zip(pairing.pairs, values, strict=True):
@@ -165,7 +165,7 @@ def _judge(
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:
-    """What the verifiers judge: a bare mathematical answer is put into a box, bare SQL stays unchanged."""
+    """The responses for the verifiers: a bare mathematical answer is put into a box, bare SQL stays unchanged."""
     for problem, predictions in pairs:
         for prediction in predictions:
             boxed = bare and problem.verifier == "math" and prediction.text.strip()
