@@ -342,8 +342,8 @@ class MonitorConfig:
     n: Annotated[PositiveInt, Usual(high=1024)] = 16
     """Samples per problem."""
     kept_responses: NonNegativeInt = 64
-    """Responses of the rollouts, and as many of the monitor's, that the folder `samples` keeps of each such step; 0 keeps
-    none."""
+    """Responses of the rollouts, and as many of the monitor's, that the folder `samples` keeps of each such step; 0
+    keeps none."""
 
 
 @dataclass(frozen=True)

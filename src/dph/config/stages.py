@@ -33,16 +33,8 @@ from dph.config.components import (
 
 OF_TRAINING = ("gradient_checkpointing", "lora_rank", "lora_alpha", "lora_targets")
 
-ReferenceModel = Annotated[ModelConfig, Unread(OF_TRAINING)]
-SampledModel = Annotated[ModelConfig, Unread(("shared_prefix", *OF_TRAINING))]
-TunedModel = Annotated[ModelConfig, Unread(("shared_prefix",))]
-TaskSource = Annotated[TaskConfig, Unread(("split", "limit", "shuffle", "requires"))]
-OrderedTask = Annotated[TaskConfig, Unread(("shuffle", "requires"))]
-TrainingSampler = Annotated[SamplerConfig, Unread(("tensor_parallel",))]
 Sampling = Annotated[RolloutConfig, Unread(("prompts", "old_logprobs", "importance_cap", "mask_truncated"))]
 FixedCertify = Annotated[CertifyConfig, Unread(("set", "every", "stop"))]
-OfShares = Annotated[CertifyConfig, Unread(("every", "stop"))]
-OneStep = Annotated[OptimConfig, Unread(("minibatches",))]
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,7 @@ class TrainConfig(SamplingStage):
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
-    sampler: TrainingSampler = field(default_factory=SamplerConfig)
+    sampler: Annotated[SamplerConfig, Unread(("tensor_parallel",))] = field(default_factory=SamplerConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
     overlong: OverlongConfig = field(default_factory=OverlongConfig)
@@ -137,7 +129,7 @@ class PresampleConfig(PartitionRule, SamplingStage):
 
     seed: int = 0
     """Seed of sampling."""
-    model: ReferenceModel = field(default_factory=ModelConfig)
+    model: Annotated[ModelConfig, Unread(OF_TRAINING)] = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -157,7 +149,7 @@ class EvalConfig(SamplingStage):
     """Name in tables; taken from the run that made the model when empty."""
     seed: int = 12345
     """Seed of sampling."""
-    model: SampledModel = field(default_factory=ModelConfig)
+    model: Annotated[ModelConfig, Unread(("shared_prefix", *OF_TRAINING))] = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=lambda: TaskConfig(split="test"))
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -201,7 +193,9 @@ class VerifyConfig(StageConfig):
     """The predictions are bare SQL or bare answers, not responses that contain them."""
     partial: bool = False
     """Leave out problems without a prediction; otherwise they count as wrong."""
-    task: OrderedTask = field(default_factory=lambda: TaskConfig(name="gold", split="gold"))
+    task: Annotated[TaskConfig, Unread(("shuffle", "requires"))] = field(
+        default_factory=lambda: TaskConfig(name="gold", split="gold")
+    )
     verifier: VerifierConfig = field(default_factory=lambda: VerifierConfig(workers=2, timeout=30.0))
 
 
@@ -223,10 +217,10 @@ class SftConfig(StageConfig):
     """Steps between checkpoints; the last step is always saved."""
     demonstrations: PositiveInt = 20000
     """Rows drawn when the task makes its own demonstrations."""
-    model: TunedModel = field(default_factory=ModelConfig)
+    model: Annotated[ModelConfig, Unread(("shared_prefix",))] = field(default_factory=ModelConfig)
     new: NewModelConfig = field(default_factory=NewModelConfig)
-    task: TaskSource = field(default_factory=TaskConfig)
-    optim: OneStep = field(
+    task: Annotated[TaskConfig, Unread(("split", "limit", "shuffle", "requires"))] = field(default_factory=TaskConfig)
+    optim: Annotated[OptimConfig, Unread(("minibatches",))] = field(
         default_factory=lambda: OptimConfig(
             lr=2.5e-3, schedule="cosine", warmup_steps=40, beta2=0.95, tokens_per_microbatch=65536
         )
@@ -315,7 +309,7 @@ class InterpolateConfig:
     """Model to interpolate from; empty: the one that the run began with."""
     out: str = ""
     """New folder for the model."""
-    certify: OfShares = field(default_factory=CertifyConfig)
+    certify: Annotated[CertifyConfig, Unread(("every", "stop"))] = field(default_factory=CertifyConfig)
     """With a set, `weight` is the furthest share that is certified."""
     shares: PositiveInt = 10
     """With a certification set: shares 1/shares, 2/shares, … up to 1 are tested, until one fails."""

@@ -62,9 +62,7 @@ _PROBE = {"task": {"limit": 48}, "refine": "keep"}
 """Settings of the pre-sampling after each part of a supervised start."""
 
 
-def _words(
-    config: DemoConfig, stage: str, *arguments: str, settings: Mapping[str, Any] | None = None
-) -> tuple[str, ...]:
+def _words(config: DemoConfig, stage: str, *flags: str, settings: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """The command of a stage; `settings` override the demo's."""
     presets, sizes = (config.world,), [_SCRATCH, *([_SMOKE] if config.smoke else [])]
     if config.model:
@@ -73,8 +71,8 @@ def _words(
     options = ("--task.options", "root", config.data) if config.data else ()
     layers = [*(layer.get(stage, {}) for layer in sizes), settings or {}]  # later ones override earlier ones
     values = {key: value for layer in layers for key, value in flatten(layer).items()}
-    flags = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    return (stage, *_presets(presets), *options, *arguments, *flags, "--resume")
+    sized = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    return (stage, *_presets(presets), *options, *flags, *sized, "--resume")
 
 
 def _presets(names: Sequence[str]) -> list[str]:
