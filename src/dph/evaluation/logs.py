@@ -35,7 +35,7 @@ _NOT_SEARCHED = {
 }
 """Keys of a document below which no samples are."""
 _VALUES, _RESPONSE, _NOTHING = 1, 2, 3
-"""What is kept of a column: its values, whether a response is empty, nothing."""
+"""A column is kept with its values, or only whether each response is empty, or not at all."""
 _MOST_COLUMNS = 1000
 """Names of columns that are remembered; every row may have further keys."""
 _NESTED = frozenset({list, dict})
@@ -89,7 +89,7 @@ class _Reader:
         self._texts: dict[str, str] = {}
         """Every distinct text, once."""
         self._kept: dict[str, int] = {}
-        """By the path of a column, what is kept of it."""
+        """By the path of a column, how it is kept."""
 
     def read(self, path: Path) -> None:
         if not path.exists():
@@ -241,7 +241,7 @@ class _Reader:
             self.table.rows += 1
 
     def _kept_of(self, path: str) -> int:
-        """What is kept of a column."""
+        """How a column is kept."""
         kept = _VALUES if path in self.named or role_of(path) or verdict_rank(path) else _NOTHING
         if role_of(path) == "response" and path not in self.named:
             kept = _RESPONSE

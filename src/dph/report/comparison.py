@@ -74,26 +74,26 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
 def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
     """A split's metrics for one label: of its only run, or the means over several runs (seeds) and the problems that
     have the metric in each of them, with intervals over both. Raises UserError as `aligned_rows` does."""
-    every = [run.splits[split] for run in runs]
-    first = every[0]
+    of_runs = [run.splits[split] for run in runs]
+    first = of_runs[0]
     if len(runs) == 1:
         return first
     rows = aligned_rows(runs, split)
-    shared = [k for k in first.pass_curve if all(k in one.pass_curve for one in every)]
+    shared = [k for k in first.pass_curve if all(k in of_run.pass_curve for of_run in of_runs)]
     curve = {k: mean_of(values_of(rows, f"pass@{k}"), f"pass@{k}") for k in shared}
     metrics: dict[str, Value] = {}
-    for name in [name for name in first.metrics if all(name in one.metrics for one in every)]:
+    for name in [name for name in first.metrics if all(name in of_run.metrics for of_run in of_runs)]:
         if name.startswith("pass@") or all(name in row for run in rows for row in run):
             metrics[name] = mean_of(values_of(rows, name), name)
         else:
-            metrics[name] = Value(float(np.mean([one.metrics[name].mean for one in every])))
+            metrics[name] = Value(float(np.mean([of_run.metrics[name].mean for of_run in of_runs])))
     return replace(
         first,
         metrics=metrics,
         pass_curve={k: value for k, value in curve.items() if value.problems},
         style_shares={
-            style: float(np.mean([one.style_shares.get(style, 0.0) for one in every]))
-            for style in sorted(set().union(*(one.style_shares for one in every)))
+            style: float(np.mean([of_run.style_shares.get(style, 0.0) for of_run in of_runs]))
+            for style in sorted(set().union(*(of_run.style_shares for of_run in of_runs)))
         },
     )
 

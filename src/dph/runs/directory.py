@@ -113,7 +113,7 @@ class RunDir:
             say(f"nothing to resume in {path}: starting a new run")
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if others := [] if (path / "manifest.json").exists() else sorted(one.name for one in path.iterdir()):
+            if others := [] if (path / "manifest.json").exists() else sorted(entry.name for entry in path.iterdir()):
                 say(f"{path} holds other files ({', '.join(others[:3])}); the run is written into the same folder")
             lock(path)
             remove_leftovers(path)

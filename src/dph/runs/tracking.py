@@ -95,15 +95,15 @@ class Metrics:
         """Send some responses of a step to TensorBoard, as text, and to the tracker, as a table."""
         if not self._leads:
             return
-        name, some = f"samples/{source}", samples[:_SAMPLES]
+        name, sent = f"samples/{source}", samples[:_SAMPLES]
         if self._board is not None:
-            texts = [(f"`{s.id}`: {s.facts()}", _code(s.prompt), "answered by", _code(s.response)) for s in some]
+            texts = [(f"`{s.id}`: {s.facts()}", _code(s.prompt), "answered by", _code(s.response)) for s in sent]
             self._board.add_text(name, "\n\n".join(block for blocks in texts for block in blocks), step)
         if self._tracker is not None:
             with _its_errors(self._name):
                 if self._name == "trackio":  # it reads texts as Markdown
-                    some = [replace(one, prompt=_code(one.prompt), response=_code(one.response)) for one in some]
-                rows = [[getattr(sample, column) for column in _COLUMNS] for sample in some]
+                    sent = [replace(s, prompt=_code(s.prompt), response=_code(s.response)) for s in sent]
+                rows = [[getattr(sample, column) for column in _COLUMNS] for sample in sent]
                 self._tracker.log({name: self._tracker.Table(columns=list(_COLUMNS), data=rows)}, step=step)
 
     def __enter__(self) -> Self:

@@ -52,7 +52,7 @@ def _furthest(config: InterpolateConfig, initial: ModelConfig, trained: str) -> 
     passed = []
     with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
         policies = (interpolated(initial, trained, share) for share in shares)
-        checks = fixed_sequence(held.certify(one, initial, held.made.sampler, verifiers) for one in policies)
+        checks = fixed_sequence(held.certify(policy, initial, held.made.sampler, verifiers) for policy in policies)
         for share, check in zip(shares, checks, strict=False):
             say(f"share {share:g}: {check.sentence()}")
             passed += [(share, check.sentence())] if check.certified else []

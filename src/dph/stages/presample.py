@@ -199,7 +199,7 @@ def responses_to_store(drawn: Sequence[Rollout], count: int) -> list[Rollout]:
     only on which draws are correct. A response that was drawn twice is stored twice, because without repeats rare
     responses would be as frequent as common ones.
     """
-    return [one for one in drawn if one.verdict.correct and one.completion.finish_reason == "stop"][:count]
+    return [r for r in drawn if r.verdict.correct and r.completion.finish_reason == "stop"][:count]
 
 
 def _rehearsals(

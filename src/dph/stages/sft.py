@@ -161,8 +161,8 @@ def supervised_step(
     tokens = sum(len(row.response_ids) for row in rows)
     total = 0.0
     with policy.casting_once():
-        for some in microbatches([rows[i] for i in world.share(len(rows))], token_budget):
-            logprobs, _ = policy.logprobs(policy.collate(some))
+        for microbatch in microbatches([rows[i] for i in world.share(len(rows))], token_budget):
+            logprobs, _ = policy.logprobs(policy.collate(microbatch))
             loss = -logprobs.sum() / tokens
             loss.backward()
             total += float(loss.detach())
