@@ -293,7 +293,7 @@ class _Choice:
             if (right != binary[first])[both].any():
                 shares = ", ".join(f"{rival} ({np.nanmean(values):.3f} right)" for rival, values in binary.items())
                 raise self._error(f"the verdicts differ between {shares}; choose one, for example --correct {first}")
-        return first, self._judging_rows(self._unscored(binary[first]))
+        return first, self._unscored(binary[first])
 
     def _named_verdicts(self) -> tuple[str, NDArray[np.float64]]:
         name, equals, value = self.reading.correct.partition("=")
@@ -342,15 +342,6 @@ class _Choice:
         times = total.astype(np.intp)
         self.rows = np.repeat(self.rows, times)
         return f"{name} of {total_name}", (_ranks(times) < np.repeat(correct, times)).astype(float)
-
-    def _judging_rows(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Only the rows whose type has verdicts, if a log has rows of other events too."""
-        for name in self._of("type"):
-            codes, _ = _merged(self._column(name))
-            of_type = np.bincount(codes[~np.isnan(right)] + 1, minlength=codes.max() + 2)[codes + 1]
-            if (of_type == 0).any() and not np.isnan(right[of_type > 0]).any():
-                self.rows, right = self.rows[of_type > 0], right[of_type > 0]
-        return right
 
     def _unscored(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
         """Without the verdicts of samples whose judging failed, or that failed before there was a response."""
