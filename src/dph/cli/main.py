@@ -186,10 +186,9 @@ def _run(command: str, arguments: Sequence[str]) -> None:
         file = _file_of(error)
         if out.joinpath("manifest.json").exists() or not Path(file).is_relative_to(out):
             raise
-        raise RunError(
-            f"the run directory {out} was removed or renamed while this command used it ({file} is missing); start "
-            "again with a new --out, from the model of a checkpoint if one was saved"
-        ) from error
+        gone = f"the run directory {out} was removed or renamed while this command used it ({file} is missing)"
+        remedy = "start again with a new --out, from the model of a checkpoint if one was saved"
+        raise RunError(f"{gone}; {remedy}") from error
 
 
 @contextmanager

@@ -208,10 +208,8 @@ def _preset_file(name: str) -> dict[str, Any]:
     if is_settings_file(name):
         return read_settings(Path(name))
     if name not in preset_names():
-        raise SettingsError(
-            f"{unknown('preset', name, preset_names())}; to use a file of your own as a preset, give its path, which "
-            "ends in .toml or .yaml"
-        )
+        hint = "a preset file of your own is named by its path, which ends in .toml or .yaml"
+        raise SettingsError(f"{unknown('preset', name, preset_names())}; {hint}")
     return read_settings(_PRESETS / f"{name}.toml")
 
 

@@ -52,10 +52,8 @@ class CertificationSet:
     def check_apart(self, what: str, ids: Iterable[str]) -> None:
         """Raises UserError if one of the problems is in the set."""
         if shared := self.base.keys() & set(ids):
-            raise RunError(
-                f"{len(shared)} problems of the certification set of {self.run.path} are {what}; leave these out, or "
-                "use one presample run for both"
-            )
+            where = f"{len(shared)} problems of the certification set of {self.run.path}"
+            raise RunError(f"{where} are {what}; leave these out, or use one presample run for both")
 
     def check(self, policy: Policy, config: Any = None, *, base: bool = False) -> None:
         """Raises UserError for a policy with another tokenizer, with `base` also for other weights, and for settings
@@ -63,10 +61,8 @@ class CertificationSet:
         facts = {"tokenizer_hash": policy.tokenizer_hash()} | ({"weight_hash": policy.weight_hash()} if base else {})
         check_facts(self.run.manifest, facts, self.run.path)
         if changed := differences(judging_rules(to_dict(self.made)), judging_rules(to_dict(config or self.made))):
-            raise RunError(
-                f"{self.run.path} judged the base model otherwise ({'; '.join(changed)}); use its settings, or run "
-                "`dph presample` again"
-            )
+            how = f"{self.run.path} judged the base model otherwise ({'; '.join(changed)})"
+            raise RunError(f"{how}; use its settings, or run `dph presample` again")
 
     def evaluator(self, policy: Policy, sampler: Sampler, verifiers: Verifiers) -> Evaluator:
         """An evaluator that samples a policy as the base model was sampled, with the random keys of the new samples:

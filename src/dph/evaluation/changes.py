@@ -136,10 +136,7 @@ def _chosen(side: Samples, ks: Sequence[int]) -> list[int]:
     fewest = int(side.n.min())
     for k in ks:
         if not 1 <= k <= fewest:
-            raise SettingsError(
-                f"{side.name}: pass@{k} needs k from 1 to the {fewest} samples that every problem has; from fewer "
-                "samples it cannot be estimated"
-            )
+            raise SettingsError(f"{side.name}: pass@{k} needs k from 1 to the {fewest} samples that every problem has")
     return sorted(set(ks) or {*powers_of_two(fewest), fewest})
 
 
@@ -190,24 +187,18 @@ def _change(
     place = {id: i for i, id in enumerate(after.problems)}
     common = [(i, place[id]) for i, id in enumerate(before.problems) if id in place]
     if not common:
-        raise DataError(
-            f"{before.name} and {after.name} have no problem in common: the ids are, for example, "
-            f"{before.problems[0]!r} and {after.problems[0]!r}"
-        )
+        ids = f"for example {before.problems[0]!r} and {after.problems[0]!r}"
+        raise DataError(f"{before.name} and {after.name} have no problem in common: the ids are, {ids}")
     missing = (len(before.problems) - len(common), len(after.problems) - len(common))
     if any(missing) and not partial:
-        raise DataError(
-            f"{missing[0]} problems of {before.name} are not in {after.name}, and {missing[1]} the other way round; "
-            "--partial compares those that both have"
-        )
+        absent = f"{missing[0]} problems of {before.name} are not in {after.name}, and {missing[1]} the other way round"
+        raise DataError(f"{absent}; --partial compares the common ones")
     first, second = (np.array(side) for side in zip(*common, strict=True))
     if same_prompts and before.prompts is not None and after.prompts is not None:
         differ = [i for i, j in common if before.prompts[i] != after.prompts[j]]
         if differ:
-            raise DataError(
-                f"{len(differ)} problems have another prompt in {after.name} than in {before.name}, for example "
-                f"{before.problems[differ[0]]!r}; if only the template differs, say --prompt none"
-            )
+            example = f"for example {before.problems[differ[0]]!r}; if only the template differs, say --prompt none"
+            raise DataError(f"{len(differ)} prompts in {after.name} are not those in {before.name}, {example}")
     shared = [name for name in table_before if name in table_after]
     values = {name: table_after[name][second] - table_before[name][first] for name in shared}
     counts = [

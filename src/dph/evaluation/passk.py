@@ -45,10 +45,8 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> FloatArray:
     if k < 1:
         raise UserError(f"pass@k needs k of at least 1, but k is {k}")
     if np.any(samples < k):
-        raise UserError(
-            f"pass@{k} needs at least {k} samples of every problem, but one has {samples.min()}; "
-            "draw more samples or lower k"
-        )
+        fewest = f"pass@{k} needs at least {k} samples of every problem, but one has {samples.min()}"
+        raise UserError(f"{fewest}; draw more samples or lower k")
     all_wrong = np.ones(samples.shape)
     for i in range(k):
         # Passes through exactly 0 once the wrong samples are used up, and stays there.

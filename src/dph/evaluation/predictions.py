@@ -81,9 +81,7 @@ def _from_bird(path: Path, data: Mapping[str, Any], count: int | None) -> list[P
     predictions = []
     for number, (key, value) in enumerate(data.items()):
         if len(data) != count and not key.isdecimal():
-            raise DataError(
-                f"{path}: the key {key!r} is not a position, and the file does not have all {count} questions"
-            )
+            raise DataError(f"{path}: the key {key!r} is not a position, and the file lacks some of {count} questions")
         text = value if isinstance(value, str) else _NOTHING
         sql, _, db_id = text.partition(_BIRD)
         predictions.append(Prediction("position", str(number) if len(data) == count else key, sql, True, db_id.strip()))

@@ -160,11 +160,8 @@ class _Choice:
             for name in self._of(role):
                 _, values = _merged(self._column(name))
                 if len(values) > 1 and "." not in name:
-                    shown = ", ".join(values[:_SHOWN])
-                    raise self._error(
-                        f"the rows have {len(values)} values of {name!r} ({shown}), not samples of one run; "
-                        f"choose one with --filter {name}={values[-1]}"
-                    )
+                    rows = f"the rows have {len(values)} values of {name!r} ({', '.join(values[:_SHOWN])})"
+                    raise self._error(f"{rows}, not samples of one run; choose one with --filter {name}={values[-1]}")
 
     def _nth_rows(self, text: str) -> NDArray[np.intp]:
         """The rows that are the first, second … of their problem."""
@@ -190,10 +187,8 @@ class _Choice:
             for other in self._of("id") if not self.reading.id and len(codes) == len(keys) > 1 else ():
                 sizes = np.bincount(_merged(self._column(other))[0] + 1)[1:]
                 if len(sizes) > 1 and sizes.min() == sizes.max() > 1:
-                    raise self._error(
-                        f"{names[0]} differs in every row, but each {other} is there {sizes[0]} times; choose with "
-                        f"--id {names[0]} or --id {other}"
-                    )
+                    rows = f"{names[0]} differs in every row, but each {other} is there {sizes[0]} times"
+                    raise self._error(f"{rows}; choose with --id {names[0]} or --id {other}")
             for task in self._of("task"):  # one id in two tasks names two problems
                 split, tasks = _merged(self._column(task))
                 pairs, _, both = _pairs(codes, split)
@@ -204,10 +199,8 @@ class _Choice:
             return names[0], codes, keys
         sizes = {source.rows for source in self.table.sources}
         if self.reading.id != LINE and (len(self.table.sources) < 2 or len(sizes) > 1 or not self._is_numbered()):
-            raise self._error(
-                "no column names the problems; name one with --id, or say --id line for the place in the file; there "
-                f"are {self._all_names()}"
-            )
+            choice = "choose one with --id, or the place in the file with --id line"
+            raise self._error(f"no column names the problems; {choice}; there are {self._all_names()}")
         place = np.concatenate([np.arange(source.rows) for source in self.table.sources])
         return LINE, place[self.rows].astype(np.int32), [str(i + 1) for i in range(max(sizes))]
 
@@ -233,16 +226,13 @@ class _Choice:
             pairs, times, _ = _pairs(ids[numbered].astype(np.int64) * files + file[numbered], codes[numbered])
             if (times > 1).any():
                 problem, code = pairs[:, np.argmax(times > 1)]
-                value = f"{name} {numbers[code]}"
-                raise self._error(
-                    f"{id_name} {keys[problem // files]!r} has {times.max()} rows with {value}: duplicates"
-                )
+                id, value = keys[problem // files], f"{name} {numbers[code]}"
+                raise self._error(f"{id_name} {id!r} has {times.max()} rows with {value}: duplicates")
         filtered = [name for name in self._of("answer") if name.rpartition(".")[2].startswith("filtered_")]
         if filtered and not self._of("sample") and (most := int(np.bincount(ids).max())) > 1:
-            raise self._error(
-                f"{id_name} {keys[int(np.bincount(ids).argmax())]!r} has {most} rows with {filtered[0]}, one for each "
-                f"filter, which are not samples; choose one with --filter 1 to --filter {most}"
-            )
+            id = keys[int(np.bincount(ids).argmax())]
+            rows = f"{id_name} {id!r} has {most} rows with {filtered[0]}, one for each filter, which are not samples"
+            raise self._error(f"{rows}; choose one with --filter 1 to --filter {most}")
 
     def _prompts(self, ids: IntArray, keys: Sequence[str], id_name: str) -> tuple[str, list[Any] | None]:
         """The column of prompts, and each problem's. Raises DataError if ids and prompts contradict each other."""
@@ -304,10 +294,8 @@ class _Choice:
             return self.reading.correct, np.where(self._where(name, lambda _: True), right, math.nan)
         scores = self._scores(name)
         if np.isnan(scores).all():
-            raise self._error(
-                f"{name!r} has values of unknown meaning ({self._examples(name)}); say which one is right with "
-                f"--correct {name}=VALUE"
-            )
+            unknown = f"{name!r} has values of unknown meaning ({self._examples(name)})"
+            raise self._error(f"{unknown}; say which one is right with --correct {name}=VALUE")
         if (right := self._binary(scores)) is None:
             raise self._graded(name, scores)
         return name, self._unscored(right)
@@ -398,10 +386,8 @@ class _Choice:
         for place, header in () if self.reading.filter or self.reading.partial else self.table.headers:
             for name, promised, count in _promises(header, len(n), int(n.sum())):
                 if promised > count:
-                    raise DataError(
-                        f"{place} promises {promised:g} ({name}), but there are {count}: {self.name} is cut off or "
-                        "not finished"
-                    )
+                    fault = f"but there are {count}: {self.name} is cut off or not finished"
+                    raise DataError(f"{place} promises {promised:g} ({name}), {fault}")
 
 
 def _text(value: Any) -> str:

@@ -59,10 +59,8 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
     names = list(dict.fromkeys(name for run in evals for name in run.splits))
     common = [name for name in names if all(name in run.splits for run in evals)]
     if not common:
-        raise SettingsError(
-            f"the evaluations have no split in common; they have: {', '.join(names)}; evaluate all of them on one "
-            "split, or report them apart"
-        )
+        there = f"the evaluations have no split in common ({', '.join(names)})"
+        raise SettingsError(f"{there}; evaluate all of them on one split, or report them apart")
     main = MAIN_SPLIT if MAIN_SPLIT in common else common[0]
     splits: dict[str, dict[str, Split]] = {}
     for split in dict.fromkeys([main, *names]):

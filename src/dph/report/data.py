@@ -106,7 +106,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
         else:
             raise RunError(
                 f"{path} is not a finished run of `dph eval`, `dph verify` or `dph train`: it has neither scores.json "
-                "nor metrics.jsonl; finish it with --resume if it is one, or name the other runs only"
+                "nor metrics.jsonl; finish it with --resume, or name the other runs only"
             )
     if not evals:
         raise SettingsError("a report needs at least one run directory of `dph eval`; name one too")
@@ -235,9 +235,7 @@ def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
     RunDir.open(path, "train")
     metrics = read_metrics(path)
     if not metrics:
-        raise RunError(
-            f"{path / 'metrics.jsonl'} has no lines yet; wait for the first step, or run the command without {path}"
-        )
+        raise RunError(f"{path / 'metrics.jsonl'} has no lines yet; wait for the first step, or leave {path} out")
     # A training run has the label under which its model was evaluated.
     inside = [run.label for run in evals if run.model.resolve().is_relative_to(path.resolve())]
     label = inside[0] if inside else str(read_settings(path / "config.toml").get("method") or path.name)
@@ -292,10 +290,8 @@ def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, 
     rows = [sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"]) for run in runs]
     for run, others in zip(runs[1:], rows[1:], strict=True):
         if [row["id"] for row in others] != [row["id"] for row in rows[0]]:
-            raise RunError(
-                f"{run.path} and {runs[0].path} were not evaluated on the same problems of {split!r}; "
-                "evaluate both with the same task settings"
-            )
+            both = f"{run.path} and {runs[0].path} were not evaluated on the same problems of {split!r}"
+            raise RunError(f"{both}; evaluate both with the same task settings")
     return rows
 
 

@@ -130,10 +130,8 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
     if base is not None and base in labels:
         kept = {label: retention(group, labels[base][0], main) for label, group in labels.items()}
         if not any(kept.values()):
-            notes.append(
-                f"Keep and exploration rates need at least {KEEP_K} samples of every problem and {FEWEST_PROBLEMS} "
-                "problems behind each rate."
-            )
+            fewest = f"{KEEP_K} samples of every problem and {FEWEST_PROBLEMS} problems for each rate"
+            notes.append(f"Keep and exploration rates need at least {fewest}.")
         else:
             notes.append(retention_note(base))
             notes.append(f"The row of {base} is the noise floor: {base} against further samples of itself.")

@@ -135,10 +135,8 @@ class RunDir:
         before = self.manifest.get("versions")
         changed = differences(before, now) if isinstance(before, dict) else []
         if changed:
-            say(
-                f"versions have changed since the start ({'; '.join(changed)}): the run continues, but its results may "
-                "not be bit-identical"
-            )
+            versions = f"versions have changed since the start ({'; '.join(changed)})"
+            say(f"{versions}: the run continues, but its results may not be bit-identical")
 
     @classmethod
     def open(cls, path: Path, stage: str = "") -> "RunDir":
@@ -152,10 +150,8 @@ class RunDir:
             raise RunError(f"{path} holds a run of `dph {made_by}`, not of {wanted}")
         run = cls(path, manifest)
         if (layout := manifest.get("format", FORMAT)) != FORMAT:
-            raise RunError(
-                f"{path} has run format {layout!r}, but this version of DPH-RL reads format {FORMAT}; use the version "
-                "that wrote it, or update dph-rl"
-            )
+            wrong = f"{path} has run format {layout!r}, but this version of DPH-RL reads format {FORMAT}"
+            raise RunError(f"{wrong}; use the version that wrote it, or update dph-rl")
         return run
 
     @staticmethod

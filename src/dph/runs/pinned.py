@@ -23,6 +23,7 @@ from dph.types import Problem
 
 _FILE = "inputs.json"
 ANEW = "start a new run with a different --out"
+RESTORE = f"restore the old file, then continue with --resume, or {ANEW}"
 
 
 class Pinned:
@@ -37,10 +38,7 @@ class Pinned:
             before, now = self._hashes.get(path), _hash(path)  # no hash: the column does not hold a path
             if now != before and (before is not None or now not in ("", *self._hashes.values())):
                 what = "has changed" if now else "is missing"
-                raise RunError(
-                    f"the database {path} {what} since {self._where} was started; restore the old file, then "
-                    "continue with --resume, or start a new run with a different --out"
-                )
+                raise RunError(f"the database {path} {what} since {self._where} was started; {RESTORE}")
 
 
 def pin(
@@ -105,10 +103,8 @@ def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str
     if not differing and list(before) != list(now):
         differing = [one for one, two in zip(before, now, strict=True) if one != two]
     if differing:
-        raise RunError(
-            f"the problems are not those that {run} was started with: {len(differing)} differ, for example "
-            f"{min(differing)!r}; restore the old problems, or {remedy}"
-        )
+        example = f"{len(differing)} differ, for example {min(differing)!r}; restore the old problems, or {remedy}"
+        raise RunError(f"the problems are not those that {run} was started with: {example}")
 
 
 def _problem_hashes(problems: Sequence[Problem]) -> dict[str, str]:
@@ -158,7 +154,4 @@ def check_code(run: Path, before: object, config: Any) -> None:
     for file, now in code_hashes(config).items():
         if recorded.get(absolute(file)) != now:
             what = "has changed" if now else "is missing"
-            raise RunError(
-                f"{file} {what} since {run} was started; restore the old file, then continue with --resume, or "
-                "start a new run with a different --out"
-            )
+            raise RunError(f"{file} {what} since {run} was started; {RESTORE}")

@@ -26,9 +26,8 @@ def load_tracker(name: str) -> Any:
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        raise SettingsError(
-            f"tracker {name!r} is not installed; run `pip install {name}`, or remove the setting"
-        ) from error
+        remedy = f"run `pip install {name}`, or remove the setting"
+        raise SettingsError(f"tracker {name!r} is not installed; {remedy}") from error
     if name == "wandb":
         with _its_errors(name):
             module.login()  # does nothing offline
@@ -41,11 +40,9 @@ def _its_errors(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        offline = ", or set WANDB_MODE=offline" if name == "wandb" else ""
+        remedy = "fix this" + (", or set WANDB_MODE=offline" if name == "wandb" else "") + ", or remove the setting"
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise SettingsError(
-            f"tracker {name!r} does not work: {reason}; fix this{offline}, or remove the setting"
-        ) from error
+        raise SettingsError(f"tracker {name!r} does not work: {reason}; {remedy}") from error
 
 
 class Metrics:

@@ -52,10 +52,8 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
     held = CertificationSet.open(replace(config.certify, set=config.base))
     function = held.made.reward.function  # code is never run because a run's files name it
     if function and comparable(function) != comparable(config.reward.function):
-        raise RunError(
-            f"the settings of {held.run.path} name code to run (reward.function), which only a flag can allow; if you "
-            f"trust it, add --reward {shlex.quote(function)}"
-        )
+        code = f"the settings of {held.run.path} name code to run (reward.function), which only a flag can allow"
+        raise RunError(f"{code}; if you trust it, add --reward {shlex.quote(function)}")
     with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
         for model in (_model(config, name) for name in config.checkpoints):
             yield held.certify(Policy.load(model), model, config.sampler, verifiers)

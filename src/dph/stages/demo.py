@@ -125,10 +125,8 @@ def start_language_model(config: DemoConfig, base: Path) -> None:
         say(f"after part {number} the model {mastered}")
         if perfect >= MASTERED_SHARE * total:
             return
-    raise ModelError(
-        f"after {MAX_PARTS * START_STEPS} supervised steps {config.model} {mastered}, which is too little to "
-        "rehearse; use a stronger model, or the stages by themselves"
-    )
+    result = f"after {MAX_PARTS * START_STEPS} supervised steps {config.model} {mastered}, too few to rehearse"
+    raise ModelError(f"{result}; use a stronger model, or the stages by themselves")
 
 
 def _check_methods(methods: Sequence[str], world: str) -> None:
@@ -137,17 +135,13 @@ def _check_methods(methods: Sequence[str], world: str) -> None:
     names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
     for method in methods:
         if not is_settings_file(method) and method not in presets:
-            raise SettingsError(
-                f"{unknown('method preset', method, presets)}; a preset file of your own is named by its path, which "
-                "ends in .toml or .yaml"
-            )
+            hint = "a preset file of your own is named by its path, which ends in .toml or .yaml"
+            raise SettingsError(f"{unknown('method preset', method, presets)}; {hint}")
         from_dict(TrainConfig, merge_settings("train", [world, method], []), f"the settings of {method!r}")
         name, label = Path(method).stem, _label(method)
         if name in names or label in labels:
-            raise SettingsError(
-                f"the method {method!r} has a name or label that is taken ({name!r}, {label!r}); name each method "
-                "once, or rename the file and its label"
-            )
+            taken = f"the method {method!r} has a name or label that is taken ({name!r}, {label!r})"
+            raise SettingsError(f"{taken}; name each method once, or rename the file and its label")
         names.add(name)
         labels.add(label)
 

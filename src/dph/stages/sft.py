@@ -20,6 +20,7 @@ from dph.process.interrupts import Interrupts
 from dph.process.progress import say
 from dph.process.user_code import ask
 from dph.runs.directory import RunDir
+from dph.runs.pinned import ANEW
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
 from dph.tasks.records import read_prompt
@@ -148,10 +149,7 @@ def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:
     if fresh:
         run.update(rows_hash=digest.hexdigest())
     elif run.manifest.get("rows_hash", digest.hexdigest()) != digest.hexdigest():
-        raise RunError(
-            f"the rows are not those that {run.path} was started with; restore the old data, then continue with "
-            "--resume, or start a new run with a different --out"
-        )
+        raise RunError(f"the rows are not those that {run.path} was started with; restore the old data, or {ANEW}")
 
 
 def supervised_step(

@@ -91,27 +91,20 @@ def _paired(
         raise DataError(f"{config.predictions} holds no prediction")
     if predictions[0].by == "line" and (number > count or (number < count and not config.partial)):
         hint = "" if number > count else " (--partial: the file holds the first ones only)"
-        raise DataError(
-            f"{config.predictions} has {number} predictions, but there are {count} problems; they are paired by order, "
-            f"so each problem needs its line{hint}"
-        )
+        sizes = f"{config.predictions} has {number} predictions, but there are {count} problems"
+        raise DataError(f"{sizes}; they are paired by order, so each problem needs its line{hint}")
     if len({prediction.bare for prediction in predictions}) > 1:
-        raise DataError(
-            f"{config.predictions}: some rows hold responses and some bare answers; name one column with --column"
-        )
+        raise DataError(f"{config.predictions}: some rows hold responses and some bare answers; choose with --column")
     pairing = pair(problems, predictions)
     for problem, of_problem in pairing.pairs:
         for prediction in of_problem:
             if prediction.db_id and prediction.db_id != problem.meta.get("db_id", prediction.db_id):
-                raise DataError(
-                    f"{config.predictions}: the prediction {prediction.key} is for the database {prediction.db_id!r}, "
-                    f"but problem {problem.id} has {problem.meta['db_id']!r}; the file is not for these problems"
-                )
+                wrong = f"the prediction {prediction.key} is for the database {prediction.db_id!r}"
+                right = f"problem {problem.id} has {problem.meta['db_id']!r}; the file is not for these problems"
+                raise DataError(f"{config.predictions}: {wrong}, but {right}")
     if not pairing.pairs:
-        raise DataError(
-            f"{config.predictions}: none of its {number} predictions belongs to a problem; the first is for "
-            f"{predictions[0].key!r}, the first problem is {problems[0].id!r}"
-        )
+        first = f"the first is for {predictions[0].key!r}, the first problem is {problems[0].id!r}"
+        raise DataError(f"{config.predictions}: none of its {number} predictions belongs to a problem; {first}")
     if pairing.unknown:
         say(f"{len(pairing.unknown)} of {number} predictions belong to none of the {len(problems)} problems")
     if pairing.without:
