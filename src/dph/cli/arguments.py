@@ -18,30 +18,14 @@ STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "eval", "verif
 Flags = dict[str, tuple[str, dict[str, Any], str]]
 """For each flag its setting, argparse's options, and its help."""
 COMMON: Flags = {
-    "--preset": (
-        "presets",
-        {"metavar": "NAME"},
-        "settings by name, or from a TOML or YAML file by its path; may be repeated, later ones override",
-    ),
-    "--config": (
-        "files",
-        {"metavar": "FILE", "type": Path},
-        "settings from a TOML or YAML file; they override presets, and flags override both",
-    ),
-    "--plugin": (
-        "plugins",
-        {"metavar": "FILE"},
-        "import a Python file or module that registers tasks, verifiers, losses …",
-    ),
+    "--preset": ("presets", {"metavar": "NAME"}, "settings by name, or from a TOML or YAML file; may be repeated"),
+    "--config": ("files", {"metavar": "FILE", "type": Path}, "settings of a TOML or YAML file; they override presets"),
+    "--plugin": ("plugins", {"metavar": "FILE"}, "import a Python file or module that registers tasks, verifiers …"),
 }
 """Flags of every stage, which may be repeated."""
 _PATH, _SET = {"metavar": "PATH"}, {"action": "store_const", "const": "true"}
 TASK: Flags = {
-    "--task": (
-        "task",
-        {"metavar": "NAME"},
-        "a benchmark with its split, its rule and, in dph eval, twice its k; or a task",
-    ),
+    "--task": ("task", {"metavar": "NAME"}, "a task, or a benchmark with its split, its rule and (eval) twice its k"),
     "--data": ("options.root", _PATH, "place of the task's data: its option root (records: path, hub: name)"),
     "--databases": ("options.databases", _PATH, "the task's option databases"),
     "--suite": ("options.test_suite", _PATH, "the task's option test_suite"),

@@ -365,13 +365,7 @@ def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
         rows = [{"id": key, **item} for key, item in value.items()]
     elif len(lists) == len(items) and all(isinstance(item[0], dict) for item in lists):
         rows = [{"id": key, **row} for key, item in value.items() for row in item if isinstance(row, dict)]
-        ids = {
-            (key, str(row[name]))
-            for key, item in value.items()
-            for row in item
-            for name in row
-            if role_of(name) == "id"
-        }
+        ids = {(key, str(row[n])) for key, item in value.items() for row in item for n in row if role_of(n) == "id"}
         if len(ids) > len(value):
             return None  # sets of problems
     elif verdict_rank(leaf) and (all(isinstance(i, bool) for i in items) or len(lists) == len(items)):

@@ -146,11 +146,7 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
         for split, of_split in comparison.splits.items()
         if of_split
     ]
-    further = (
-        difference_table(comparison),
-        diversity_table(main, summaries),
-        coverage_table(trains),
-    )
+    further = (difference_table(comparison), diversity_table(main, summaries), coverage_table(trains))
     return of_splits + [table for table in further if table is not None]
 
 

@@ -76,11 +76,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     Frame(config, world, saver, run.log, config.steps, "supervised training", "loss").repeat(step)
 
     def facts() -> dict[str, Any]:
-        return {
-            "weight_hash": policy.weight_hash(),
-            "tokenizer_hash": policy.tokenizer_hash(),
-            "rows": len(rows),
-        }
+        return {"weight_hash": policy.weight_hash(), "tokenizer_hash": policy.tokenizer_hash(), "rows": len(rows)}
 
     return finish(run, world, policy.save, facts)
 
