@@ -12,15 +12,7 @@ from rich.text import Text
 
 from dph.errors import visible
 from dph.evaluation.measures import METRICS, metric
-from dph.report.comparison import (
-    FEWEST_PROBLEMS,
-    KEEP_K,
-    RATES,
-    Comparison,
-    differences,
-    points,
-    retention,
-)
+from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, differences, points, retention
 from dph.report.data import Split, TrainRun, Value, monitored_metric
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
 

@@ -10,15 +10,7 @@ from typing import Any
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
 from dph.errors import DataError, JudgeError, SettingsError
-from dph.evaluation.predictions import (
-    JudgedProblem,
-    Pairing,
-    Prediction,
-    pair,
-    read_predictions,
-    summarise,
-    table_of,
-)
+from dph.evaluation.predictions import JudgedProblem, Pairing, Prediction, pair, read_predictions, summarise, table_of
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
