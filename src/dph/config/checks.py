@@ -113,11 +113,11 @@ def check_train(config: TrainConfig) -> None:
 
 def _check_vllm(config: TrainConfig) -> None:
     if config.rollout.top_p < 1:
-        raise SettingsError(f"vLLM has no log-probabilities with rollout.top_p below 1; set it to 1, {_OR_HF}")
+        raise SettingsError(f"vLLM does not report log-probabilities with rollout.top_p below 1; set it to 1, {_OR_HF}")
     if config.rollout.old_logprobs == "sampler":
         raise SettingsError("vLLM's log-probabilities are not exactly the trainer's; use rollout.old_logprobs auto")
     if config.model.lora_rank:
-        raise SettingsError(f"in `dph train` vLLM takes no adapters; train without model.lora_rank, {_OR_HF}")
+        raise SettingsError(f"in `dph train` vLLM takes whole models, no adapters; leave model.lora_rank out, {_OR_HF}")
     check_alone()
 
 

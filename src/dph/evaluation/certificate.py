@@ -68,7 +68,8 @@ def losses(base: Counts, checkpoint: Counts, k: int = 1) -> dict[str, float]:
         fault = f"only one side has {other!r}" if other else "there are none"
         raise DataError(f"a certificate needs samples of the same problems, but {fault}; sample both on the same data")
     if short := [id for id in base if min(base[id][1], checkpoint[id][1]) < k]:
-        raise DataError(f"pass@{k} needs {k} samples, but {short[0]!r} has fewer; draw more, or lower certify.k")
+        fewest = f"pass@{k} needs at least {k} samples, but {short[0]!r} has fewer"
+        raise DataError(f"{fewest}; draw more, or lower certify.k")
     ids = sorted(base, key=lambda id: hashlib.sha256(id.encode()).digest())
     before, now = (pass_at_k([s[id][1] for id in ids], [s[id][0] for id in ids], k) for s in (base, checkpoint))
     return dict(zip(ids, (before - now).tolist(), strict=True))
