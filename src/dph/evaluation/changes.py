@@ -34,6 +34,8 @@ _VOTES_OF = 2000
 """Samples up to which maj@k is computed for k below n, which is slow."""
 _NAMED = 10
 """Problems that the text names; the page and the JSON name all."""
+Metrics = dict[str, FloatArray]
+"""The values of each metric [problems]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def compare(
         for side, table in zip(sides, tables, strict=True)
     ]
     changes = [
-        _change(before, side, tables[0], table, partial=partial, same_prompts=same_prompts)
+        _change((before, side), (tables[0], table), partial, same_prompts)
         for side, table in zip(others, tables[1:], strict=True)
     ]
     return Comparison(scores, changes, [note for side in sides for note in side.notes])
@@ -140,8 +142,7 @@ def _chosen(side: Samples, ks: Sequence[int]) -> list[int]:
     return sorted(set(ks) or {*powers_of_two(fewest), fewest})
 
 
-def _metrics(side: Samples, ks: Sequence[int]) -> dict[str, FloatArray]:
-    """The values of each metric [problems]."""
+def _metrics(side: Samples, ks: Sequence[int]) -> Metrics:
     n, c = side.n, side.c
     metrics = {f"pass@{k}": pass_at_k(n, c, k) for k in ks}
     for share in SHARES if n.max() > 1 else ():
@@ -176,14 +177,9 @@ def _distinct(side: Samples) -> dict[int, float]:
 
 
 def _change(
-    before: Samples,
-    after: Samples,
-    table_before: dict[str, FloatArray],
-    table_after: dict[str, FloatArray],
-    *,
-    partial: bool,
-    same_prompts: bool,
+    sides: tuple[Samples, Samples], metrics: tuple[Metrics, Metrics], partial: bool, same_prompts: bool
 ) -> Change:
+    before, after = sides
     place = {id: i for i, id in enumerate(after.problems)}
     common = [(i, place[id]) for i, id in enumerate(before.problems) if id in place]
     if not common:
@@ -193,25 +189,22 @@ def _change(
     if any(missing) and not partial:
         absent = f"{missing[0]} problems of {before.name} are not in {after.name}, and {missing[1]} the other way round"
         raise DataError(f"{absent}; --partial compares the common ones")
-    first, second = (np.array(side) for side in zip(*common, strict=True))
+    first, second = (np.array(places) for places in zip(*common, strict=True))
     if same_prompts and before.prompts is not None and after.prompts is not None:
         differ = [i for i, j in common if before.prompts[i] != after.prompts[j]]
         if differ:
             example = f"for example {before.problems[differ[0]]!r}; if only the template differs, say --prompt none"
-            raise DataError(f"{len(differ)} prompts in {after.name} are not those in {before.name}, {example}")
-    shared = [name for name in table_before if name in table_after]
-    values = {name: table_after[name][second] - table_before[name][first] for name in shared}
-    counts = [
-        Problem(before.problems[i], (int(cb), int(nb)), (int(ca), int(na)))
-        for (i, _), cb, nb, ca, na in zip(
-            common, before.c[first], before.n[first], after.c[second], after.n[second], strict=True
-        )
-        if (cb > 0) != (ca > 0)
-    ]
-    lost = sorted((p for p in counts if p.before[0]), key=lambda p: -p.before[0] / p.before[1])
-    gained = sorted((p for p in counts if p.after[0]), key=lambda p: -p.after[0] / p.after[1])
+            raise DataError(f"{len(differ)} prompts differ between {before.name} and {after.name}, {example}")
+    shared = [name for name in metrics[0] if name in metrics[1]]
+    values = {name: metrics[1][name][second] - metrics[0][name][first] for name in shared}
+    n, c = (before.n[first], after.n[second]), (before.c[first], after.c[second])
+    counts = np.stack([c[0], n[0], c[1], n[1]], 1).tolist()
+    ids = [before.problems[i] for i, _ in common]
+    pairs = [Problem(id, (cb, nb), (ca, na)) for id, (cb, nb, ca, na) in zip(ids, counts, strict=True)]
+    lost = sorted((p for p in pairs if p.before[0] and not p.after[0]), key=lambda p: -p.before[0] / p.before[1])
+    gained = sorted((p for p in pairs if p.after[0] and not p.before[0]), key=lambda p: -p.after[0] / p.after[1])
     k = max(int(name[5:]) for name in shared if name.startswith("pass@"))
-    solved = int((before.c[first] > 0).sum())
+    solved, bs = int((c[0] > 0).sum()), sorted({round(k * i / 16) for i in range(17)})
     return Change(
         before.name,
         after.name,
@@ -222,17 +215,9 @@ def _change(
         gained,
         _sign_test(len(lost), len(gained)),
         len(lost) / solved if solved else 0.0,
-        {b: _mixed(before, after, first, second, b, k - b) for b in sorted({round(k * i / 16) for i in range(17)})},
+        # unbiased, because the samples of both sides are independent
+        {b: float(1 - (missed_at_k(n[0], c[0], b) * missed_at_k(n[1], c[1], k - b)).mean()) for b in bs},
     )
-
-
-def _mixed(
-    before: Samples, after: Samples, first: NDArray[np.int64], second: NDArray[np.int64], b: int, a: int
-) -> float:
-    """The mean probability that b samples of BEFORE or a of AFTER hold a correct one: unbiased, as the two are
-    independent."""
-    missed = missed_at_k(before.n[first], before.c[first], b) * missed_at_k(after.n[second], after.c[second], a)
-    return float(1 - missed.mean())
 
 
 def _sign_test(one: int, other: int) -> float:
