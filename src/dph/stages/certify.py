@@ -62,18 +62,14 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
 def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate]:
     """Checks of judged samples; models are sampled first."""
     every, allowed, n = _samples(config, 0, 1, resume), config.certify, config.choose
-    base = {id: _counted(each[n:]) for id, each in every.items() if sum(each[:n]) >= config.mastered * n}
+    base = {id: (sum(e[n:]), len(e[n:])) for id, e in every.items() if sum(e[:n]) >= config.mastered * n}
     if n:
         say(f"the base model's first {n} samples choose {len(base)} of {len(every)} problems; the others measure it")
     for place in range(1, 1 + len(config.checkpoints)):
         # with equal seeds a checkpoint's first samples resemble those that chose the problems
-        samples = {id: _counted(each[n:]) for id, each in _samples(config, place, 0, resume).items()}
+        samples = {id: (sum(e[n:]), len(e[n:])) for id, e in _samples(config, place, 0, resume).items()}
         chosen = {id: each for id, each in samples.items() if id in base or id not in every}
         yield certificate(base, chosen, allowed.epsilon, allowed.alpha, allowed.k)
-
-
-def _counted(samples: Sequence[int]) -> tuple[int, int]:
-    return sum(samples), len(samples)
 
 
 def _model(config: CertifyStageConfig, name: str) -> ModelConfig:
