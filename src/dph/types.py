@@ -57,6 +57,16 @@ def read_problem(text: str) -> Problem:
     return Problem(prompt="", **json.loads(text))
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+
+
 class Outcome(StrEnum):
     """How the judging of one response ended."""
 

@@ -18,7 +18,7 @@ from dph.evaluation.passk import (
     pass_at_k,
     ratio_of_sums,
 )
-from dph.evaluation.wilson import wilson_interval
+from dph.evaluation.predictions import wilson_interval
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(n, c, k) for n in (1, 4, 6) for c in range(n + 1) for k in range(1, n + 1)])

@@ -287,7 +287,7 @@ EVALUATIONS = {
     "no split": (entries("scores.json", splits={}), "scores.json holds no split"),
     "a word for a number": (split(problems="x"), "scores.json is damaged (ValueError"),
     "a word for a metric": (split(metrics={"greedy": "x"}), "scores.json is damaged (ValueError"),
-    "an infinite metric": (split(pass_curve={"1": float("inf")}), "scores.json is damaged (ValueError: inf is no"),
+    "an infinite metric": (split(pass_curve={"1": float("inf")}), "scores.json is damaged (ValueError: inf is neither"),
     "a share that is no number": (split(style_shares={"a": float("nan")}), "scores.json is damaged (ValueError"),
     "no samples": (split(pass_curve={"0": 0.5}), "scores.json is damaged (ValueError: there is no pass@0)"),
     "a word for k": (split(pass_curve={"x": 1}), "scores.json is damaged (ValueError"),
@@ -326,7 +326,7 @@ def test_training_runs_in_a_report(tmp_path, capsys, name):
 def test_what_is_no_run_in_a_report(tmp_path, capsys):
     for path, expected in (
         (tmp_path / "nothing", "there is no run directory"),
-        (tmp_path, "is no finished run of `dph eval`, `dph verify` or `dph train`"),
+        (tmp_path, "is not a finished run of `dph eval`, `dph verify` or `dph train`"),
         (trained(), "a report needs at least one run directory of `dph eval`"),
     ):
         assert expected in complaint(capsys, "report", "--runs", path, "--out", tmp_path / "report")

@@ -16,33 +16,17 @@ from dph.errors import SettingsError, near
 STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "eval", "verify", "certify", "audit"})
 
 Flags = dict[str, tuple[str, dict[str, Any], str]]
-"""What each flag sets, what argparse needs, and its help."""
+"""For each flag its setting, argparse's options, and its help."""
 COMMON: Flags = {
-    "--preset": (
-        "presets",
-        {"metavar": "NAME"},
-        "settings by name, or from a TOML or YAML file by its path; may be repeated, later ones override",
-    ),
-    "--config": (
-        "files",
-        {"metavar": "FILE", "type": Path},
-        "settings from a TOML or YAML file; they override presets, and flags override both",
-    ),
-    "--plugin": (
-        "plugins",
-        {"metavar": "FILE"},
-        "import a Python file or module that registers tasks, verifiers, losses …",
-    ),
+    "--preset": ("presets", {"metavar": "NAME"}, "settings by name, or from a TOML or YAML file; may be repeated"),
+    "--config": ("files", {"metavar": "FILE", "type": Path}, "settings of a TOML or YAML file; they override presets"),
+    "--plugin": ("plugins", {"metavar": "FILE"}, "import a Python file or module that registers tasks, verifiers …"),
 }
 """Flags of every stage, which may be repeated."""
 _PATH, _SET = {"metavar": "PATH"}, {"action": "store_const", "const": "true"}
 TASK: Flags = {
-    "--task": (
-        "task",
-        {"metavar": "NAME"},
-        "a benchmark with its split, its rule and, in dph eval, twice its k; or a task",
-    ),
-    "--data": ("options.root", _PATH, "where the task's data are: its option root (records: path, hub: name)"),
+    "--task": ("task", {"metavar": "NAME"}, "a task, or a benchmark with its split, its rule and (eval) twice its k"),
+    "--data": ("options.root", _PATH, "place of the task's data: its option root (records: path, hub: name)"),
     "--databases": ("options.databases", _PATH, "the task's option databases"),
     "--suite": ("options.test_suite", _PATH, "the task's option test_suite"),
     "--gold": ("options.gold", _PATH, "the task's option gold"),
@@ -108,8 +92,8 @@ class CommandLine:
         if settings.get("task", {}).get("name", "") != named["task"]["name"]:  # options of the preset's own task
             from dph.tasks import option_types
 
-            known = option_types(named["task"]["name"])
-            merged["task"]["options"] = {k: v for k, v in merged["task"].get("options", {}).items() if k in known}
+            types = option_types(named["task"]["name"])
+            merged["task"]["options"] = {k: v for k, v in merged["task"].get("options", {}).items() if k in types}
         return merged
 
     def finish(self, settings: Any) -> Any:
@@ -126,10 +110,10 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
     """Sort the words of a stage's command line. Raises SettingsError for flags that do not exist or lack their value,
     and for values of the wrong type."""
     leading = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
-    first, rest, names = words[:leading], words[leading:], [*FIRST.get(stage, {}).values()]
+    first, flagged, names = words[:leading], words[leading:], [*FIRST.get(stage, {}).values()]
     first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]
     parser, flags = _parser(stage, STAGES[stage]())
-    values, unknown = parser.parse_known_args([_hyphens(word) for word in [*first, *rest]])
+    values, unknown = parser.parse_known_args([_hyphens(word) for word in [*first, *flagged]])
     if unknown:
         hints = (_meant(_hyphens(word.partition("=")[0]), flags) for word in unknown if word.startswith("-"))
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, hints), '')}")
@@ -143,7 +127,7 @@ def _meant(word: str, flags: Sequence[str]) -> str:
 
 
 def purpose(stage: str) -> str:
-    """What a command does: the words after its name in the docstring of its settings."""
+    """The purpose of a command: the words after its name in the docstring of its settings."""
     return " ".join(str(STAGES[stage].__doc__).split()).partition(": ")[2].removesuffix(".")
 
 
@@ -182,7 +166,7 @@ class _Pairs(argparse.Action):
 def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parser, list[str]]:
     """The parser of a stage, and its flags.
 
-    What it reads is named as in `CommandLine`, with dots. Nothing has a default, so that only the flags of the command
+    Its values are named as in `CommandLine`, with dots. Nothing has a default, so that only the flags of the command
     line are found. With `explained` it has the texts of the help page, and `default` holds the values there.
     """
     usage = " ".join([f"dph {stage}", *FIRST.get(stage, {}), "[flags]"])

@@ -186,10 +186,9 @@ def _run(command: str, arguments: Sequence[str]) -> None:
         file = _file_of(error)
         if out.joinpath("manifest.json").exists() or not Path(file).is_relative_to(out):
             raise
-        raise RunError(
-            f"the run directory {out} was removed or renamed while this command used it ({file} is missing); start "
-            "again with a new --out, from the model of a checkpoint if one was saved"
-        ) from error
+        gone = f"the run directory {out} was removed or renamed while this command used it ({file} is missing)"
+        remedy = "start again with a new --out, from the model of a checkpoint if one was saved"
+        raise RunError(f"{gone}; {remedy}") from error
 
 
 @contextmanager
@@ -238,7 +237,7 @@ _UNUSABLE = {
     *(errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.ESTALE),
     *(errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
 }
-"""What a path that a user named, or a full or failing disk, brings about; other errors of the system are bugs."""
+"""Errors of a path that a user named, or of a full or failing disk; other errors of the system are bugs."""
 
 
 def _file_of(error: OSError) -> str:

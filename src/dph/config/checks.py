@@ -12,7 +12,8 @@ from dph.errors import ModelError, SettingsError, SharedUserError
 
 _MODEL_FILES = ("config.json", "adapter_config.json")
 _MODELS_INSIDE = ("model", "checkpoints/step-*/model", "step-*/model")
-"""Where a run's folder, or one of its checkpoints, has its models."""
+"""The places of models in a run's folder or in one of its checkpoints."""
+_OR_HF = "or sample with --sampler.engine hf"
 
 
 def check_bounds(config: Any, prefix: str = "") -> None:
@@ -63,15 +64,15 @@ def is_model_folder(folder: Path) -> bool:
 
 
 def _is_local(path: str) -> bool:
-    """Whether a model's path can only be a directory. Names on a hub have at most one slash, in the middle; where both
-    are possible, a first folder that exists decides."""
-    first, slash, rest = path.partition("/")
-    return path.startswith((".", "/", "~")) or "/" in rest or (bool(slash) and (not rest or Path(first).is_dir()))
+    """Whether a model's path can only be a directory. Names on a hub have at most one slash, in the middle; if both are
+    possible, a first folder that exists decides."""
+    first, slash, name = path.partition("/")
+    return path.startswith((".", "/", "~")) or "/" in name or (bool(slash) and (not name or Path(first).is_dir()))
 
 
 def ask_hub(name: str, file: str, kind: Literal["model", "dataset"] = "model") -> None:
-    """Return if a repository is on the hub, with this file, which nearly every one has, or without it. Raises whatever
-    the network, its library or the hub answers otherwise, within seconds; the types are many."""
+    """Return if a repository is on the hub, with this file, which nearly every one has, or without it. Otherwise an
+    error of the network, its library or the hub is raised within seconds; the types are many."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -84,66 +85,46 @@ def ask_hub(name: str, file: str, kind: Literal["model", "dataset"] = "model") -
 def check_train(config: TrainConfig) -> None:
     """Raises SettingsError for settings that contradict each other, before anything is loaded."""
     check_loss(config.loss)
-    uses_rehearsal = config.rehearsal.rows != 0
-    if uses_rehearsal and config.loss.eta == 0:
-        raise SettingsError(
-            f"rehearsal.rows is {config.rehearsal.rows} but loss.eta is 0, so stored responses would have no effect; "
-            "set loss.eta above 0, or rehearsal.rows to 0"
-        )
-    if (uses_rehearsal or config.prompt_set != "all") and not config.rehearsal.path:
-        raise SettingsError(
-            f"method {config.method!r} needs a presampled partition; run `dph presample` and add --rehearsal.path RUN"
-        )
-    if config.rollout.n < 2:
-        raise SettingsError(
-            f"rollout.n is {config.rollout.n}; advantages are relative to a group of at least 2 responses"
-        )
-    if config.rollout.temperature <= 0:
+    rows, rollout, buffer, shown = config.rehearsal.rows, config.rollout, config.overlong.buffer, config.show_samples
+    if rows and config.loss.eta == 0:
+        effect = f"rehearsal.rows is {rows} but loss.eta is 0, so stored responses would have no effect"
+        raise SettingsError(f"{effect}; set loss.eta above 0, or rehearsal.rows to 0")
+    if (rows or config.prompt_set != "all") and not config.rehearsal.path:
+        method = f"method {config.method!r} needs a presampled partition"
+        raise SettingsError(f"{method}; run `dph presample` and add --rehearsal.path RUN")
+    if rollout.n < 2:
+        raise SettingsError(f"rollout.n is {rollout.n}; advantages are relative to a group of at least 2 responses")
+    if rollout.temperature <= 0:
         raise SettingsError("rollout.temperature must be above 0: greedy responses of a group would all be the same")
-    if config.show_samples > (config.monitor.kept_responses if config.monitor.every else 0):
+    if shown > (config.monitor.kept_responses if config.monitor.every else 0):
+        remedy = "set monitor.every, and monitor.kept_responses to at least as many"
         raise SettingsError(
-            f"show_samples is {config.show_samples}, but only responses that the monitor keeps can be shown; set "
-            "monitor.every, and monitor.kept_responses to at least as many"
+            f"show_samples is {shown}, but only responses that the monitor keeps can be shown; {remedy}"
         )
     if config.sampler.engine == "vllm":
         _check_vllm(config)
-    if config.overlong.buffer > config.rollout.max_tokens:
-        raise SettingsError(
-            f"overlong.buffer {config.overlong.buffer} is longer than a response may be (rollout.max_tokens "
-            f"{config.rollout.max_tokens}), so even an empty response would be penalised; lower it"
-        )
-    if config.rollout.prompts < config.optim.minibatches:
-        raise SettingsError(
-            f"rollout.prompts {config.rollout.prompts} cannot be split into {config.optim.minibatches} mini-batches"
-        )
+    if buffer > rollout.max_tokens:
+        longer = f"overlong.buffer {buffer} is longer than a response may be (rollout.max_tokens {rollout.max_tokens})"
+        raise SettingsError(f"{longer}, so even an empty response would be penalised; lower it")
+    if rollout.prompts < config.optim.minibatches:
+        cut = f"{config.optim.minibatches} mini-batches"
+        raise SettingsError(f"rollout.prompts {rollout.prompts} cannot be split into {cut}; lower optim.minibatches")
 
 
 def _check_vllm(config: TrainConfig) -> None:
     if config.rollout.top_p < 1:
-        raise SettingsError(
-            "vLLM does not report log-probabilities of samples with rollout.top_p below 1, and training needs them; "
-            "set it to 1, or sample with --sampler.engine hf"
-        )
+        raise SettingsError(f"vLLM does not report log-probabilities with rollout.top_p below 1; set it to 1, {_OR_HF}")
     if config.rollout.old_logprobs == "sampler":
-        raise SettingsError(
-            "vLLM's log-probabilities are not exactly the trainer's; leave rollout.old_logprobs at auto, which "
-            "recomputes them"
-        )
+        raise SettingsError("vLLM's log-probabilities are not exactly the trainer's; use rollout.old_logprobs auto")
     if config.model.lora_rank:
-        raise SettingsError(
-            "beside `dph train` vLLM takes whole models, not adapters; train without model.lora_rank, or sample with "
-            "--sampler.engine hf"
-        )
+        raise SettingsError(f"in `dph train` vLLM takes whole models, no adapters; leave model.lora_rank out, {_OR_HF}")
     check_alone()
 
 
 def check_alone() -> None:
     """Raises UserError in each of several processes: vLLM samples in one."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise SharedUserError(
-            "vLLM runs in one process, and beside `dph train` on one GPU; train on more with `dph verl`, or sample "
-            "with --sampler.engine hf"
-        )
+        raise SharedUserError(f"vLLM runs in one process and on one GPU; train on more with `dph verl`, {_OR_HF}")
 
 
 def check_presample(config: PresampleConfig) -> None:
@@ -158,10 +139,8 @@ def check_loss(config: LossConfig) -> None:
     if config.dual_clip and config.dual_clip <= 1:
         raise SettingsError(f"loss.dual_clip must be greater than 1, or 0 for off, but is {config.dual_clip}")
     if config.estimator == "definition" and config.divergence != "js":
-        raise SettingsError(
-            f"loss.estimator 'definition' exists for loss.divergence 'js' only, not for {config.divergence!r}; "
-            "use estimator 'generator'"
-        )
+        estimator = "loss.estimator 'definition' exists for loss.divergence 'js' only"
+        raise SettingsError(f"{estimator}, not for {config.divergence!r}; use estimator 'generator'")
     if config.estimator != "definition" and config.js_scale != 1.0:
         raise SettingsError("loss.js_scale applies to loss.estimator 'definition' only; scale loss.eta instead")
     if config.kl == "none" and config.kl_coef:

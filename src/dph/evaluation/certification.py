@@ -52,26 +52,21 @@ class CertificationSet:
     def check_apart(self, what: str, ids: Iterable[str]) -> None:
         """Raises UserError if one of the problems is in the set."""
         if shared := self.base.keys() & set(ids):
-            raise RunError(
-                f"{len(shared)} problems of the certification set of {self.run.path} are {what}; leave these out, or "
-                "use one presample run for both"
-            )
+            where = f"{len(shared)} problems of the certification set of {self.run.path}"
+            raise RunError(f"{where} are {what}; leave these out, or use one presample run for both")
 
     def check(self, policy: Policy, config: Any = None, *, base: bool = False) -> None:
         """Raises UserError for a policy with another tokenizer, with `base` also for other weights, and for settings
         that judge otherwise than the presample run."""
         facts = {"tokenizer_hash": policy.tokenizer_hash()} | ({"weight_hash": policy.weight_hash()} if base else {})
         check_facts(self.run.manifest, facts, self.run.path)
-        there, here = judging_rules(to_dict(self.made)), judging_rules(to_dict(config or self.made))
-        if changed := differences(there, here):
-            raise RunError(
-                f"{self.run.path} judged the base model otherwise ({'; '.join(changed)}); use its settings, or run "
-                "`dph presample` again"
-            )
+        if changed := differences(judging_rules(to_dict(self.made)), judging_rules(to_dict(config or self.made))):
+            how = f"{self.run.path} judged the base model otherwise ({'; '.join(changed)})"
+            raise RunError(f"{how}; use its settings, or run `dph presample` again")
 
     def evaluator(self, policy: Policy, sampler: Sampler, verifiers: Verifiers) -> Evaluator:
         """An evaluator that samples a policy as the base model was sampled, with the random keys of the new samples:
-        these chose no problem and trained no policy. So both sides differ by chance only where the policies differ."""
+        these chose no problem and trained no policy. So chance makes both sides differ only if the policies do."""
         rollout = self.made.rollout
         params = rollout.params(self.made.certify.samples)
         return Evaluator(
@@ -83,7 +78,7 @@ class CertificationSet:
         return certificate(self.base, counts, self.allowed.epsilon, self.allowed.alpha, self.allowed.k)
 
     def certify(self, policy: Policy, model: ModelConfig, config: SamplerConfig, verifiers: Verifiers) -> Certificate:
-        """Sample a policy, whose weights need not be those of `model`, and check it."""
+        """Sample a policy, which may have other weights than `model`, and check it."""
         self.check(policy)
         sampler = make_sampler(config, policy, model, self.made.rollout.longest, training=True)
         counts = solved(self.evaluator(policy, sampler, verifiers), self.problems)

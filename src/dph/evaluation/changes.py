@@ -9,7 +9,6 @@ more in the simulations of tests/evaluation/test_changes.py, from 20 problems on
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,15 +25,17 @@ from dph.evaluation.passk import (
     student_quantile,
 )
 from dph.evaluation.samples import Samples
-from dph.evaluation.wilson import Interval
+from dph.types import Interval
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """The τ of cover@τ."""
 _LEVEL = 0.95
 _VOTES_OF = 2000
-"""Samples up to which maj@k is computed for k below n, which takes time."""
+"""Samples up to which maj@k is computed for k below n, which is slow."""
 _NAMED = 10
 """Problems that the text names; the page and the JSON name all."""
+Metrics = dict[str, FloatArray]
+"""The values of each metric [problems]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def compare(
         for side, table in zip(sides, tables, strict=True)
     ]
     changes = [
-        _change(before, side, tables[0], table, partial=partial, same_prompts=same_prompts)
+        _change((before, side), (tables[0], table), partial, same_prompts)
         for side, table in zip(others, tables[1:], strict=True)
     ]
     return Comparison(scores, changes, [note for side in sides for note in side.notes])
@@ -137,113 +138,73 @@ def _chosen(side: Samples, ks: Sequence[int]) -> list[int]:
     fewest = int(side.n.min())
     for k in ks:
         if not 1 <= k <= fewest:
-            raise SettingsError(
-                f"{side.name}: pass@{k} needs k from 1 to the {fewest} samples that every problem has; from fewer "
-                "samples it cannot be estimated"
-            )
+            raise SettingsError(f"{side.name}: pass@{k} needs k from 1 to the {fewest} samples that every problem has")
     return sorted(set(ks) or {*powers_of_two(fewest), fewest})
 
 
-def _metrics(side: Samples, ks: Sequence[int]) -> dict[str, FloatArray]:
-    """The values of each metric [problems]."""
+def _metrics(side: Samples, ks: Sequence[int]) -> Metrics:
     n, c = side.n, side.c
     metrics = {f"pass@{k}": pass_at_k(n, c, k) for k in ks}
     for share in SHARES if n.max() > 1 else ():
         metrics[f"cover@{share:g}"] = cover_at(n, c, share)
     if side.answer is not None:
-        equal = n.min() == n.max()
         for k in ks:
-            if equal and k == n[0]:
-                metrics[f"maj@{k}"] = _majority(side)
-            elif len(side.problem) <= _VOTES_OF:
-                metrics[f"maj@{k}"] = _majority_of(side, k)
+            if n.min() == n.max() == k or len(side.problem) <= _VOTES_OF:
+                metrics[f"maj@{k}"] = _majority(side, side.answer, k)
     return metrics
 
 
-def _majority(side: Samples) -> FloatArray:
-    """maj@n of each problem: the share of correct ones among the samples with its most frequent answer; ties share."""
-    problem, _, votes, right = _votes(side)
-    most = np.zeros(len(side.problems), np.int64)
-    np.maximum.at(most, problem, votes)
-    tied = votes == most[problem]
-    total = np.bincount(problem[tied], (right / votes)[tied], len(side.problems))
-    return total / np.maximum(1, np.bincount(problem[tied], minlength=len(side.problems)))
-
-
-def _majority_of(side: Samples, k: int) -> FloatArray:
+def _majority(side: Samples, answer: NDArray[np.int32], k: int) -> FloatArray:
+    """maj@k of each problem."""
     order = np.argsort(side.problem, kind="stable")
-    edges = np.concatenate([[0], np.cumsum(side.n)])
     values = []
-    for first, last in pairwise(edges):
-        rows = order[first:last]
-        answers = [None if code < 0 else int(code) for code in side.answer[rows]]  # type: ignore[index]
+    for rows in np.split(order, np.cumsum(side.n)[:-1]):
+        answers = [None if code < 0 else code for code in answer[rows].tolist()]
         values.append(majority_at_k(answers, side.right[rows].tolist(), k))
     return np.array(values)
-
-
-def _votes(side: Samples) -> tuple[NDArray[np.int64], ...]:
-    """Every distinct answer of a problem: its problem, its number, how many samples have it, how many of them right."""
-    answered = side.answer >= 0  # type: ignore[operator]
-    width = int(side.answer.max(initial=0)) + 1  # type: ignore[union-attr]
-    keys = side.problem[answered].astype(np.int64) * width + side.answer[answered]  # type: ignore[index]
-    kinds, which, votes = np.unique(keys, return_inverse=True, return_counts=True)
-    right = np.bincount(which, side.right[answered], len(kinds)).astype(np.int64)
-    return kinds // width, kinds % width, votes, right
 
 
 def _distinct(side: Samples) -> dict[int, float]:
     """Σ over answers of 1 − C(n − votes, m) / C(n, m), the mean over problems (Hurlbert 1971)."""
     if side.answer is None:
         return {}
-    problem, _, votes, _ = _votes(side)
-    n = side.n
-    ms = _chosen(side, ())
-    return {m: float(pass_at_k(n[problem], votes, m).sum() / len(n)) if len(votes) else 0.0 for m in ms}
+    answered = side.answer >= 0
+    width = int(side.answer.max(initial=0)) + 1
+    pairs = side.problem[answered].astype(np.int64) * width + side.answer[answered]
+    answers, votes = np.unique(pairs, return_counts=True)
+    n, ms = side.n, _chosen(side, ())
+    return {m: float(pass_at_k(n[answers // width], votes, m).sum() / len(n)) if len(votes) else 0.0 for m in ms}
 
 
 def _change(
-    before: Samples,
-    after: Samples,
-    table_before: dict[str, FloatArray],
-    table_after: dict[str, FloatArray],
-    *,
-    partial: bool,
-    same_prompts: bool,
+    sides: tuple[Samples, Samples], metrics: tuple[Metrics, Metrics], partial: bool, same_prompts: bool
 ) -> Change:
+    before, after = sides
     place = {id: i for i, id in enumerate(after.problems)}
     common = [(i, place[id]) for i, id in enumerate(before.problems) if id in place]
     if not common:
-        raise DataError(
-            f"{before.name} and {after.name} have no problem in common: the ids are, for example, "
-            f"{before.problems[0]!r} and {after.problems[0]!r}"
-        )
+        ids = f"for example {before.problems[0]!r} and {after.problems[0]!r}"
+        raise DataError(f"{before.name} and {after.name} have no problem in common: the ids are, {ids}")
     missing = (len(before.problems) - len(common), len(after.problems) - len(common))
     if any(missing) and not partial:
-        raise DataError(
-            f"{missing[0]} problems of {before.name} are not in {after.name}, and {missing[1]} the other way round; "
-            "--partial compares those that both have"
-        )
-    first, second = (np.array(side) for side in zip(*common, strict=True))
+        absent = f"{missing[0]} problems of {before.name} are not in {after.name}, and {missing[1]} the other way round"
+        raise DataError(f"{absent}; --partial compares the common ones")
+    first, second = (np.array(places) for places in zip(*common, strict=True))
     if same_prompts and before.prompts is not None and after.prompts is not None:
         differ = [i for i, j in common if before.prompts[i] != after.prompts[j]]
         if differ:
-            raise DataError(
-                f"{len(differ)} problems have another prompt in {after.name} than in {before.name}, for example "
-                f"{before.problems[differ[0]]!r}; if only the template differs, say --prompt none"
-            )
-    shared = [name for name in table_before if name in table_after]
-    values = {name: table_after[name][second] - table_before[name][first] for name in shared}
-    counts = [
-        Problem(before.problems[i], (int(cb), int(nb)), (int(ca), int(na)))
-        for (i, _), cb, nb, ca, na in zip(
-            common, before.c[first], before.n[first], after.c[second], after.n[second], strict=True
-        )
-        if (cb > 0) != (ca > 0)
-    ]
-    lost = sorted((p for p in counts if p.before[0]), key=lambda p: -p.before[0] / p.before[1])
-    gained = sorted((p for p in counts if p.after[0]), key=lambda p: -p.after[0] / p.after[1])
+            example = f"for example {before.problems[differ[0]]!r}; if only the template differs, say --prompt none"
+            raise DataError(f"{len(differ)} prompts differ between {before.name} and {after.name}, {example}")
+    shared = [name for name in metrics[0] if name in metrics[1]]
+    values = {name: metrics[1][name][second] - metrics[0][name][first] for name in shared}
+    n, c = (before.n[first], after.n[second]), (before.c[first], after.c[second])
+    counts = np.stack([c[0], n[0], c[1], n[1]], 1).tolist()
+    ids = [before.problems[i] for i, _ in common]
+    pairs = [Problem(id, (cb, nb), (ca, na)) for id, (cb, nb, ca, na) in zip(ids, counts, strict=True)]
+    lost = sorted((p for p in pairs if p.before[0] and not p.after[0]), key=lambda p: -p.before[0] / p.before[1])
+    gained = sorted((p for p in pairs if p.after[0] and not p.before[0]), key=lambda p: -p.after[0] / p.after[1])
     k = max(int(name[5:]) for name in shared if name.startswith("pass@"))
-    solved = int((before.c[first] > 0).sum())
+    solved, bs = int((c[0] > 0).sum()), sorted({round(k * i / 16) for i in range(17)})
     return Change(
         before.name,
         after.name,
@@ -254,17 +215,9 @@ def _change(
         gained,
         _sign_test(len(lost), len(gained)),
         len(lost) / solved if solved else 0.0,
-        {b: _mixed(before, after, first, second, b, k - b) for b in sorted({round(k * i / 16) for i in range(17)})},
+        # unbiased, because the samples of both sides are independent
+        {b: float(1 - (missed_at_k(n[0], c[0], b) * missed_at_k(n[1], c[1], k - b)).mean()) for b in bs},
     )
-
-
-def _mixed(
-    before: Samples, after: Samples, first: NDArray[np.int64], second: NDArray[np.int64], b: int, a: int
-) -> float:
-    """The mean probability that b samples of BEFORE or a of AFTER hold a correct one: unbiased, as the two are
-    independent."""
-    missed = missed_at_k(before.n[first], before.c[first], b) * missed_at_k(after.n[second], after.c[second], a)
-    return float(1 - missed.mean())
 
 
 def _sign_test(one: int, other: int) -> float:
@@ -277,16 +230,16 @@ def _sign_test(one: int, other: int) -> float:
 def verdict(change: Change) -> str:
     """The change, in one sentence."""
     name = next(reversed([name for name in change.differences if name.startswith("pass@")]))
-    found = change.differences[name]
-    if found.low <= 0 <= found.high:
-        said = f"{name} did not change measurably ({_points(found)})"
+    difference = change.differences[name]
+    if difference.low <= 0 <= difference.high:
+        changed = f"{name} did not change measurably ({_points(difference)})"
     else:
-        low, high = sorted(100 * abs(end) for end in (found.low, found.high))
-        rose = "rose" if found.estimate > 0 else "fell"
-        said = f"{name} {rose} by {100 * abs(found.estimate):.1f} points ({low:.1f} to {high:.1f})"
+        low, high = sorted(100 * abs(end) for end in (difference.low, difference.high))
+        rose = "rose" if difference.estimate > 0 else "fell"
+        changed = f"{name} {rose} by {100 * abs(difference.estimate):.1f} points ({low:.1f} to {high:.1f})"
     half = sum(2 * problem.before[0] >= problem.before[1] for problem in change.lost)
     often = f" ({half} of them solved by at least half of the samples before)" if half else ""
-    return f"{said}: {_count(change.lost)} lost{often}, {_count(change.gained)} gained"
+    return f"{changed}: {_count(change.lost)} lost{often}, {_count(change.gained)} gained"
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:

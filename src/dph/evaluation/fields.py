@@ -7,9 +7,7 @@ from typing import Any, Literal
 
 from dph.types import UNSCORED
 
-Role = Literal[
-    "", "id", "sample", "task", "step", "model", "filter", "prompt", "answer", "response", "error", "count", "type"
-]
+Role = Literal["", "id", "sample", "task", "step", "model", "filter", "prompt", "answer", "response", "error", "count"]
 
 _WORDS: dict[Role, str] = {
     "id": "problem_id task_id question_id instance_id example_id doc_id unique_id problem_idx question_idx example_idx "
@@ -26,7 +24,6 @@ _WORDS: dict[Role, str] = {
     "model_answers extracted_prediction filtered_resps pred preds picked predictions prediction answer answers",
     "response": "completion completions response responses output outputs generation generations text resps "
     "model_output full_model_response code code_list output_list output_response solution program",
-    "type": "type event event_type",
     "error": "error exception error_message",
     "count": "samples num_samples n_samples n total num_total attempts num_generations",
 }

@@ -1,7 +1,7 @@
 """Files of judged samples as columns: JSONL, JSON, CSV, Parquet, zip archives of JSON; text also with gzip or zstd.
 
-Nothing in a file is executed and no path in it is opened. What is read is bounded: a text that unpacks to far more than
-it was, a row without an end and JSON that nests without end are errors.
+Nothing in a file is executed and no path in it is opened. A text that unpacks to far more than it was, a row without an
+end and JSON that nests without end are errors.
 """
 
 import csv
@@ -34,10 +34,10 @@ _NOT_SEARCHED = {
     *("higher_is_better", "versions"),
 }
 """Keys of a document below which no samples are."""
-_KEPT, _RESPONSE, _OTHER = 1, 2, 3
-"""Of a column: values, whether a response is empty, nothing."""
+_VALUES, _RESPONSE, _NOTHING = 1, 2, 3
+"""A column is kept with its values, or only whether each response is empty, or not at all."""
 _MOST_COLUMNS = 1000
-"""Whose names are remembered: rows may have keys of their own."""
+"""Names of columns that are remembered; every row may have further keys."""
 _NESTED = frozenset({list, dict})
 _NAMING = ("id", "prompt", "response")
 """Roles of which a row of samples has one, and a header has none."""
@@ -88,7 +88,8 @@ class _Reader:
         self._columns: dict[str, list[Any]] = {}
         self._texts: dict[str, str] = {}
         """Every distinct text, once."""
-        self._kinds: dict[str, int] = {}
+        self._kept: dict[str, int] = {}
+        """By the path of a column, how it is kept."""
 
     def read(self, path: Path) -> None:
         if not path.exists():
@@ -101,8 +102,8 @@ class _Reader:
             every = (file for file in every if _is_data(file.name) and not file.is_symlink())
             # Rows first: a document next to them is a summary.
             files = sorted(filter(Path.is_file, every), key=lambda file: (_plain(file.name).endswith(".json"), file))
-        elif (beside := path.parent / "metadata.json").is_file() and path != beside:
-            files.append(beside)
+        elif (metadata := path.parent / "metadata.json").is_file() and path != metadata:
+            files.append(metadata)
         if not 0 < len(files) <= _MOST_FILES:
             raise DataError(f"{path} has {len(files)} files with {', '.join(_ENDINGS)}; name one with samples")
         for file in files:
@@ -144,8 +145,7 @@ class _Reader:
         first = next(lines, b"").removeprefix(b"\xef\xbb\xbf")
         start = first.lstrip()[:1]
         if start not in (b"{", b"["):
-            what = "is none of JSON, CSV, Parquet and zip" if start else "is empty"
-            raise DataError(f"{self.place} {what}")
+            raise DataError(f"{self.place} {'is none of JSON, CSV, Parquet and zip' if start else 'is empty'}")
         second = list(islice(lines, 1)) if start == b"{" and is_json(first) else []
         if not second:
             return self._read_document(name, _whole(first, lines, self.place))
@@ -227,10 +227,10 @@ class _Reader:
         plain = _NESTED.isdisjoint(map(type, record.values()))
         for row in [record] if plain else _spread(record, self.place, self.named):
             for path, value in row.items():
-                kind = self._kinds.get(path) or self._kind(path)
-                if kind == _OTHER or (value is None and kind == _KEPT):
+                kept = self._kept.get(path) or self._kept_of(path)
+                if kept == _NOTHING or (value is None and kept == _VALUES):
                     continue
-                if kind == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
+                if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
                     value = "" if _is_empty(value) else "…"
                 elif isinstance(value, list | dict):
                     value = json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -240,17 +240,16 @@ class _Reader:
                 column.append(self._texts.setdefault(value, value) if isinstance(value, str) else value)
             self.table.rows += 1
 
-    def _kind(self, path: str) -> int:
-        """How much of a column is kept: its values, whether a response is empty, or nothing."""
-        kept = path in self.named or role_of(path) or verdict_rank(path)
-        kind = _KEPT if kept else _OTHER
+    def _kept_of(self, path: str) -> int:
+        """How a column is kept."""
+        kept = _VALUES if path in self.named or role_of(path) or verdict_rank(path) else _NOTHING
         if role_of(path) == "response" and path not in self.named:
-            kind = _RESPONSE
-        if len(self._kinds) < _MOST_COLUMNS:
-            self._kinds[path] = kind
-            if not kept:
+            kept = _RESPONSE
+        if len(self._kept) < _MOST_COLUMNS:
+            self._kept[path] = kept
+            if kept == _NOTHING:
                 self.table.others.add(path)
-        return kind
+        return kept
 
     def finished(self) -> Table:
         rows = self.table.rows
@@ -313,13 +312,12 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _whole(first: bytes, lines: Iterable[bytes], place: str) -> str:
-    parts, size = [first], len(first)
+    text = bytearray(first)
     for line in lines:
-        parts.append(line)
-        size += len(line)
-        if size > _LARGEST_DOCUMENT:
+        text += line
+        if len(text) > _LARGEST_DOCUMENT:
             raise DataError(f"{place} is a JSON document of more than {_LARGEST_DOCUMENT >> 20} MB; write it as JSONL")
-    return b"".join(parts).decode().strip()
+    return text.decode().strip()
 
 
 def _names_sample(record: Mapping[str, Any]) -> bool:
@@ -342,10 +340,10 @@ def _samples_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[st
         yield path, rows
         return
     inside = [
-        found
+        samples
         for key, below in value.items()
         if key not in _NOT_SEARCHED
-        for found in _samples_in(below, f"{path}.{key}".lstrip("."), depth + 1)
+        for samples in _samples_in(below, f"{path}.{key}".lstrip("."), depth + 1)
     ]
     names = not path and any(role_of(key) in ("id", "prompt") for key in value) and _has_verdict(value)
     if names and (not inside or len(list(_spread(value, "", frozenset()))) > 1):
@@ -367,13 +365,7 @@ def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
         rows = [{"id": key, **item} for key, item in value.items()]
     elif len(lists) == len(items) and all(isinstance(item[0], dict) for item in lists):
         rows = [{"id": key, **row} for key, item in value.items() for row in item if isinstance(row, dict)]
-        ids = {
-            (key, str(row[name]))
-            for key, item in value.items()
-            for row in item
-            for name in row
-            if role_of(name) == "id"
-        }
+        ids = {(key, str(row[n])) for key, item in value.items() for row in item for n in row if role_of(n) == "id"}
         if len(ids) > len(value):
             return None  # sets of problems
     elif verdict_rank(leaf) and (all(isinstance(i, bool) for i in items) or len(lists) == len(items)):

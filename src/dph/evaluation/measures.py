@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
@@ -59,31 +60,28 @@ class Metric:
     measured: bool = True
     """Whether `diversity_of` takes it from a problem's samples."""
 
-    @classmethod
-    def count(cls, name: str, title: str, **other: Any) -> "Metric":
-        """A number of things for each problem."""
-        return cls(name, title, scale=1, digits=2, highest=math.inf, **other)
 
-
+_count = partial(Metric, scale=1, digits=2, highest=math.inf)
+"""A number of things for each problem."""
 METRICS = (
     Metric("greedy", "greedy", table="main", measured=False),
     Metric("pass@k", "pass@k", table="main", measured=False),  # for the k that a table shows
-    Metric.count("distinct_sql", "distinct SQL"),  # queries, up to layout, letter case and aliases
-    Metric.count("distinct_sql_correct", "distinct SQL (correct)"),
-    Metric.count("distinct_plans", "distinct plans"),  # SQLite's execution plans, without the query's own names
-    Metric.count("distinct_plans_correct", "distinct plans (correct)"),
-    Metric.count("distinct_answers", "distinct answers"),
-    Metric.count("distinct_answers_correct", "distinct answers (correct)"),
-    Metric.count("distinct_solutions", "distinct solutions"),  # as a verifier with a method `solutions` tells them
-    Metric.count("distinct_solutions_correct", "distinct solutions (correct)"),
+    _count("distinct_sql", "distinct SQL"),  # queries, up to layout, letter case and aliases
+    _count("distinct_sql_correct", "distinct SQL (correct)"),
+    _count("distinct_plans", "distinct plans"),  # SQLite's execution plans, without the query's own names
+    _count("distinct_plans_correct", "distinct plans (correct)"),
+    _count("distinct_answers", "distinct answers"),
+    _count("distinct_answers_correct", "distinct answers (correct)"),
+    _count("distinct_solutions", "distinct solutions"),  # as a verifier with a method `solutions` tells them
+    _count("distinct_solutions_correct", "distinct solutions (correct)"),
     Metric("ngram_overlap", "4-gram overlap"),
     Metric("ngram_overlap_correct", "4-gram overlap (correct)"),
     *(Metric(f"maj@{k}", f"maj@{k}", table="main") for k in _VOTERS),
     Metric("pass_area", "area under pass@k"),
     Metric("token_entropy", "entropy a token", scale=1, digits=3, highest=math.inf),  # nats
     Metric("unparsed", "unparsed"),
-    Metric.count("styles", "styles", table="main", measured=False),
-    Metric.count("styles_correct", "styles (correct)", table="main", measured=False),
+    _count("styles", "styles", table="main", measured=False),
+    _count("styles_correct", "styles (correct)", table="main", measured=False),
 )
 """In the order in which they are reported."""
 MEASURES = tuple(entry.name for entry in METRICS if entry.measured)
@@ -95,13 +93,13 @@ def metric(name: str) -> Metric:
     return next((entry for entry in METRICS if entry.name == name), Metric(name, name))
 
 
-def expected_distinct(kinds: Iterable[Hashable], m: int) -> float:
-    """Expected number of distinct kinds among m samples drawn without replacement, or among all if there are fewer.
+def expected_distinct(classes: Iterable[Hashable], m: int) -> float:
+    """Expected number of distinct classes among m samples drawn without replacement, or among all if there are fewer.
 
-    Σ over kinds of 1 − C(n − c, m) / C(n, m), where c of the n samples are of that kind (Hurlbert 1971). None marks a
-    sample of no kind, such as a response without an answer: it is drawn like any other and adds no kind.
+    Σ over classes of 1 − C(n − c, m) / C(n, m), for a class with c of the n samples (Hurlbert 1971). None marks a
+    sample without a class, such as a response without an answer: it is drawn like any other and adds no class.
     """
-    counts = Counter(kinds)
+    counts = Counter(classes)
     n = counts.total()
     del counts[None]
     if not counts:
@@ -153,7 +151,7 @@ def pass_area(n: ArrayLike, c: ArrayLike, largest: int) -> np.ndarray:
     """Area under each problem's pass@k over log₂ k from 1 to `largest`, divided by the width: a mean pass@k in [0, 1].
 
     Trapezoidal rule over the powers of two up to `largest`; with `largest` = 1 it is pass@1. Shapes and errors are
-    those of `dph.evaluation.passk.pass_at_k`.
+    as in `dph.evaluation.passk.pass_at_k`.
     """
     doublings = max(1, largest).bit_length() - 1
     curve = np.stack([pass_at_k(n, c, 1 << i) for i in range(doublings + 1)])
@@ -181,27 +179,27 @@ def diversity_of(
 ) -> dict[str, float]:
     """The measures of one problem, without those that do not apply to it or that need more samples than it has.
 
-    answers: what each response answers, if the problem's verifier tells (`Verifiers.tell`); empty if it does not. If
-    not given, the final answers of mathematics and exact answers are compared as texts. Without any answer, maj@k is
-    0; only problems of which nobody reads answers have none.
-    solutions: how each response solves the problem, if its verifier tells (`Verifiers.tell`).
+    answers: the answer of each response by the problem's verifier (`Verifiers.tell`); if it is empty, the final answers
+    of mathematics and exact answers are compared as texts. If no response has an answer, maj@k is 0; a problem lacks
+    maj@k only if nobody reads its answers.
+    solutions: the solution of each response by the problem's verifier, if it has `solutions`.
     """
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     if not scored:
         return {}
     values: dict[str, float] = {}
-    of_kind = _kinds(group.problem, scored, plans)
+    classes = _classes(group.problem, scored, plans)
     if solutions:
-        of_kind["solutions"] = _of_scored(solutions, group)
+        classes["solutions"] = _of_scored(solutions, group)
     votes = _of_scored(answers, group) if answers else []
     if not any(votes):
-        votes = of_kind.get("answers", votes)
+        votes = classes.get("answers", votes)
     for k in _VOTERS:
         if len(votes) >= k:
             values[f"maj@{k}"] = majority_at_k(votes, [rollout.verdict.correct for rollout in scored], k)
-    for name, kinds in of_kind.items():
-        correct = [kind for kind, rollout in zip(kinds, scored, strict=True) if rollout.verdict.correct]
-        values[f"distinct_{name}"] = expected_distinct(kinds, AMONG)
+    for name, of_samples in classes.items():
+        correct = [one for one, rollout in zip(of_samples, scored, strict=True) if rollout.verdict.correct]
+        values[f"distinct_{name}"] = expected_distinct(of_samples, AMONG)
         values[f"distinct_{name}_correct"] = expected_distinct(correct, AMONG)
     correct_texts = [rollout.text for rollout in scored if rollout.verdict.correct]
     texts = [rollout.text for rollout in scored]
@@ -231,7 +229,7 @@ def answer_of(problem: Problem, response: str) -> str | None:
     return _ANSWERS[problem.verifier](response) if problem.verifier in _ANSWERS else None
 
 
-def _kinds(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> dict[str, list[str | None]]:
+def _classes(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> dict[str, list[str | None]]:
     """The class of each sample, by every notion of sameness that its problem has; None for a sample without an
     answer."""
     if problem.verifier == "sql":

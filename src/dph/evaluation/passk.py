@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dph.errors import UserError
-from dph.evaluation.wilson import Interval
+from dph.types import Interval
 
 FloatArray = NDArray[np.float64]
 Statistic = Callable[[FloatArray], FloatArray]
@@ -45,10 +45,8 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> FloatArray:
     if k < 1:
         raise UserError(f"pass@k needs k of at least 1, but k is {k}")
     if np.any(samples < k):
-        raise UserError(
-            f"pass@{k} needs at least {k} samples of every problem, but one has {samples.min()}; "
-            "draw more samples or lower k"
-        )
+        fewest = f"pass@{k} needs at least {k} samples of every problem, but one has {samples.min()}"
+        raise UserError(f"{fewest}; draw more samples or lower k")
     all_wrong = np.ones(samples.shape)
     for i in range(k):
         # Passes through exactly 0 once the wrong samples are used up, and stays there.
@@ -58,7 +56,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> FloatArray:
 
 def missed_at_k(n: ArrayLike, c: ArrayLike, k: int) -> FloatArray:
     """Unbiased probability that k samples of each problem hold no correct one: 1 − pass@k, and 1 for k = 0. The product
-    of two policies' values is that of a mix of their samples. Shapes and errors are those of `pass_at_k`."""
+    of two policies' values is the same probability for a mix of their samples. Shapes and errors as in `pass_at_k`."""
     return 1.0 - pass_at_k(n, c, k) if k else np.ones(_counts(n, c)[0].shape)
 
 
@@ -125,6 +123,10 @@ def majority_at_k(answers: Sequence[Hashable], correct: Sequence[bool], k: int) 
     counts = Counter(answers)
     right = Counter(answer for answer, good in zip(answers, correct, strict=True) if good)
     silent = counts.pop(None, 0)
+    if k == n:  # nothing is drawn: the most frequent answers win, each with equal probability
+        most = max(counts.values(), default=0)
+        winners = [answer for answer, count in counts.items() if count == most]
+        return min(1.0, sum((right[answer] / most * (1 / len(winners)) for answer in winners), 0.0))
     value = 0.0
     for answer, count in counts.items():
         if right[answer]:
@@ -143,16 +145,16 @@ def _wins(count: int, others: Sequence[int], silent: int, k: int) -> float:
     share = k / n
     total = 0.0
     for votes in range(1, min(count, k) + 1):
-        rest = k - votes
+        left = k - votes
         fewer = [number for number in others if number < votes]
-        start = np.zeros((rest // votes + 1, rest + 1))  # [answers that tie, votes of the others]
-        drawn = _binomial(sum(fewer) + silent, share)[: rest + 1]
+        start = np.zeros((left // votes + 1, left + 1))  # [answers that tie, votes of the others]
+        drawn = _binomial(sum(fewer) + silent, share)[: left + 1]
         start[0, : len(drawn)] = drawn
         for number in others:
             if number >= votes:
                 start = _add(start, _binomial(number, share)[: votes + 1])
         ties = 1 / (1 + np.arange(len(start)))
-        total += _binomial(count, share)[votes] * float(start[:, rest] @ ties)
+        total += _binomial(count, share)[votes] * float(start[:, left] @ ties)
     return total / _binomial(n, share)[k]
 
 
@@ -169,11 +171,8 @@ def _add(table: FloatArray, weights: FloatArray) -> FloatArray:
 
 @lru_cache(4096)
 def _binomial(n: int, share: float) -> FloatArray:
-    """Probabilities of 0 … n successes in n trials."""
+    """Probabilities of 0 … n successes in n trials, each with a probability between 0 and 1."""
     chances = np.zeros(n + 1)
-    if share == 1:
-        chances[n] = 1
-        return chances
     for s in range(n + 1):
         ways = math.lgamma(n + 1) - math.lgamma(s + 1) - math.lgamma(n - s + 1)
         chances[s] = math.exp(ways + s * math.log(share) + (n - s) * math.log1p(-share))
@@ -246,23 +245,24 @@ def widened_by_seeds(problems: Interval, sides: Sequence[FloatArray], within: Ra
     """Interval over seeds and problems, from one over problems and the values [seeds, problems] of the one or two
     sides whose means (or difference of means) over seeds it was computed from.
 
-    A value is the sum of effects of its seed and of its problem and of a rest (two-way random effects, crossed: all
-    seeds have the same problems). The half-widths of two sources of error are added in quadrature, each with the
+    A value is the sum of effects of its seed and of its problem and of a residual (two-way random effects, crossed:
+    all seeds have the same problems). The half-widths of two sources of error are added in quadrature, each with the
     quantile of its own degrees of freedom (Howe 1974; Zou and Donner 2008):
 
-    * seeds: Student's t times the standard error of the seeds' means. The rest is in it. Two sides with equally many
-      seeds have one t with Welch's degrees of freedom; otherwise each has its own, with seeds − 1. A side with one seed
-      has no part in it.
-    * problems: the given interval without the share of the rest in it, which is estimated from the mean square of the
-      rest. Its two half-widths may differ.
+    * seeds: Student's t times the standard error of the seeds' means, which contains the residual. Two sides with
+      equally many seeds have one t with Welch's degrees of freedom; otherwise each has its own, with seeds − 1. A side
+      with one seed has no part in it.
+    * problems: the interval over problems without the share of the residual in it, which is estimated from the mean
+      square of the residual. Its two half-widths may differ.
 
-    The result is never narrower than the given interval. One approximate t for the sum of all variances (Satterthwaite)
-    is too narrow with few seeds, and so are Welch's degrees of freedom if the side with fewer seeds varies more.
+    The result is never narrower than the interval over problems. One approximate t for the sum of all variances
+    (Satterthwaite) is too narrow with few seeds, and so are Welch's degrees of freedom if the side with fewer seeds
+    varies more.
     """
     several = [values for values in sides if len(values) > 1]
     column = sides[0].mean(0) - (sides[1].mean(0) if len(sides) > 1 else 0.0)
     spread = float(column.var(ddof=1)) if len(column) > 1 else 0.0
-    share = max(0.0, 1.0 - sum(map(_rest, several)) / spread) if spread > 0 else 0.0
+    share = max(0.0, 1.0 - sum(map(_residual, several)) / spread) if spread > 0 else 0.0
     of_seeds = _seeds_half_width(several, (1.0 + problems.level) / 2.0)
 
     def reach(distance: float) -> float:
@@ -273,11 +273,11 @@ def widened_by_seeds(problems: Interval, sides: Sequence[FloatArray], within: Ra
     return Interval(problems.estimate, max(low, within[0]), min(high, within[1]), problems.level)
 
 
-def _rest(values: FloatArray) -> float:
+def _residual(values: FloatArray) -> float:
     """The residual's part of the variance of the problems' means over seeds; values [seeds, problems]."""
     seeds, count = values.shape
-    rest = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
-    return float((rest**2).sum()) / ((seeds - 1) * max(1, count - 1) * seeds)
+    residual = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
+    return float((residual**2).sum()) / ((seeds - 1) * max(1, count - 1) * seeds)
 
 
 def _seeds_half_width(sides: Sequence[FloatArray], p: float) -> float:

@@ -2,17 +2,18 @@
 problems, and a summary of their verdicts by difficulty and by outcome. Loads numpy only for several samples.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal
 
 from dph.config import VerifyConfig
 from dph.errors import DataError
-from dph.evaluation.wilson import wilson_interval
 from dph.tasks.tables import parse_file, read_rows, read_text
-from dph.types import UNPARSED, UNSCORED, Problem, Verdict
+from dph.types import UNPARSED, UNSCORED, Interval, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
 
 Key = Literal["id", "line", "position", "number"]
@@ -70,8 +71,8 @@ def _from_lines(text: str, count: int | None) -> list[Prediction]:
         lines = [line for line in lines if line.strip()]
     predictions = []
     for number, line in enumerate(lines):
-        sql, *rest = line.strip("\r").split("\t")
-        predictions.append(Prediction("line", str(number), sql.strip(), True, rest[0].strip() if rest else ""))
+        sql, database, *_ = [*line.strip("\r").split("\t"), ""]
+        predictions.append(Prediction("line", str(number), sql.strip(), True, database.strip()))
     return predictions
 
 
@@ -80,9 +81,7 @@ def _from_bird(path: Path, data: Mapping[str, Any], count: int | None) -> list[P
     predictions = []
     for number, (key, value) in enumerate(data.items()):
         if len(data) != count and not key.isdecimal():
-            raise DataError(
-                f"{path}: the key {key!r} is not a position, and the file does not have all {count} questions"
-            )
+            raise DataError(f"{path}: the key {key!r} is not a position, and the file lacks some of {count} questions")
         text = value if isinstance(value, str) else _NOTHING
         sql, _, db_id = text.partition(_BIRD)
         predictions.append(Prediction("position", str(number) if len(data) == count else key, sql, True, db_id.strip()))
@@ -262,6 +261,21 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
         | ({"problems": problems} if problems < len(items) else {})
         for name, (interval, problems) in intervals.items()
     }
+
+
+def wilson_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
+    """Wilson's score interval of a share of successes (Wilson 1927), which has a width at 0 and at 1 too.
+
+    Raises ValueError unless 0 ≤ successes ≤ count and count ≥ 1.
+    """
+    if not 0 <= successes <= count or count < 1:
+        raise ValueError(f"a share needs 0 ≤ successes ≤ count and count ≥ 1, but they are {successes} and {count}")
+    share, z = successes / count, NormalDist().inv_cdf((1.0 + level) / 2.0)
+    width = z * math.sqrt(share * (1.0 - share) / count + z * z / (4 * count * count))
+    centre, scale = share + z * z / (2 * count), 1.0 + z * z / count
+    # Rounding must not push the bounds past the share itself, at 0 or 1.
+    low, high = min(share, (centre - width) / scale), max(share, (centre + width) / scale)
+    return Interval(share, low, high, level)
 
 
 def table_of(summary: Mapping[str, Any]) -> str:

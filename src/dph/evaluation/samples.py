@@ -1,4 +1,4 @@
-"""Judged samples of any harness: which column holds what, and what is too unclear to be counted.
+"""Judged samples of any harness: the roles of their columns, and refusals of samples that are too unclear to count.
 
 A column is chosen by its name (`dph.evaluation.fields`) and by its values. Nothing is guessed: if two readings are
 possible and differ, a DataError names them and the option that decides.
@@ -103,18 +103,18 @@ class _Choice:
             if not self.reading.partial or not judged.any():
                 raise self._error(f"{text}; --partial leaves them out")
             self.notes.append(f"{self.name}: {text}; they are left out")
-        known, problem = np.unique(ids[judged], return_inverse=True)
-        self._check_counts(np.bincount(problem), [keys[i] for i in known])
-        parts = {"problem": id_name, "verdict": verdict_name, "answer": answer_name, "prompt": prompt_name}
-        shown = ", ".join(f"{column} as the {part}" for part, column in parts.items() if column)
+        used, problem = np.unique(ids[judged], return_inverse=True)
+        self._check_counts(np.bincount(problem), [keys[i] for i in used])
+        roles = {"problem": id_name, "verdict": verdict_name, "answer": answer_name, "prompt": prompt_name}
+        shown = ", ".join(f"{column} as the {role}" for role, column in roles.items() if column)
         return Samples(
             self.name,
-            [keys[i] for i in known],
+            [keys[i] for i in used],
             problem.astype(np.int32),
             right[judged] > 0,
             None if answers is None else answers[judged],
-            None if prompts is None else [prompts[i] for i in known],
-            f"{self.name}: {shown}; {len(known)} problems, {len(problem)} samples",
+            None if prompts is None else [prompts[i] for i in used],
+            f"{self.name}: {shown}; {len(used)} problems, {len(problem)} samples",
             self.notes,
         )
 
@@ -122,8 +122,8 @@ class _Choice:
         return DataError(f"{self.name}: {text}")
 
     def _column(self, name: str) -> NDArray[np.object_]:
-        """The values of a column, as far as its rows count; None without one. Raises DataError if there is no column of
-        this name."""
+        """The values of a column in the rows that count; None without one. Raises DataError if no column has this
+        name."""
         if name not in self.table.columns:
             raise self._error(f"no column is named {name!r}; there are {self._all_names()}")
         return self.table.columns[name][self.rows]
@@ -149,7 +149,7 @@ class _Choice:
             if not equals:
                 name, value = next(iter(self._of("filter")), ""), text
             if name:
-                self.rows = self.rows[self._where(name, lambda known, value=value: _text(known) == value)]
+                self.rows = self.rows[self._where(name, lambda entry, value=value: _text(entry) == value)]
             else:
                 self.rows = self._nth_rows(text)
             if not len(self.rows):
@@ -160,11 +160,8 @@ class _Choice:
             for name in self._of(role):
                 _, values = _merged(self._column(name))
                 if len(values) > 1 and "." not in name:
-                    shown = ", ".join(values[:_SHOWN])
-                    raise self._error(
-                        f"the rows have {len(values)} values of {name!r} ({shown}), not samples of one run; "
-                        f"choose one with --filter {name}={values[-1]}"
-                    )
+                    rows = f"the rows have {len(values)} values of {name!r} ({', '.join(values[:_SHOWN])})"
+                    raise self._error(f"{rows}, not samples of one run; choose one with --filter {name}={values[-1]}")
 
     def _nth_rows(self, text: str) -> NDArray[np.intp]:
         """The rows that are the first, second … of their problem."""
@@ -190,10 +187,8 @@ class _Choice:
             for other in self._of("id") if not self.reading.id and len(codes) == len(keys) > 1 else ():
                 sizes = np.bincount(_merged(self._column(other))[0] + 1)[1:]
                 if len(sizes) > 1 and sizes.min() == sizes.max() > 1:
-                    raise self._error(
-                        f"{names[0]} differs in every row, but each {other} is there {sizes[0]} times; choose with "
-                        f"--id {names[0]} or --id {other}"
-                    )
+                    rows = f"{names[0]} differs in every row, but each {other} is there {sizes[0]} times"
+                    raise self._error(f"{rows}; choose with --id {names[0]} or --id {other}")
             for task in self._of("task"):  # one id in two tasks names two problems
                 split, tasks = _merged(self._column(task))
                 pairs, _, both = _pairs(codes, split)
@@ -204,20 +199,18 @@ class _Choice:
             return names[0], codes, keys
         sizes = {source.rows for source in self.table.sources}
         if self.reading.id != LINE and (len(self.table.sources) < 2 or len(sizes) > 1 or not self._is_numbered()):
-            raise self._error(
-                "no column names the problems; name one with --id, or say --id line for the place in the file; there "
-                f"are {self._all_names()}"
-            )
+            choice = "choose one with --id, or the place in the file with --id line"
+            raise self._error(f"no column names the problems; {choice}; there are {self._all_names()}")
         place = np.concatenate([np.arange(source.rows) for source in self.table.sources])
         return LINE, place[self.rows].astype(np.int32), [str(i + 1) for i in range(max(sizes))]
 
     def _is_numbered(self) -> bool:
         """Whether the files' names differ in one number only, which counts from 0 or 1."""
-        parts = [re.split(r"(\d+)", source.name) for source in self.table.sources]
-        differ = [i for i in range(len(parts[0])) if len({tuple(part[i : i + 1]) for part in parts}) > 1]
-        if len({*map(len, parts)}) > 1 or len(differ) != 1 or differ[0] % 2 == 0:
+        names = [re.split(r"(\d+)", source.name) for source in self.table.sources]
+        differ = [i for i in range(len(names[0])) if len({tuple(name[i : i + 1]) for name in names}) > 1]
+        if len({*map(len, names)}) > 1 or len(differ) != 1 or differ[0] % 2 == 0:
             return False
-        numbers = sorted(int(part[differ[0]]) for part in parts)
+        numbers = sorted(int(name[differ[0]]) for name in names)
         return numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
 
     def _check_rows(self, ids: IntArray, keys: Sequence[str], id_name: str) -> None:
@@ -229,20 +222,17 @@ class _Choice:
             raise self._error(f"its files hold the same problems and are not numbered ({names}); name one of them")
         for name in self._of("sample"):
             codes, numbers = _merged(self._column(name))
-            there = codes >= 0
-            pairs, times, _ = _pairs(ids[there].astype(np.int64) * files + file[there], codes[there])
+            numbered = codes >= 0
+            pairs, times, _ = _pairs(ids[numbered].astype(np.int64) * files + file[numbered], codes[numbered])
             if (times > 1).any():
                 problem, code = pairs[:, np.argmax(times > 1)]
-                value = f"{name} {numbers[code]}"
-                raise self._error(
-                    f"{id_name} {keys[problem // files]!r} has {times.max()} rows with {value}: duplicates"
-                )
+                id, value = keys[problem // files], f"{name} {numbers[code]}"
+                raise self._error(f"{id_name} {id!r} has {times.max()} rows with {value}: duplicates")
         filtered = [name for name in self._of("answer") if name.rpartition(".")[2].startswith("filtered_")]
         if filtered and not self._of("sample") and (most := int(np.bincount(ids).max())) > 1:
-            raise self._error(
-                f"{id_name} {keys[int(np.bincount(ids).argmax())]!r} has {most} rows with {filtered[0]}, one for each "
-                f"filter, which are not samples; choose one with --filter 1 to --filter {most}"
-            )
+            id = keys[int(np.bincount(ids).argmax())]
+            rows = f"{id_name} {id!r} has {most} rows with {filtered[0]}, one for each filter, which are not samples"
+            raise self._error(f"{rows}; choose one with --filter 1 to --filter {most}")
 
     def _prompts(self, ids: IntArray, keys: Sequence[str], id_name: str) -> tuple[str, list[Any] | None]:
         """The column of prompts, and each problem's. Raises DataError if ids and prompts contradict each other."""
@@ -293,21 +283,19 @@ class _Choice:
             if (right != binary[first])[both].any():
                 shares = ", ".join(f"{rival} ({np.nanmean(values):.3f} right)" for rival, values in binary.items())
                 raise self._error(f"the verdicts differ between {shares}; choose one, for example --correct {first}")
-        return first, self._judging_rows(self._unscored(binary[first]))
+        return first, self._unscored(binary[first])
 
     def _named_verdicts(self) -> tuple[str, NDArray[np.float64]]:
         name, equals, value = self.reading.correct.partition("=")
         if equals:
-            right = self._where(name, lambda known: _text(known) == value).astype(float)
+            right = self._where(name, lambda entry: _text(entry) == value).astype(float)
             if not right.any():
                 raise self._error(f"no row has {value!r} in {name!r}; there are {self._examples(name)}")
             return self.reading.correct, np.where(self._where(name, lambda _: True), right, math.nan)
         scores = self._scores(name)
         if np.isnan(scores).all():
-            raise self._error(
-                f"{name!r} has values of unknown meaning ({self._examples(name)}); say which one is right with "
-                f"--correct {name}=VALUE"
-            )
+            unknown = f"{name!r} has values of unknown meaning ({self._examples(name)})"
+            raise self._error(f"{unknown}; say which one is right with --correct {name}=VALUE")
         if (right := self._binary(scores)) is None:
             raise self._graded(name, scores)
         return name, self._unscored(right)
@@ -342,15 +330,6 @@ class _Choice:
         times = total.astype(np.intp)
         self.rows = np.repeat(self.rows, times)
         return f"{name} of {total_name}", (_ranks(times) < np.repeat(correct, times)).astype(float)
-
-    def _judging_rows(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Only the rows of those types that have verdicts, if a log has rows of other events too."""
-        for name in self._of("type"):
-            codes, _ = _merged(self._column(name))
-            of_type = np.bincount(codes[~np.isnan(right)] + 1, minlength=codes.max() + 2)[codes + 1]
-            if (of_type == 0).any() and not np.isnan(right[of_type > 0]).any():
-                self.rows, right = self.rows[of_type > 0], right[of_type > 0]
-        return right
 
     def _unscored(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
         """Without the verdicts of samples whose judging failed, or that failed before there was a response."""
@@ -405,12 +384,10 @@ class _Choice:
                 raise self._error(f"{text}; --partial counts them with those that they have")
             self.notes.append(f"{self.name}: {text}")
         for place, header in () if self.reading.filter or self.reading.partial else self.table.headers:
-            for name, promised, there in _promises(header, len(n), int(n.sum())):
-                if promised > there:
-                    raise DataError(
-                        f"{place} promises {promised:g} ({name}), but there are {there}: {self.name} is cut off or "
-                        "not finished"
-                    )
+            for name, promised, count in _promises(header, len(n), int(n.sum())):
+                if promised > count:
+                    fault = f"but there are {count}: {self.name} is cut off or not finished"
+                    raise DataError(f"{place} promises {promised:g} ({name}), {fault}")
 
 
 def _text(value: Any) -> str:
@@ -444,7 +421,7 @@ _EACH = ("rollouts_per_example", "completions_per_prompt", "samples_per_problem"
 
 
 def _promises(header: Mapping[str, Any], problems: int, samples: int) -> list[tuple[str, float, int]]:
-    """Numbers of a header: its name, what it promises, and what is there."""
+    """Numbers of a header, each with its name, its value, and the number in the files."""
     plain: dict[str, float] = {}
     tables: list[Mapping[str, Any]] = [header]
     for table in tables:
@@ -454,10 +431,9 @@ def _promises(header: Mapping[str, Any], problems: int, samples: int) -> list[tu
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 plain.setdefault(key, value)
     each = max([plain[name] for name in _EACH if name in plain], default=0)
-    found = [(name, plain[name], samples) for name in _OF_SAMPLES if name in plain]
+    promises = [(name, plain[name], samples) for name in _OF_SAMPLES if name in plain]
     for name in _OF_PROBLEMS:
         if name in plain:
-            found += [(name, plain[name], problems)] + (
-                [(f"{name} × samples", plain[name] * each, samples)] if each > 0 else []
-            )
-    return found
+            promises.append((name, plain[name], problems))
+            promises.append((f"{name} × samples", plain[name] * each, samples))
+    return promises

@@ -1,4 +1,4 @@
-"""What a report compares: metrics of each label on each split with 95 % intervals, keep and exploration rates."""
+"""The numbers of a report: metrics of each label on each split with 95 % intervals, keep and exploration rates."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ KEEP_K = 8
 RATES = (f"keep@{KEEP_K}", f"explore@{KEEP_K}")
 """The names of these rates."""
 FEWEST_PROBLEMS = 5
-"""A rate is left out where fewer problems stand behind it: the expected number that the base policy solves (keep rate)
-or does not solve (exploration rate)."""
-_SAID = 3  # labels that the headline compares with the base
+"""A rate is left out if it is over fewer problems: the expected number that the base policy solves (keep rate) or does
+not solve (exploration rate)."""
+_IN_HEADLINE = 3  # labels that are compared with the base there
 MAIN_SPLIT = "test"
 """The split of the first table, if every run has it; otherwise the first split that every run has."""
 
@@ -59,10 +59,8 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
     names = list(dict.fromkeys(name for run in evals for name in run.splits))
     common = [name for name in names if all(name in run.splits for run in evals)]
     if not common:
-        raise SettingsError(
-            f"the evaluations have no split in common; they have: {', '.join(names)}; evaluate all of them on one "
-            "split, or report them apart"
-        )
+        there = f"the evaluations have no split in common ({', '.join(names)})"
+        raise SettingsError(f"{there}; evaluate all of them on one split, or report them apart")
     main = MAIN_SPLIT if MAIN_SPLIT in common else common[0]
     splits: dict[str, dict[str, Split]] = {}
     for split in dict.fromkeys([main, *names]):
@@ -72,65 +70,43 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
 
 
 def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
-    """A split's metrics for one label: those of its one run, or the means over several runs (seeds) and the problems
-    that have the metric in each of them, with intervals over both. Raises UserError as `aligned_rows` does."""
-    every = [run.splits[split] for run in runs]
-    first = every[0]
+    """A split's metrics for one label: of its only run, or the means over several runs (seeds) and the problems that
+    have the metric in each of them, with intervals over both. Raises UserError as `aligned_rows` does."""
+    of_runs = [run.splits[split] for run in runs]
+    first = of_runs[0]
     if len(runs) == 1:
         return first
     rows = aligned_rows(runs, split)
-    shared = [k for k in first.pass_curve if all(k in one.pass_curve for one in every)]
+    shared = [k for k in first.pass_curve if all(k in of_run.pass_curve for of_run in of_runs)]
     curve = {k: mean_of(values_of(rows, f"pass@{k}"), f"pass@{k}") for k in shared}
     metrics: dict[str, Value] = {}
-    for name in [name for name in first.metrics if all(name in one.metrics for one in every)]:
+    for name in [name for name in first.metrics if all(name in of_run.metrics for of_run in of_runs)]:
         if name.startswith("pass@") or all(name in row for run in rows for row in run):
             metrics[name] = mean_of(values_of(rows, name), name)
         else:
-            metrics[name] = Value(float(np.mean([one.metrics[name].mean for one in every])))
+            metrics[name] = Value(float(np.mean([of_run.metrics[name].mean for of_run in of_runs])))
     return replace(
         first,
         metrics=metrics,
         pass_curve={k: value for k, value in curve.items() if value.problems},
         style_shares={
-            style: float(np.mean([one.style_shares.get(style, 0.0) for one in every]))
-            for style in sorted(set().union(*(one.style_shares for one in every)))
+            style: float(np.mean([of_run.style_shares.get(style, 0.0) for of_run in of_runs]))
+            for style in sorted(set().union(*(of_run.style_shares for of_run in of_runs)))
         },
     )
 
 
-def mean_of(values: np.ndarray, metric: str, *, with_interval: bool = True) -> Value:
+def mean_of(values: np.ndarray, metric: str) -> Value:
     """Mean of a metric's values [seeds, problems] with its interval, over the problems that have one with every seed
     (the others are NaN); NaN without such a problem."""
     has_it = np.asarray(~np.isnan(values).any(axis=0))
     if not has_it.any():
         return Value(math.nan)
-    if not with_interval:
-        return Value(float(values[:, has_it].mean()), problems=int(has_it.sum()), of=has_it.size)
     return _value(cluster_bootstrap(values[:, has_it], within=range_of(metric)), has_it)
 
 
 def _value(interval: Interval, has_it: np.ndarray) -> Value:
     return Value(interval.estimate, interval.low, interval.high, int(has_it.sum()), has_it.size)
-
-
-def on_shared_problems(
-    runs: Mapping[str, Sequence[EvalRun]], split: str, metric: str
-) -> tuple[int, dict[str, float]] | None:
-    """The number of problems that have a metric in every run of every label, and its mean over these by label; None if
-    the labels have it for the same problems, because their own means can be compared then, or if one has it for none.
-
-    Raises UserError when the runs were evaluated on different problems.
-    """
-    rows = iter(aligned_rows([run for group in runs.values() for run in group], split))
-    values = {label: values_of([next(rows) for _ in group], metric) for label, group in runs.items()}
-    have_it = [~np.isnan(of_label).any(axis=0) for of_label in values.values()]
-    if all(np.array_equal(mask, have_it[0]) for mask in have_it) or not all(map(np.any, have_it)):
-        return None
-    shared = np.all(have_it, axis=0)
-    means = {
-        label: float(of_label[:, shared].mean()) if shared.any() else math.nan for label, of_label in values.items()
-    }
-    return int(shared.sum()), means
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,22 +154,22 @@ def _difference(comparison: Comparison, after: str, before: str) -> Difference:
 
 
 def headline(comparison: Comparison) -> str:
-    """What was found, in one line: what changed from the base to every other label."""
-    found = differences(comparison)
-    said = [_sentence(one) for one in found if one.before == found[0].before]
-    if said:
-        more = [f"{len(said) - _SAID} more below"] if len(said) > _SAID else []
-        return "; ".join([*said[:_SAID], *more])
+    """The result in one line: the changes from the base to every other label."""
+    changes = differences(comparison)
+    sentences = [_sentence(change) for change in changes if change.before == changes[0].before]
+    if sentences:
+        below = [f"{len(sentences) - _IN_HEADLINE} more below"] if len(sentences) > _IN_HEADLINE else []
+        return "; ".join([*sentences[:_IN_HEADLINE], *below])
     [(label, summary)] = comparison.splits[comparison.main].items()
-    shown = {"greedy": summary.metrics.get("greedy"), **{f"pass@{k}": v for k, v in summary.pass_curve.items()}}
-    values = ", ".join(f"{name} {100 * value.mean:.1f}" for name, value in shown.items() if value)
+    metrics = {"greedy": summary.metrics.get("greedy"), **{f"pass@{k}": v for k, v in summary.pass_curve.items()}}
+    values = ", ".join(f"{name} {100 * value.mean:.1f}" for name, value in metrics.items() if value)
     return f"{label}: {values} on {summary.problems} problems"
 
 
-def _sentence(one: Difference) -> str:
-    changed = ", ".join(f"{name} {points(value)}" for name, value in one.metrics.items() if name != "greedy")
-    lost = "1 problem was lost" if one.lost == 1 else f"{one.lost} problems were lost"
-    return f"{one.after} against {one.before}: {changed}: {lost}, {one.gained} gained"
+def _sentence(change: Difference) -> str:
+    changed = ", ".join(f"{name} {points(value)}" for name, value in change.metrics.items() if name != "greedy")
+    lost = "1 problem was lost" if change.lost == 1 else f"{change.lost} problems were lost"
+    return f"{change.after} against {change.before}: {changed}: {lost}, {change.gained} gained"
 
 
 def points(value: Value) -> str:
@@ -206,10 +182,10 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     """Keep and exploration rate of one label's runs against the base run, "keep@k" and "explore@k", from unbiased
     pass@k estimates with intervals over problems (and seeds).
 
-    Where the only run *is* the base, the result is the noise floor: the base against further samples of itself. Two
+    If the only run *is* the base, the result is the noise floor: the base against further samples of itself. Two
     disjoint sets of k samples both solve a problem with probability 2·pass@k − pass@2k, which is estimated from the
-    same counts. Problems with fewer than k judged samples (2k for the floor) are left out, and so is a rate behind
-    which fewer than FEWEST_PROBLEMS stand. Raises UserError when the runs were evaluated on different problems.
+    same counts. Problems with fewer than k judged samples (2k for the floor) are left out, and so is a rate over fewer
+    than FEWEST_PROBLEMS. Raises UserError when the runs were evaluated on different problems.
     """
     others = [run for run in runs if run.path != base.path]
     rows = aligned_rows([base, *others], split)
@@ -222,13 +198,13 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     kept = ref * trained.mean(0) if others else 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
     new = (1 - ref) * trained.mean(0) if others else ref - kept
     values: dict[str, Value] = {}
-    for name, part, whole in ((f"keep@{k}", kept, ref), (f"explore@{k}", new, 1 - ref)):
-        if whole.sum() < FEWEST_PROBLEMS:
+    for name, both, reference in ((f"keep@{k}", kept, ref), (f"explore@{k}", new, 1 - ref)):
+        if reference.sum() < FEWEST_PROBLEMS:
             continue
-        interval = bootstrap_interval(np.stack([part, whole], 1), lambda v: ratio_of_sums(v[..., 0], v[..., 1]))
+        interval = bootstrap_interval(np.stack([both, reference], 1), lambda v: ratio_of_sums(v[..., 0], v[..., 1]))
         if others:
             # To first order the rate is the mean of these over problems, and so it is for each seed.
-            linear = interval.estimate + whole * (trained - interval.estimate) / whole.mean()
+            linear = interval.estimate + reference * (trained - interval.estimate) / reference.mean()
             interval = widened_by_seeds(interval, [linear], within=range_of(name))
         values[name] = _value(interval, enough)
     return values

@@ -27,13 +27,13 @@ EVALUATE_AGAIN = "delete the run's directory and run `dph eval` again, or name t
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A metric with its 95 % interval; low and high are NaN where none was computed."""
+    """A metric with its 95 % interval; low and high are NaN if none was computed."""
 
     mean: float
     low: float = math.nan
     high: float = math.nan
     problems: int = 0
-    """The problems that the mean is over: those that have the metric. 0 if it is not known."""
+    """The number of problems with the metric, over which the mean is; 0 if it is unknown."""
     of: int = 0
     """All problems that were asked."""
 
@@ -50,7 +50,7 @@ def range_of(name: str) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one evaluation says about one split."""
+    """The results of one evaluation on one split."""
 
     problems: int
     samples: int
@@ -105,11 +105,11 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
             trains.append(path)
         else:
             raise RunError(
-                f"{path} is no finished run of `dph eval`, `dph verify` or `dph train`: it has neither scores.json nor "
-                "metrics.jsonl; finish it with --resume if it is one, or name the other runs only"
+                f"{path} is not a finished run of `dph eval`, `dph verify` or `dph train`: it has neither scores.json "
+                "nor metrics.jsonl; finish it with --resume, or name the other runs only"
             )
     if not evals:
-        raise SettingsError("a report needs at least one run directory of `dph eval`; name one beside the others")
+        raise SettingsError("a report needs at least one run directory of `dph eval`; name one too")
     return evals, [_read_train(path, evals) for path in trains]
 
 
@@ -173,36 +173,30 @@ def _read_split(split: Mapping[str, Any]) -> Split:
     )
 
 
-def _samples_needed(metric: str) -> int | None:
-    """The judged samples that a problem needs to have pass@k or mean@n; None for other metrics."""
-    name, _, k = metric.partition("@")
-    return 1 if name == "mean" else int(k) if name == "pass" and k.isdecimal() else None
-
-
 def values_of(rows: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> np.ndarray:
     """A metric of every problem in every run, [runs, problems]: "pass@k", "mean" or "mean@n", or a column of
     problems.parquet. NaN for a problem that does not have it."""
-    k = _samples_needed(metric)
-    if k is None:
+    name, _, k = metric.partition("@")
+    if name not in ("pass", "mean"):
         return column(rows, lambda row: math.nan if row.get(metric) is None else float(row[metric]))
     samples, correct = (column(rows, lambda row, key=key: row[key]) for key in ("samples", "correct"))
     values = np.full(samples.shape, math.nan)
-    if (enough := samples >= k).any():
+    if (enough := samples >= (int(k) if name == "pass" else 1)).any():
         counts = samples[enough], correct[enough]
-        values[enough] = pass_at_k(*counts, k) if metric.startswith("pass") else mean_at_k(*counts)
+        values[enough] = pass_at_k(*counts, int(k)) if name == "pass" else mean_at_k(*counts)
     return values
 
 
 def _value(value: Any, of: int) -> Value:
-    """A metric as scores.json has it, of so many problems: a number, or a mean with its interval."""
-    parts = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value, math.nan, math.nan]
-    mean, low, high = (number if math.isnan(number) else _finite(number) for number in map(float, parts))
+    """A metric as scores.json has it, of a split with `of` problems: a number, or a mean with its interval."""
+    ends = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value, math.nan, math.nan]
+    mean, low, high = (number if math.isnan(number) else _finite(number) for number in map(float, ends))
     return Value(mean, low, high, int(value.get("problems", of)) if isinstance(value, Mapping) else of, of)
 
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no share and no metric")
+        raise ValueError(f"{value} is neither a share nor a metric")
     return value
 
 
@@ -221,29 +215,27 @@ def read_problems(
     except (OSError, pa.ArrowException) as error:
         raise RunError(f"{file} is damaged ({error}); {remedy}") from error
     for number, row in enumerate(rows, 1):
-        for name, kinds in _KINDS.items():
-            if name in row and not isinstance(row[name], kinds):
+        for name, types in _TYPES.items():
+            if name in row and not isinstance(row[name], types):
                 raise RunError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); {remedy}")
     return rows
 
 
-_KINDS: Mapping[str, tuple[type, ...]] = {
+_TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("split", "id", "text", "outcome"), (str,)),
     **dict.fromkeys(("kind", "style", "detail"), (str, type(None))),
     **dict.fromkeys(("samples", "correct", "sample", "seed"), (int,)),
     **dict.fromkeys((entry.name for entry in METRICS), (int, float, type(None))),
     "greedy": (bool, type(None)),
 }
-"""What each column of an evaluation's tables may hold."""
+"""The types of the values in each column of an evaluation's tables."""
 
 
 def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
     RunDir.open(path, "train")
     metrics = read_metrics(path)
     if not metrics:
-        raise RunError(
-            f"{path / 'metrics.jsonl'} has no lines yet; wait for the first step, or run the command without {path}"
-        )
+        raise RunError(f"{path / 'metrics.jsonl'} has no lines yet; wait for the first step, or leave {path} out")
     # A training run has the label under which its model was evaluated.
     inside = [run.label for run in evals if run.model.resolve().is_relative_to(path.resolve())]
     label = inside[0] if inside else str(read_settings(path / "config.toml").get("method") or path.name)
@@ -281,7 +273,7 @@ def _completions(run: EvalRun, split: str) -> list[dict[str, Any]]:
 
 
 def monitored_metric(trains: Sequence[TrainRun]) -> str:
-    """pass@8 where it was measured through training, else the largest pass@k below it; "" where there is none."""
+    """pass@8 if it was measured through training, else the largest pass@k below it; "" if there is none."""
     measured = {name.removeprefix("eval/") for run in trains for row in run.metrics for name in row}
     return next((f"pass@{k}" for k in (8, 4, 2, 1) if f"pass@{k}" in measured), "")
 
@@ -298,10 +290,8 @@ def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, 
     rows = [sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"]) for run in runs]
     for run, others in zip(runs[1:], rows[1:], strict=True):
         if [row["id"] for row in others] != [row["id"] for row in rows[0]]:
-            raise RunError(
-                f"{run.path} and {runs[0].path} were not evaluated on the same problems of {split!r}; "
-                "evaluate both with the same task settings"
-            )
+            both = f"{run.path} and {runs[0].path} were not evaluated on the same problems of {split!r}"
+            raise RunError(f"{both}; evaluate both with the same task settings")
     return rows
 
 
@@ -311,10 +301,10 @@ def check_contents(runs: Sequence[EvalRun]) -> None:
     seen: dict[tuple[str, str], tuple[EvalRun, Mapping[str, Any]]] = {}
     for run in runs:
         for row in run.problems:
-            first, known = seen.setdefault((row["split"], row["id"]), (run, row))
+            first, before = seen.setdefault((row["split"], row["id"]), (run, row))
             # `dph verify` has no prompts, and so no hash of the whole problem
-            compared = "content" if row["content"] and known["content"] else "answer"
-            if row.get(compared) != known.get(compared):
+            compared = "content" if row["content"] and before["content"] else "answer"
+            if row.get(compared) != before.get(compared):
                 raise RunError(
                     f"{run.path} and {first.path} were evaluated on different problems: {row['id']!r} of "
                     f"{row['split']!r} has another prompt, answer, verifier or database; evaluate both on the same data"

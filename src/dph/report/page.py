@@ -45,7 +45,7 @@ def render(
     """The whole page.
 
     data: what the page's script shows (`page_data`), as JSON takes it. settings: a heading and a long text
-    that it unfolds, for each run (`settings_of`). headline: what was found, in one line.
+    that it unfolds, for each run (`settings_of`). headline: the result, in one line.
     images: PNG with their descriptions.
     """
     packed = _compressed(json.dumps(data, ensure_ascii=False, allow_nan=False))
@@ -191,7 +191,7 @@ def timelines(trains: Sequence[TrainRun], longest: int) -> list[dict[str, Any]]:
     """
     kept = {run.path: read_samples(run.path, MONITOR) for run in trains}
     runs = [run for run in trains if kept[run.path]]
-    shown = []
+    of_runs = []
     for run in runs:
         problems: dict[str, list[Sample]] = {}
         for sample in kept[run.path]:
@@ -199,8 +199,10 @@ def timelines(trains: Sequence[TrainRun], longest: int) -> list[dict[str, Any]]:
         every = sorted(map(_timeline, problems.values()), key=lambda problem: -problem["changes"])
         totals = np.cumsum([sum(len(a[0]) for *_, answers in problem["spans"] for a in answers) for problem in every])
         fit = max(1, int(np.searchsorted(totals, longest // len(runs), side="right")))
-        shown.append({"label": run.label, "run": run.path.name, "problems": every[:fit], "left_out": len(every[fit:])})
-    return shown
+        of_runs.append(
+            {"label": run.label, "run": run.path.name, "problems": every[:fit], "left_out": len(every[fit:])}
+        )
+    return of_runs
 
 
 def _timeline(samples: Sequence[Sample]) -> dict[str, Any]:

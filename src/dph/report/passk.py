@@ -7,8 +7,8 @@ from typing import Any
 from markupsafe import Markup
 
 from dph.evaluation.changes import Comparison, Table, distinct_table, scores_table, verdict
-from dph.evaluation.wilson import Interval
 from dph.report.templates import TEMPLATES, text_of
+from dph.types import Interval
 
 _WIDTH, _HEIGHT, _EDGE = 640, 260, 44
 _COLOURS = ("var(--base)", "var(--accent)", "var(--bad)", "var(--good)", "var(--none)")
@@ -33,6 +33,7 @@ def as_page(comparison: Comparison, read_as: Sequence[str], title: str) -> str:
         verdicts=[verdict(change) for change in comparison.changes],
         read_as=[*read_as, *comparison.notes],
         charts=charts,
+        **{"width": _WIDTH, "height": _HEIGHT, "edge": _EDGE},
         tables=[table for table in tables if table.rows],
         css=Markup(text_of("dph.report", "assets", "report.css")),
     )
@@ -71,7 +72,4 @@ def _chart(curves: Sequence[tuple[str, Sequence[_Point]]], *, log: bool = True) 
         "lines": lines,
         "x": [(across(x), f"{x:g}") for x in xs],
         "y": [(up(y), f"{100 * y:.0f}") for y in (0, 0.25, 0.5, 0.75, 1)],
-        "width": _WIDTH,
-        "height": _HEIGHT,
-        "edge": _EDGE,
     }

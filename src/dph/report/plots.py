@@ -83,17 +83,17 @@ def overview_figure(
     panels = 1 + bool(training) + bool(shares) + bool(solutions)
     figure = canvas(4.2 * panels + (1.0 if panels == 1 else 0.0), 3.6)
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
-    left, *more = (figure.add_subplot(1, panels, i + 1) for i in range(panels))
+    left, *others = (figure.add_subplot(1, panels, i + 1) for i in range(panels))
     look = looks([*(curve.label for curve in (*pass_curves, *training)), *(solutions or {})], base)
     _draw_curves(left, pass_curves, look, title, "k", "pass@k")
     _legend(left, len(pass_curves))
     if training:
         name = f"{training_label} through training"
-        _draw_curves(more.pop(0), training, look, name, "training step", training_label)
+        _draw_curves(others.pop(0), training, look, name, "training step", training_label)
     if shares:
-        _draw_styles(more.pop(0), shares, "Solution styles of the samples")
+        _draw_styles(others.pop(0), shares, "Solution styles of the samples")
     if solutions:
-        _draw_solutions(more.pop(0), solutions, look)
+        _draw_solutions(others.pop(0), solutions, look)
     return figure
 
 
@@ -200,7 +200,7 @@ def _name_bars(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def _legend(axes: Axes, count: int, **options: float) -> None:
-    """Draw the legend below the axes, where it never hides data."""
+    """Draw the legend below the axes, so that it hides no data."""
     options |= {"ncols": min(3, count), "fontsize": 9, "columnspacing": 1.2}
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False, **options)
 
@@ -217,9 +217,9 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     training = training_series(trains, f"eval/{monitored}") if monitored else []
     names = ", ".join(summaries)
     overview = overview_figure(curves, training, shares, solutions, base=base, training_label=monitored)
-    parts = {"pass@k": curves, f"{monitored} through training": training}
-    parts |= {"solution styles": shares, metric(_SOLUTIONS).title: solutions}
-    figures = {"overview": (overview, f"{', '.join(panel for panel in parts if parts[panel])} of {names}")}
+    panels = {"pass@k": curves, f"{monitored} through training": training}
+    panels |= {"solution styles": shares, metric(_SOLUTIONS).title: solutions}
+    figures = {"overview": (overview, f"{', '.join(panel for panel in panels if panels[panel])} of {names}")}
     for split, of_split in comparison.elsewhere.items():
         figure = overview_figure(_pass_series(of_split), [], {}, base=base, title=split)
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in split)

@@ -12,25 +12,14 @@ from rich.text import Text
 
 from dph.errors import visible
 from dph.evaluation.measures import METRICS, metric
-from dph.report.comparison import (
-    FEWEST_PROBLEMS,
-    KEEP_K,
-    RATES,
-    Comparison,
-    differences,
-    mean_of,
-    on_shared_problems,
-    points,
-    retention,
-)
-from dph.report.data import Split, TrainRun, Value, aligned_rows, monitored_metric, values_of
+from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, differences, points, retention
+from dph.report.data import Split, TrainRun, Value, monitored_metric
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table's entry: text, with its interval and the number of problems behind it, as far as there is anything to
-    say."""
+    """A table's entry: text, and the interval and the number of problems of a mean, if they are known."""
 
     text: str
     interval: str = ""
@@ -71,7 +60,7 @@ _MARKUP = re.compile(
     |:(?=//)|(?<=www)\.            # addresses""",
     re.VERBOSE,
 )
-"""What GitHub would read as markup within a line; the rest stays readable in the file, as 1e-6 and pass@8 do."""
+"""Texts that GitHub would read as markup within a line; others stay readable in the file, as 1e-6 and pass@8 do."""
 
 
 def as_markdown(text: str) -> str:
@@ -96,13 +85,13 @@ def to_markdown(table: Table) -> str:
 
 def print_table(table: Table) -> None:
     """Print the table to the terminal, with a column for each row if there are fewer rows than columns: a few labels
-    fit where many metrics do not."""
+    fit even if many metrics do not."""
     if len(table.rows) < len(table.columns):
         first, *others = zip(table.columns, *table.rows, strict=True)
         rows = [[Cell(name), *cells] for name, *cells in others]
         table = Table(table.title, ["", *(entry.text for entry in first[1:])], rows, table.note)
     console = Console()
-    # A column with an interval takes about 20 characters; where they do not fit, report.md has them.
+    # A column with an interval takes about 20 characters; if they do not fit, report.md has them.
     intervals = console.width >= 20 * len(table.columns)
     title, caption = Text(visible(table.title)), Text(visible(table.caption))  # rich reads [tags] in a str
     shown = TerminalTable(title=title, title_justify="left", caption=caption, caption_justify="left")
@@ -111,7 +100,7 @@ def print_table(table: Table) -> None:
     for row in table.rows:
         details = (_bracketed(entry.interval if intervals else "", entry.over) for entry in row)
         shown.add_row(
-            *(Text.assemble(visible(entry.text), (more, "dim")) for entry, more in zip(row, details, strict=True))
+            *(Text.assemble(visible(entry.text), (detail, "dim")) for entry, detail in zip(row, details, strict=True))
         )
     console.print(shown)
 
@@ -128,15 +117,13 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
     notes = ["Percent, styles as counts per problem; with 95 % bootstrap intervals over problems."]
     if any(len(group) > 1 for group in labels.values()):
         seeds = ", ".join(f"{label} {len(group)}" for label, group in labels.items())
-        notes.append(f"Runs averaged: {seeds}; where there are several, the intervals cover runs and problems.")
+        notes.append(f"Runs averaged: {seeds}; of several runs, the intervals cover runs and problems.")
     kept = {}
     if base is not None and base in labels:
         kept = {label: retention(group, labels[base][0], main) for label, group in labels.items()}
         if not any(kept.values()):
-            notes.append(
-                f"Keep and exploration rates need at least {KEEP_K} samples of every problem and {FEWEST_PROBLEMS} "
-                "problems behind each rate."
-            )
+            fewest = f"{KEEP_K} samples of every problem and {FEWEST_PROBLEMS} problems for each rate"
+            notes.append(f"Keep and exploration rates need at least {fewest}.")
         else:
             notes.append(retention_note(base))
             notes.append(f"The row of {base} is the noise floor: {base} against further samples of itself.")
@@ -146,31 +133,13 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
         notes.append(f"Without a curve of {monitored_metric(trains) or 'pass@k'}, as they had no monitor: {without}.")
     if any(k > summary.samples // 2 for summary in summaries.values() for k in summary.pass_curve if k in (8, 32)):
         notes.append("pass@k from fewer than 2k samples is unreliable.")
-    shown = []
-    for split, of_split in comparison.splits.items():
-        if of_split:
-            said = _on_shared_problems(comparison, split, _main_metrics(of_split))
-            shown.append(main_table(comparison, split, kept, [*(notes if split == main else []), *said]))
-    notes = [DIVERSITY_NOTE, *_on_shared_problems(comparison, main, DIVERSITY)]
-    further = (
-        difference_table(comparison),
-        diversity_table(main, summaries, " ".join(notes)),
-        kind_table(comparison),
-        coverage_table(trains),
-    )
-    return shown + [table for table in further if table is not None]
-
-
-def _on_shared_problems(comparison: Comparison, split: str, names: Iterable[str]) -> list[str]:
-    """Sentences with the means of metrics that the labels have for different problems, over those that all have."""
-    said = []
-    for name in names:
-        labels = [label for label, summary in comparison.splits[split].items() if name in summary.metrics]
-        if shared := on_shared_problems({label: comparison.runs[label] for label in labels}, split, name):
-            number, means = shared
-            values = ", ".join(f"{label} {cell(name, Value(mean)).text}" for label, mean in means.items())
-            said.append(f"{metric(name).title} over the problems that have it in every row ({number}): {values}.")
-    return said
+    of_splits = [
+        main_table(comparison, split, kept, notes if split == main else [])
+        for split, of_split in comparison.splits.items()
+        if of_split
+    ]
+    further = (difference_table(comparison), diversity_table(main, summaries), coverage_table(trains))
+    return of_splits + [table for table in further if table is not None]
 
 
 def without_monitor(trains: Sequence[TrainRun]) -> str:
@@ -180,13 +149,14 @@ def without_monitor(trains: Sequence[TrainRun]) -> str:
 
 
 def difference_table(comparison: Comparison) -> Table | None:
-    """What changed from the base and from GRPO to the other labels; None for a single label."""
-    found = differences(comparison)
-    names = list(dict.fromkeys(name for one in found for name in one.metrics))
+    """The changes from the base and from GRPO to the other labels; None for a single label."""
+    changes = differences(comparison)
+    names = list(dict.fromkeys(name for change in changes for name in change.metrics))
     rows = []
-    for one in found:
-        cells = [Cell(points(one.metrics[name]) if name in one.metrics else "–") for name in names]
-        rows.append([Cell(f"{one.after} − {one.before}"), *cells, Cell(str(one.lost)), Cell(str(one.gained))])
+    for change in changes:
+        cells = [Cell(points(change.metrics[name]) if name in change.metrics else "–") for name in names]
+        label = Cell(f"{change.after} − {change.before}")
+        rows.append([label, *cells, Cell(str(change.lost)), Cell(str(change.gained))])
     note = (
         "Points of percent, paired by problem, with 95 % intervals over problems (and runs, if there are several). "
         "Lost: problems that a sample of the second solves and none of the first; gained: the reverse."
@@ -196,8 +166,8 @@ def difference_table(comparison: Comparison) -> Table | None:
 
 
 def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
-    """What training runs lost of the problems that they sampled, by the reference policy's pass rate; None where no run
-    recorded its visits and the pre-sampling."""
+    """The problems that training runs sampled and lost, by the reference policy's pass rate; None if no run recorded
+    its visits and the pre-sampling."""
     rows = []
     for run, file in product(trains, (FILE, CERTIFICATE)):
         visits = read_visits(run.path, file)
@@ -208,13 +178,13 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
         for problems in visits.values():
             ledger.note(problems)
         of, lost, falling = (ledger.by_class(ids) for ids in (ledger.seen, ledger.lost, ledger.falling))
-        name = f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
-        name += ", certification set" if file == CERTIFICATE else ""
-        counts = [Cell(f"{problems[kind]} of {of[kind]}") for kind in CLASSES for problems in (lost, falling)]
-        rows.append([Cell(name), *counts])
+        label = f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
+        label += ", certification set" if file == CERTIFICATE else ""
+        counts = [Cell(f"{problems[name]} of {of[name]}") for name in CLASSES for problems in (lost, falling)]
+        rows.append([Cell(label), *counts])
     if not rows:
         return None
-    columns = [f"{kind}: {what}" for kind in CLASSES for what in ("lost", "falling")]
+    columns = [f"{name}: {what}" for name in CLASSES for what in ("lost", "falling")]
     (_, hard), (_, middle), _ = CLASSES.values()
     note = (
         "Of the problems that training sampled, and of the certification set, by their last visit. Lost: solved "
@@ -226,7 +196,7 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
 
 
 def retention_note(base: str) -> str:
-    """What the keep and exploration rate against the label `base` are, for below a table."""
+    """The meaning of the keep and exploration rate against the label `base`, for below a table."""
     keep, explore = RATES
     return (
         f"{keep}: of the problems that {base} solves within {KEEP_K} samples, the share solved within as many; "
@@ -258,28 +228,13 @@ def main_table(
 
 def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
     """The metrics of the first table."""
-    there = {name for summary in summaries.values() for name in summary.metrics}
-    passes = sorted(int(name.removeprefix("pass@")) for name in there if name.startswith("pass@"))
+    measured = {name for summary in summaries.values() for name in summary.metrics}
+    ks = sorted(int(name.removeprefix("pass@")) for name in measured if name.startswith("pass@"))
     # The curve has every power of two; a table of all of them hides the point.
-    shown = [f"pass@{k}" for k in passes if k in (1, 8, 32) or k == passes[-1] < 8]
+    passes = [f"pass@{k}" for k in ks if k in (1, 8, 32) or k == ks[-1] < 8]
     main = [entry.name for entry in METRICS if entry.table == "main"]
-    names = [name for entry in main for name in (shown if entry == "pass@k" else [entry])]
-    return [name for name in names if name in there]
-
-
-def kind_table(comparison: Comparison) -> Table | None:
-    """Greedy accuracy and pass@1 on the main split by kind of problem, one row per kind; None where there are fewer
-    than two kinds."""
-    split, names, rows = comparison.main, ("greedy", "pass@1"), []
-    problems = [aligned_rows(runs, split) for runs in comparison.runs.values()]
-    kinds = sorted({row["kind"] or "" for runs in problems for row in runs[0]})
-    for kind in kinds:
-        of_kind = [[[row for row in run if (row["kind"] or "") == kind] for run in runs] for runs in problems]
-        values = [(name, values_of(runs, name)) for name in names for runs in of_kind]
-        means = [cell(name, mean_of(of_name, name, with_interval=False)) for name, of_name in values]
-        rows.append([Cell(kind or "(none)"), Cell(str(max(len(runs[0]) for runs in of_kind))), *means])
-    columns = ["", "problems", *(f"{label}: {name}" for name in names for label in comparison.runs)]
-    return Table(f"Split {split} by kind of problem", columns, rows) if len(kinds) > 1 else None
+    names = [name for entry in main for name in (passes if entry == "pass@k" else [entry])]
+    return [name for name in names if name in measured]
 
 
 DIVERSITY = {entry.name: entry.title for entry in METRICS if entry.table == "diversity"}
@@ -287,12 +242,12 @@ DIVERSITY = {entry.name: entry.title for entry in METRICS if entry.table == "div
 DIVERSITY_NOTE = (
     "Counts of distinct things among 32 samples of a problem, or among all if there are fewer; overlap of the 4-grams "
     "of two responses and the area under pass@k over log k in percent; entropy in nats. Fewer distinct answers is no "
-    "loss where only one is right."
+    "loss if only one is right."
 )
 
 
-def diversity_table(split: str, summaries: Mapping[str, Split], note: str) -> Table | None:
-    """How varied the samples are, one row per label; None where no evaluation measured it."""
+def diversity_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
+    """How varied the samples are, one row per label; None if no evaluation measured it."""
     names = [name for name in DIVERSITY if any(name in summary.metrics for summary in summaries.values())]
     if not names:
         return None
@@ -300,4 +255,5 @@ def diversity_table(split: str, summaries: Mapping[str, Split], note: str) -> Ta
         [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
         for label, summary in summaries.items()
     ]
-    return Table(f"Split {split}: diversity of the samples", ["", *(DIVERSITY[name] for name in names)], rows, note)
+    columns = ["", *(DIVERSITY[name] for name in names)]
+    return Table(f"Split {split}: diversity of the samples", columns, rows, DIVERSITY_NOTE)

@@ -1,4 +1,4 @@
-"""What every page shares: templates that make each text visible and escape it, and files that come with a package."""
+"""The base of every page: templates that make each text visible and escape it, and files that come with a package."""
 
 from importlib import resources
 

@@ -38,7 +38,7 @@ def write_report(
     Raises UserError for evaluations on different problems, and when `out` cannot be written.
     """
     comparison = compare(evals, base)
-    written, found, links = tables(comparison, trains), headline(comparison), []
+    written, result, links = tables(comparison, trains), headline(comparison), []
     files: dict[Path, str | bytes] = {}
     page = out / "report.md"
     if missing := [name for name in DRAWN_WITH if find_spec(name) is None]:
@@ -52,9 +52,9 @@ def write_report(
             files[out / "figures" / f"{name}.png"] = plots.to_png(figure)
             links.append(f"![{as_markdown(description)}](figures/{name}.png)")
         data = page_data(comparison, trains)
-        files[page] = render(title, data, tables=written, settings=settings_of([*evals, *trains]), headline=found)
+        files[page] = render(title, data, tables=written, settings=settings_of([*evals, *trains]), headline=result)
     text = "\n\n".join(
-        [f"# {as_markdown(title)}", f"**{as_markdown(found)}**", *links[:1], *map(to_markdown, written), *links[1:]]
+        [f"# {as_markdown(title)}", f"**{as_markdown(result)}**", *links[:1], *map(to_markdown, written), *links[1:]]
     )
     files[out / "report.md"] = f"{text.rstrip()}\n\n<!-- {MARK} -->\n"
     try:
@@ -66,6 +66,6 @@ def write_report(
             write_atomically(file, content)
     except OSError as error:
         raise RunError(f"cannot write the report to {out}: {error.strerror or error}") from error
-    print(visible(found))
+    print(visible(result))
     print_table(written[0])
     return page

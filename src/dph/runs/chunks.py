@@ -3,7 +3,7 @@
 chunks.tsv has a line for each chunk of work, in the order of the work (the first for the inputs of the run), until the
 run is complete:
 
-    CRC-32 of the rest, continued from the line before ⇥ what ⇥ things in this chunk ⇥ things in all ⇥ JSON
+    CRC-32 of what follows, continued from the line before ⇥ what ⇥ things in this chunk ⇥ things in all ⇥ JSON
 
 A line counts only if it is whole, and only if all lines before it are, in their places. Chunks are the batches of the
 stage, so a resumed run computes the others in the same batches, with the same rounding. Values reach the stage through
@@ -121,7 +121,7 @@ class Chunks:
         return self._made(what, 0, 0, make()) if stored is None else stored
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """What the leading process returns."""
+        """The action's value in the leading process."""
         return action() if self._world is None else self._world.decided(action)
 
     def _shared(self, chunks: Sequence[Sequence[T]], make: Callable[[Sequence[T]], list[Any]]) -> list[list[Any]]:
@@ -154,10 +154,10 @@ class Chunks:
     def _made(self, what: str, count: int, total: int, value: Any) -> Any:
         """A value as it will be read from its line, which waits to be written if there is a file."""
         text = json.dumps(value)
-        rest = f"{what}\t{count}\t{total}\t{text}\n".encode()
+        content = f"{what}\t{count}\t{total}\t{text}\n".encode()
         if self._path is not None:
-            self._checksum = zlib.crc32(rest, self._checksum)
-            self._waiting.append(b"%08x\t%b" % (self._checksum, rest))
+            self._checksum = zlib.crc32(content, self._checksum)
+            self._waiting.append(b"%08x\t%b" % (self._checksum, content))
         return json.loads(text)
 
     def _write(self, path: Path) -> None:
@@ -195,10 +195,10 @@ def _lines(path: Path | None) -> Iterator[_Line]:
     end = before = 0
     with path.open("rb") as file:
         for line in file:
-            checksum, _, rest = line.partition(b"\t")
-            before = zlib.crc32(rest, before)
+            checksum, _, content = line.partition(b"\t")
+            before = zlib.crc32(content, before)
             if checksum != b"%08x" % before:
                 return
-            what, done, total, text = rest.split(b"\t", 3)
+            what, done, total, text = content.split(b"\t", 3)
             end += len(line)
             yield _Line(what.decode(), int(done), int(total), text, end, before)

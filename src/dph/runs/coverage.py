@@ -117,8 +117,7 @@ def write_visits(run: Path, step: int, visits: Sequence[Visit], name: str = FILE
 
 
 def read_visits(run: Path, name: str = FILE) -> dict[int, list[Visit]]:
-    """Visits by step, oldest first, those of the reference policy at step 0; a line that an interruption cut off ends
-    them."""
+    """Visits by step, oldest first; step 0 has the reference policy's. A line that was cut off ends them."""
     by_step: dict[int, list[Visit]] = {}
     for _, row in step_lines(run / name):
         try:

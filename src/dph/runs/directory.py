@@ -75,8 +75,8 @@ class RunDir:
 
         Args:
             versions: versions of other things that the stage depends on, such as the rules of its verifiers.
-            extend: raises UserError if the run, given with its old settings, cannot continue for more steps; without it
-                no run can.
+            extend: takes the run and its old settings, and raises UserError if the run cannot continue for more steps;
+                without it no run can.
         Raises:
             UserError: a setting is out of its bounds; no directory is named; it cannot be written; another process uses
                 it; it already holds a run and `resume` is not set; or the settings, or a Python file that they name,
@@ -93,8 +93,8 @@ class RunDir:
             before = from_dict(type(config), run.settings(), f"the settings of {path}")
             changed = differences(_compared(before), _compared(config))
             if changed:
-                more = getattr(config, "steps", 0) > getattr(before, "steps", 0)
-                if extend is None or len(changed) > 1 or not more:
+                longer = getattr(config, "steps", 0) > getattr(before, "steps", 0)
+                if extend is None or len(changed) > 1 or not longer:
                     raise RunError(
                         f"{path} was started with other settings ({'; '.join(changed)}); use a different --out"
                     )
@@ -113,8 +113,8 @@ class RunDir:
             say(f"nothing to resume in {path}: starting a new run")
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if others := [] if (path / "manifest.json").exists() else sorted(one.name for one in path.iterdir()):
-                say(f"{path} holds other files ({', '.join(others[:3])}); the run is written beside them")
+            if others := [] if (path / "manifest.json").exists() else sorted(entry.name for entry in path.iterdir()):
+                say(f"{path} holds other files ({', '.join(others[:3])}); the run is written into the same folder")
             lock(path)
             remove_leftovers(path)
             write_atomically(path / "config.toml", to_toml(config))
@@ -135,10 +135,8 @@ class RunDir:
         before = self.manifest.get("versions")
         changed = differences(before, now) if isinstance(before, dict) else []
         if changed:
-            say(
-                f"versions have changed since the start ({'; '.join(changed)}): the run continues, but its results may "
-                "not be bit-identical"
-            )
+            versions = f"versions have changed since the start ({'; '.join(changed)})"
+            say(f"{versions}: the run continues, but its results may not be bit-identical")
 
     @classmethod
     def open(cls, path: Path, stage: str = "") -> "RunDir":
@@ -152,10 +150,8 @@ class RunDir:
             raise RunError(f"{path} holds a run of `dph {made_by}`, not of {wanted}")
         run = cls(path, manifest)
         if (layout := manifest.get("format", FORMAT)) != FORMAT:
-            raise RunError(
-                f"{path} has run format {layout!r}, but this version of DPH-RL reads format {FORMAT}; use the version "
-                "that wrote it, or update dph-rl"
-            )
+            wrong = f"{path} has run format {layout!r}, but this version of DPH-RL reads format {FORMAT}"
+            raise RunError(f"{wrong}; use the version that wrote it, or update dph-rl")
         return run
 
     @staticmethod
@@ -265,7 +261,7 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _compared(config: Any) -> dict[str, Any]:
-    """The settings that are compared on resume: not the path of the run directory, nor what is shown, and where."""
+    """The settings that are compared on resume: without the path of the run directory, and settings of the output."""
     settings = to_dict(config)
     for name in ("out", "show_samples", "tracker"):
         settings.pop(name, None)
@@ -283,8 +279,8 @@ class FoundModel(NamedTuple):
 
 
 def find_model(path: str) -> FoundModel:
-    """The model of a run directory (the final one, else that of the newest checkpoint, else the one that the run
-    sampled from), of a checkpoint, or of a model's folder; any other text is taken for a model's name.
+    """The model of a run directory (the final one, else the newest checkpoint's, else the one that the run sampled
+    from), of a checkpoint, or of a model's folder; any other text is taken for a model's name.
 
     Raises UserError for a run that has no model.
     """

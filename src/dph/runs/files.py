@@ -43,15 +43,15 @@ def file_stamp(path: str) -> Stamp:
     cut off. Raises OSError for a missing file, and for what is not a regular file: reading it might never end."""
     try:
         file = os.path.realpath(path)  # SQLite looks for logs next to the file behind a link
-        found = [(name, os.stat(name)) for name in (file, f"{file}-wal", f"{file}-journal") if os.path.lexists(name)]
+        stats = [(name, os.stat(name)) for name in (file, f"{file}-wal", f"{file}-journal") if os.path.lexists(name)]
     except ValueError as error:  # a path with NUL
         raise OSError(str(error)) from error
-    if not found or found[0][0] != file:
+    if not stats or stats[0][0] != file:
         raise FileNotFoundError(f"there is no file {path}")
-    for name, status in found:
+    for name, status in stats:
         if not stat.S_ISREG(status.st_mode) or status.st_dev in _kernel_devices():
             raise OSError(f"{name} is not a regular file")
-    return tuple((n, s.st_ino, s.st_size, s.st_mtime_ns) for n, s in found if n == file or s.st_size)
+    return tuple((n, s.st_ino, s.st_size, s.st_mtime_ns) for n, s in stats if n == file or s.st_size)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -119,7 +119,7 @@ def remove_atomically(path: Path) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files and directories in a directory, if it exists, whose processes ended without removing
-    them; those of living processes stay."""
+    them; the files of living processes stay."""
     for entry in folder.glob(".*.tmp"):
         if _is_abandoned(entry):
             shutil.rmtree(entry, ignore_errors=True)
@@ -159,7 +159,7 @@ def _held(temporary: Path, create: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Lock a file or directory, where the file system can; yields whether the path is still its name."""
+    """Lock a file or directory, if the file system can; yields whether the path is still its name."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:  # removed since it was created, before it was locked

@@ -1,10 +1,10 @@
 """Pinned inputs: the weights, problems, database files and Python files that a run started with.
 
-Hashes of the first three are stored in inputs.json in the run directory, those of Python files in its manifest. If an
+Hashes of the first three are stored in inputs.json in the run directory, hashes of Python files in its manifest. If an
 input changed during a run, rewards would silently change their meaning. The run therefore stops, or refuses to resume,
 and names the input that changed.
 
-Between runs a problem is known by its id. `content_hashes` says whether two problems with one id are the same: a
+Between runs a problem is identified by its id. `content_hashes` says whether two problems with one id are the same: a
 presample run and an evaluation store them, training and reports compare them.
 """
 
@@ -23,6 +23,7 @@ from dph.types import Problem
 
 _FILE = "inputs.json"
 ANEW = "start a new run with a different --out"
+RESTORE = f"restore the old file, then continue with --resume, or {ANEW}"
 
 
 class Pinned:
@@ -37,10 +38,7 @@ class Pinned:
             before, now = self._hashes.get(path), _hash(path)  # no hash: the column does not hold a path
             if now != before and (before is not None or now not in ("", *self._hashes.values())):
                 what = "has changed" if now else "is missing"
-                raise RunError(
-                    f"the database {path} {what} since {self._where} was started; restore the old file, then "
-                    "continue with --resume, or start a new run with a different --out"
-                )
+                raise RunError(f"the database {path} {what} since {self._where} was started; {RESTORE}")
 
 
 def pin(
@@ -87,7 +85,7 @@ def databases(problems: Iterable[Problem]) -> list[str]:
 
 def content_hashes(problems: Sequence[Problem]) -> dict[str, str]:
     """A short hash of what each problem asks and how it is judged, by id: its prompt, answer and verifier, the content
-    of its databases and, where it has no answer, its other columns, from which a reward function judges."""
+    of its databases and, if it has no answer, its other columns, by which a reward function judges."""
     texts = _problem_hashes(problems)
     hashes = {}
     for p in problems:
@@ -97,7 +95,7 @@ def content_hashes(problems: Sequence[Problem]) -> dict[str, str]:
 
 
 def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str], remedy: str) -> None:
-    """Raises UserError if problems are not those of a run: other hashes by id, or the same in another order.
+    """Raises UserError if problems differ from a run's: other hashes by id, or the same in another order.
 
     remedy: what to do about it, unless the old problems can be restored.
     """
@@ -105,10 +103,8 @@ def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str
     if not differing and list(before) != list(now):
         differing = [one for one, two in zip(before, now, strict=True) if one != two]
     if differing:
-        raise RunError(
-            f"the problems are not those that {run} was started with: {len(differing)} differ, for example "
-            f"{min(differing)!r}; restore the old problems, or {remedy}"
-        )
+        example = f"{len(differing)} differ, for example {min(differing)!r}; restore the old problems, or {remedy}"
+        raise RunError(f"the problems are not those that {run} was started with: {example}")
 
 
 def _problem_hashes(problems: Sequence[Problem]) -> dict[str, str]:
@@ -139,8 +135,8 @@ def _hash_of_content(stamp: Stamp) -> str:
             if head.startswith(b"SQLite format 3\0"):
                 head = head[:24] + bytes(4) + head[28:92] + bytes(8)
             digest.update(head)
-            while part := file.read(1 << 20):
-                digest.update(part)
+            while block := file.read(1 << 20):
+                digest.update(block)
     return digest.hexdigest()
 
 
@@ -158,7 +154,4 @@ def check_code(run: Path, before: object, config: Any) -> None:
     for file, now in code_hashes(config).items():
         if recorded.get(absolute(file)) != now:
             what = "has changed" if now else "is missing"
-            raise RunError(
-                f"{file} {what} since {run} was started; restore the old file, then continue with --resume, or "
-                "start a new run with a different --out"
-            )
+            raise RunError(f"{file} {what} since {run} was started; {RESTORE}")

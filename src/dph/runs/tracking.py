@@ -26,9 +26,8 @@ def load_tracker(name: str) -> Any:
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        raise SettingsError(
-            f"tracker {name!r} is not installed; run `pip install {name}`, or remove the setting"
-        ) from error
+        remedy = f"run `pip install {name}`, or remove the setting"
+        raise SettingsError(f"tracker {name!r} is not installed; {remedy}") from error
     if name == "wandb":
         with _its_errors(name):
             module.login()  # does nothing offline
@@ -41,11 +40,9 @@ def _its_errors(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        offline = ", or set WANDB_MODE=offline" if name == "wandb" else ""
+        remedy = "fix this" + (", or set WANDB_MODE=offline" if name == "wandb" else "") + ", or remove the setting"
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise SettingsError(
-            f"tracker {name!r} does not work: {reason}; fix this{offline}, or remove the setting"
-        ) from error
+        raise SettingsError(f"tracker {name!r} does not work: {reason}; {remedy}") from error
 
 
 class Metrics:
@@ -95,15 +92,15 @@ class Metrics:
         """Send some responses of a step to TensorBoard, as text, and to the tracker, as a table."""
         if not self._leads:
             return
-        name, some = f"samples/{source}", samples[:_SAMPLES]
+        name, sent = f"samples/{source}", samples[:_SAMPLES]
         if self._board is not None:
-            texts = [(f"`{s.id}`: {s.facts()}", _code(s.prompt), "answered by", _code(s.response)) for s in some]
+            texts = [(f"`{s.id}`: {s.facts()}", _code(s.prompt), "answered by", _code(s.response)) for s in sent]
             self._board.add_text(name, "\n\n".join(block for blocks in texts for block in blocks), step)
         if self._tracker is not None:
             with _its_errors(self._name):
                 if self._name == "trackio":  # it reads texts as Markdown
-                    some = [replace(one, prompt=_code(one.prompt), response=_code(one.response)) for one in some]
-                rows = [[getattr(sample, column) for column in _COLUMNS] for sample in some]
+                    sent = [replace(s, prompt=_code(s.prompt), response=_code(s.response)) for s in sent]
+                rows = [[getattr(sample, column) for column in _COLUMNS] for sample in sent]
                 self._tracker.log({name: self._tracker.Table(columns=list(_COLUMNS), data=rows)}, step=step)
 
     def __enter__(self) -> Self:

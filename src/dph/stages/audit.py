@@ -22,9 +22,9 @@ BEFORE, AFTER, AVERAGE = "before", "after", "average"
 
 
 def audit(config: AuditConfig, *, resume: bool = False) -> Path:
-    """Sample every model in a run of its own, write audit.json and index.html beside them; returns the directory.
+    """Sample every model in a separate run, write audit.json and index.html next to the runs; returns the directory.
 
-    The runs are those of `dph eval`: all models get the same problems and the same random numbers. With `average`, the
+    The runs are made by `dph eval`: all models get the same problems and the same random numbers. With `average`, the
     averaged weights are the last one.
     """
     from dph.report.passk import as_page
@@ -50,14 +50,14 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
         evaluate(narrowed(EvalConfig, of_model), resume=resume)
     # Problems whose samples could not all be judged count with those that could.
     sides = [replace(read_samples(out / name, Reading(partial=True)), name=name) for name in models]
-    found = compare(*sides, partial=True)
-    for note in found.notes:
+    comparison = compare(*sides, partial=True)
+    for note in comparison.notes:
         say(note)
-    print(as_text(found))
+    print(as_text(comparison))
     checked = _certificate(config, out)
-    facts = as_json(found) | {"certificate": asdict(checked) if checked else None}
+    facts = as_json(comparison) | {"certificate": asdict(checked) if checked else None}
     write_atomically(out / "audit.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-    page = as_page(found, [side.read_as for side in sides], f"{models[BEFORE]} → {models[AFTER]}")
+    page = as_page(comparison, [side.read_as for side in sides], f"{models[BEFORE]} → {models[AFTER]}")
     write_atomically(out / "index.html", page)
     return out
 

@@ -37,14 +37,14 @@ def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certifi
     is_set = (Path(config.base) / "partition.parquet").exists()
     sequence = fixed_sequence(_of_set(config) if is_set else of_samples(config, resume))
     checks = []
-    for name, found in zip(config.checkpoints, sequence, strict=False):
-        say(f"{name}: {found.sentence()}")
-        checks.append((name, found))
+    for name, check in zip(config.checkpoints, sequence, strict=False):
+        say(f"{name}: {check.sentence()}")
+        checks.append(check)
     if config.out:
         Path(config.out).mkdir(parents=True, exist_ok=True)
-        rows = [{"checkpoint": name} | asdict(found) for name, found in checks]
+        rows = [{"checkpoint": name} | asdict(check) for name, check in zip(config.checkpoints, checks, strict=False)]
         write_atomically(Path(config.out) / "certificates.json", json.dumps(rows, indent=1) + "\n")
-    return [found for _, found in checks]
+    return checks
 
 
 def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
@@ -52,10 +52,8 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
     held = CertificationSet.open(replace(config.certify, set=config.base))
     function = held.made.reward.function  # code is never run because a run's files name it
     if function and comparable(function) != comparable(config.reward.function):
-        raise RunError(
-            f"the settings of {held.run.path} name code to run (reward.function), which only a flag can allow; if you "
-            f"trust it, add --reward {shlex.quote(function)}"
-        )
+        code = f"the settings of {held.run.path} name code to run (reward.function), which only a flag can allow"
+        raise RunError(f"{code}; if you trust it, add --reward {shlex.quote(function)}")
     with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
         for model in (_model(config, name) for name in config.checkpoints):
             yield held.certify(Policy.load(model), model, config.sampler, verifiers)
@@ -64,18 +62,14 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
 def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate]:
     """Checks of judged samples; models are sampled first."""
     every, allowed, n = _samples(config, 0, 1, resume), config.certify, config.choose
-    base = {id: _counted(each[n:]) for id, each in every.items() if sum(each[:n]) >= config.mastered * n}
+    base = {id: (sum(e[n:]), len(e[n:])) for id, e in every.items() if sum(e[:n]) >= config.mastered * n}
     if n:
         say(f"the base model's first {n} samples choose {len(base)} of {len(every)} problems; the others measure it")
     for place in range(1, 1 + len(config.checkpoints)):
         # with equal seeds a checkpoint's first samples resemble those that chose the problems
-        samples = {id: _counted(each[n:]) for id, each in _samples(config, place, 0, resume).items()}
+        samples = {id: (sum(e[n:]), len(e[n:])) for id, e in _samples(config, place, 0, resume).items()}
         chosen = {id: each for id, each in samples.items() if id in base or id not in every}
         yield certificate(base, chosen, allowed.epsilon, allowed.alpha, allowed.k)
-
-
-def _counted(samples: Sequence[int]) -> tuple[int, int]:
-    return sum(samples), len(samples)
 
 
 def _model(config: CertifyStageConfig, name: str) -> ModelConfig:

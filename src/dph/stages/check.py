@@ -1,4 +1,4 @@
-"""`dph check`: what training would meet, before anything is trained. It prints, and writes nothing.
+"""`dph check`: a look at all that training would meet. It prints, and writes nothing.
 
 rows ─► prompts and answers in tokens ─► gold answers ─► what the judge pays for ─► one step of training
 """
@@ -38,8 +38,8 @@ _SHOWN = 3
 """Gold answers that are shown."""
 _JUDGED = 100
 """Problems for which the judge is tried."""
-_OWN_FORM = (*FORMS, "exact")
-"""Verifiers for which it is known how a response states the gold answer."""
+_WITH_FORM = (*FORMS, "exact")
+"""Verifiers for which the form of a response with the gold answer is known."""
 
 
 def check(config: CheckConfig) -> None:
@@ -90,7 +90,7 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
     fitting = [problem for problem, length in zip(problems, prompts, strict=True) if 0 < length <= limit]
     refused = f"{len(problems) - len(fitting)} ({1 - len(fitting) / len(problems):.0%}) are left out: empty or longer"
     _print("prompts", f"{_lengths(prompts)}, at most {limit} allowed; {refused}")
-    if golds := [gold_response(p) for p in problems if p.verifier in _OWN_FORM and p.answer not in (None, [])]:
+    if golds := [gold_response(p) for p in problems if p.verifier in _WITH_FORM and p.answer not in (None, [])]:
         lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in golds]
         cut = sum(length > rollout.max_tokens for length in lengths)
         share = f"{cut} ({cut / len(lengths):.0%}) are longer, and a response with them would be cut off"
@@ -134,7 +134,7 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
         places = [*range(index + 1, len(problems)), *range(index)]
         return next((gold_response(problems[i]) for i in places if readings[i] != readings[index]), None)
 
-    own = [problem for problem in problems if not verifiers.only and problem.verifier in _OWN_FORM]
+    with_form = [problem for problem in problems if not verifiers.only and problem.verifier in _WITH_FORM]
     tries = {
         "nothing": [(problem, "") for problem in problems],
         "the question itself": [(problem, as_text(problem.prompt)) for problem in problems],
@@ -143,7 +143,7 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
         "a guess, 0 or SELECT 1": [
             (p, FORMS.get(p.verifier, "{}").format("SELECT 1" if p.verifier == "sql" else "0")) for p in problems
         ],
-        "the gold in its form": [(problem, gold_response(problem)) for problem in own],
+        "the gold in its form": [(problem, gold_response(problem)) for problem in with_form],
     }
     lines, scored, paid = [], 0, False
     for what, items in tries.items():
@@ -151,14 +151,14 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
         counts = ", ".join(f"{outcome} {count}" for outcome, count in Counter(v.outcome for v in verdicts).items())
         is_gold = what == "the gold in its form"
         wrong = [p.id for (p, _), verdict in zip(items, verdicts, strict=True) if verdict.correct != is_gold]
-        said = f"; {'not paid' if is_gold else 'paid'}: {', '.join(wrong)}" if wrong else ""
-        lines.append(f"{what:<23} {counts or 'not tried'}{said}")
+        named = f"; {'not paid' if is_gold else 'paid'}: {', '.join(wrong)}" if wrong else ""
+        lines.append(f"{what:<23} {counts or 'not tried'}{named}")
         scored += sum(verdict.scored for verdict in verdicts)
         paid = is_gold and any(verdict.correct for verdict in verdicts)
     _print("judge", f"verdicts on {len(problems)} problems; only the last responses should be paid", *lines)
     if not scored:
         raise JudgeError("nothing can be trained on: none of the tried responses could be judged")
-    if own and not paid:
+    if with_form and not paid:
         raise JudgeError("nothing can be trained on: the judge pays for no gold answer in its own form")
 
 

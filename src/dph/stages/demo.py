@@ -27,7 +27,7 @@ from dph.report.write import report
 from dph.runs.directory import RunDir
 
 _SCRATCH: Mapping[str, Mapping[str, Any]] = {"train": {"monitor": {"every": 20}}}
-"""With a base made from scratch: settings by stage, on top of those of the world."""
+"""With a base made from scratch: settings by stage, on top of the world's."""
 _SMOKE: Mapping[str, Mapping[str, Any]] = {
     "sft": {"steps": 120, "batch": 24, "demonstrations": 3000},
     "presample": {"threshold": 1, "refine": "keep", "task": {"limit": 48}},
@@ -39,7 +39,7 @@ _SMOKE: Mapping[str, Mapping[str, Any]] = {
     },
     "eval": {"task": {"limit": 6}, "rollout": {"n": 4}},
 }
-"""In a smoke run: settings by stage, on top of those of the whole demo."""
+"""In a smoke run: settings by stage, on top of the whole demo's."""
 _LANGUAGE: Mapping[str, Mapping[str, Any]] = {
     "presample": {"task": {"limit": 240}},
     "train": {"task": {"limit": 240}, "steps": 30, "monitor": {"every": 0}},
@@ -62,8 +62,8 @@ _PROBE = {"task": {"limit": 48}, "refine": "keep"}
 """Settings of the pre-sampling after each part of a supervised start."""
 
 
-def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The command of a stage; `settings` override those of the demo."""
+def _words(config: DemoConfig, stage: str, *flags: str, settings: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """The command of a stage; `settings` override the demo's."""
     presets, sizes = (config.world,), [_SCRATCH, *([_SMOKE] if config.smoke else [])]
     if config.model:
         presets = (config.world, "smollm2")
@@ -71,8 +71,8 @@ def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, An
     options = ("--task.options", "root", config.data) if config.data else ()
     layers = [*(layer.get(stage, {}) for layer in sizes), settings or {}]  # later ones override earlier ones
     values = {key: value for layer in layers for key, value in flatten(layer).items()}
-    flags = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    return (stage, *_presets(presets), *options, *more, *flags, "--resume")
+    sized = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    return (stage, *_presets(presets), *options, *flags, *sized, "--resume")
 
 
 def _presets(names: Sequence[str]) -> list[str]:
@@ -125,10 +125,8 @@ def start_language_model(config: DemoConfig, base: Path) -> None:
         say(f"after part {number} the model {mastered}")
         if perfect >= MASTERED_SHARE * total:
             return
-    raise ModelError(
-        f"after {MAX_PARTS * START_STEPS} supervised steps {config.model} {mastered}, which is too little to "
-        "rehearse; use a stronger model, or the stages by themselves"
-    )
+    result = f"after {MAX_PARTS * START_STEPS} supervised steps {config.model} {mastered}, too few to rehearse"
+    raise ModelError(f"{result}; use a stronger model, or the stages by themselves")
 
 
 def _check_methods(methods: Sequence[str], world: str) -> None:
@@ -137,17 +135,13 @@ def _check_methods(methods: Sequence[str], world: str) -> None:
     names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
     for method in methods:
         if not is_settings_file(method) and method not in presets:
-            raise SettingsError(
-                f"{unknown('method preset', method, presets)}; a preset file of your own is named by its path, which "
-                "ends in .toml or .yaml"
-            )
+            hint = "a preset file of your own is named by its path, which ends in .toml or .yaml"
+            raise SettingsError(f"{unknown('method preset', method, presets)}; {hint}")
         from_dict(TrainConfig, merge_settings("train", [world, method], []), f"the settings of {method!r}")
         name, label = Path(method).stem, _label(method)
         if name in names or label in labels:
-            raise SettingsError(
-                f"the method {method!r} has a name or label that is taken ({name!r}, {label!r}); name each method "
-                "once, or rename the file and its label"
-            )
+            taken = f"the method {method!r} has a name or label that is taken ({name!r}, {label!r})"
+            raise SettingsError(f"{taken}; name each method once, or rename the file and its label")
         names.add(name)
         labels.add(label)
 
@@ -160,7 +154,7 @@ def _check_world(config: DemoConfig) -> None:
     if config.data and embedded:
         raise SettingsError("--data needs the preset of a task that reads it: add --world FILE.toml")
     if config.data and not Path(config.data).is_dir():
-        raise SettingsError(f"there is no folder {config.data}; --data names that of the world's data")
+        raise SettingsError(f"there is no folder {config.data}; --data names the folder of the world's data")
     merge_settings("sft", [config.world], [])
     if config.model:
         model_folder(config.model)

@@ -47,8 +47,8 @@ def init(config: InitConfig) -> None:
         raise SettingsError(f"dph init makes problems of the kind sql or maths, not {config.kind!r}; {_USAGE}")
     *databases, questions = map(Path, config.files or [""])
     if not config.out or not config.files or len(databases) != (config.kind == "sql"):
-        given = f"{len(config.files)} files and {config.out or 'no'} folder"
-        raise SettingsError(f"dph init {config.kind} was given {given}; {_USAGE}")
+        named = f"{len(config.files)} files and {config.out or 'no'} folder"
+        raise SettingsError(f"dph init {config.kind} was given {named}; {_USAGE}")
     out, database = Path(config.out), databases[0] if databases else None
     if (out / "dph.toml").exists() or (out / "problems").exists():
         raise SettingsError(f"{out} holds settings or problems already; give another --out")

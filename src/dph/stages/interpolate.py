@@ -52,10 +52,10 @@ def _furthest(config: InterpolateConfig, initial: ModelConfig, trained: str) -> 
     passed = []
     with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
         policies = (interpolated(initial, trained, share) for share in shares)
-        checks = fixed_sequence(held.certify(one, initial, held.made.sampler, verifiers) for one in policies)
-        for share, found in zip(shares, checks, strict=False):
-            say(f"share {share:g}: {found.sentence()}")
-            passed += [(share, found.sentence())] if found.certified else []
+        checks = fixed_sequence(held.certify(policy, initial, held.made.sampler, verifiers) for policy in policies)
+        for share, check in zip(shares, checks, strict=False):
+            say(f"share {share:g}: {check.sentence()}")
+            passed += [(share, check.sentence())] if check.certified else []
     if not passed:
         raise RunError(f"no share is certified, not even {shares[0]:g}; allow a larger certify.epsilon")
     return passed[-1]

@@ -20,15 +20,15 @@ def passk(config: PasskConfig) -> Comparison:
     sides = [read_samples(file, config) for file in config.files]
     for side in sides:
         say(side.read_as)
-    found = compare(*sides, ks=config.k, partial=config.partial, same_prompts=config.prompt != NONE)
-    for note in found.notes:
+    comparison = compare(*sides, ks=config.k, partial=config.partial, same_prompts=config.prompt != NONE)
+    for note in comparison.notes:
         say(note)
-    print(json.dumps(as_json(found), indent=1, ensure_ascii=False) if config.json else as_text(found))
+    print(json.dumps(as_json(comparison), indent=1, ensure_ascii=False) if config.json else as_text(comparison))
     if config.html:
         from dph.report.passk import as_page  # slow to load
 
-        write_atomically(Path(config.html), as_page(found, [side.read_as for side in sides], "Pass@k"))
-    if any(change.lost_share > config.fail_if_lost for change in found.changes):
+        write_atomically(Path(config.html), as_page(comparison, [side.read_as for side in sides], "Pass@k"))
+    if any(change.lost_share > config.fail_if_lost for change in comparison.changes):
         say(f"more than {100 * config.fail_if_lost:g} % of the problems that {sides[0].name} solves were lost")
         sys.exit(TOO_MANY_LOST)
-    return found
+    return comparison

@@ -187,7 +187,7 @@ def place_of(config: PresampleConfig, group: Group, correct: int, samples: int, 
     mastered: Set = "certify" if aside else "perfect"
     if extra.verdict.correct:
         return place(mastered, "kept")
-    if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged is no evidence
+    if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged says nothing
         return place(mastered)
     return place("dropped", "discarded") if config.refine == "discard" else place("explore", "moved")
 
@@ -199,7 +199,7 @@ def responses_to_store(drawn: Sequence[Rollout], count: int) -> list[Rollout]:
     only on which draws are correct. A response that was drawn twice is stored twice, because without repeats rare
     responses would be as frequent as common ones.
     """
-    return [one for one in drawn if one.verdict.correct and one.completion.finish_reason == "stop"][:count]
+    return [r for r in drawn if r.verdict.correct and r.completion.finish_reason == "stop"][:count]
 
 
 def _rehearsals(

@@ -13,7 +13,7 @@ from dph.runs.files import directory_written_atomically
 
 
 def push(config: PushConfig) -> None:
-    """Upload the model of a run, or write what would be uploaded into a folder. Raises UserError for what is no run
+    """Upload the model of a run, or write the same files into a folder. Raises UserError for a path that is not a run
     with a model, for an evaluation of another model, without a token, and when the hub refuses or is not reached."""
     if not config.run or not (config.repo or config.out):
         raise SettingsError("dph push needs a run and a repository: dph push RUN OWNER/NAME (or --out FOLDER)")

@@ -20,6 +20,7 @@ from dph.process.interrupts import Interrupts
 from dph.process.progress import say
 from dph.process.user_code import ask
 from dph.runs.directory import RunDir
+from dph.runs.pinned import ANEW
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
 from dph.tasks.records import read_prompt
@@ -75,11 +76,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     Frame(config, world, saver, run.log, config.steps, "supervised training", "loss").repeat(step)
 
     def facts() -> dict[str, Any]:
-        return {
-            "weight_hash": policy.weight_hash(),
-            "tokenizer_hash": policy.tokenizer_hash(),
-            "rows": len(rows),
-        }
+        return {"weight_hash": policy.weight_hash(), "tokenizer_hash": policy.tokenizer_hash(), "rows": len(rows)}
 
     return finish(run, world, policy.save, facts)
 
@@ -140,7 +137,7 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
 
 
 def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:
-    """Record a hash of the rows of a new run. Raises UserError if those of a resumed run are others."""
+    """Record a hash of the rows of a new run. Raises UserError if a resumed run has other rows."""
     digest = hashlib.sha256()
     for row in rows:
         for ids in (row.prompt_ids, row.response_ids):
@@ -148,10 +145,7 @@ def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:
     if fresh:
         run.update(rows_hash=digest.hexdigest())
     elif run.manifest.get("rows_hash", digest.hexdigest()) != digest.hexdigest():
-        raise RunError(
-            f"the rows are not those that {run.path} was started with; restore the old data, then continue with "
-            "--resume, or start a new run with a different --out"
-        )
+        raise RunError(f"the rows are not those that {run.path} was started with; restore the old data, or {ANEW}")
 
 
 def supervised_step(
@@ -161,8 +155,8 @@ def supervised_step(
     tokens = sum(len(row.response_ids) for row in rows)
     total = 0.0
     with policy.casting_once():
-        for some in microbatches([rows[i] for i in world.share(len(rows))], token_budget):
-            logprobs, _ = policy.logprobs(policy.collate(some))
+        for microbatch in microbatches([rows[i] for i in world.share(len(rows))], token_budget):
+            logprobs, _ = policy.logprobs(policy.collate(microbatch))
             loss = -logprobs.sum() / tokens
             loss.backward()
             total += float(loss.detach())

@@ -100,7 +100,7 @@ def load(
 ) -> tuple[Policy, Training]:
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
     fresh, rollout = saved is None, config.rollout
-    # What can be refused without a model
+    # The checks that need no model
     task, problems = load_problems(config.task)
     stored = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
     if stored is not None and world.leads:
@@ -115,7 +115,7 @@ def load(
         say(f"rollout.prompts is {rollout.prompts}, but there are {len(problems)} problems: steps draw some repeatedly")
     if world.leads and config.rehearsal.path and not config.rehearsal.rows and config.prompt_set == "all":
         say(f"method {config.method!r} does not rehearse: of {config.rehearsal.path} only the pass rates are read")
-    # The policy with its state; stored responses must be those of the model that it began with
+    # The policy with its state; the model that it began with must have made the stored responses
     policy = load_policy(config.model, config.seed, saved)
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
@@ -128,7 +128,7 @@ def load(
         drop_visits(run.path, done)
     if stored is not None:
         check_rehearsal(stored, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
-    # What samples, measures and watches
+    # The parts that sample, measure and watch
     needs_reference = objective.needs_reference or advantage.needs_reference
     reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
     items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
@@ -150,7 +150,7 @@ def load(
     weights = initial.weight_hash() if initial else ""
     pinned = pin(run.path, problems, monitor.problems, weights, fresh=fresh, note=world.leads)
     by_function = verifiers.only == "function"
-    # What learns
+    # The parts that learn
     updater = Updater(
         policy,
         objective,

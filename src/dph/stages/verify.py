@@ -10,15 +10,7 @@ from typing import Any
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
 from dph.errors import DataError, JudgeError, SettingsError
-from dph.evaluation.predictions import (
-    JudgedProblem,
-    Pairing,
-    Prediction,
-    pair,
-    read_predictions,
-    summarise,
-    table_of,
-)
+from dph.evaluation.predictions import JudgedProblem, Pairing, Prediction, pair, read_predictions, summarise, table_of
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
@@ -91,27 +83,20 @@ def _paired(
         raise DataError(f"{config.predictions} holds no prediction")
     if predictions[0].by == "line" and (number > count or (number < count and not config.partial)):
         hint = "" if number > count else " (--partial: the file holds the first ones only)"
-        raise DataError(
-            f"{config.predictions} has {number} predictions, but there are {count} problems; they are paired by order, "
-            f"so each problem needs its line{hint}"
-        )
+        sizes = f"{config.predictions} has {number} predictions, but there are {count} problems"
+        raise DataError(f"{sizes}; they are paired by order, so each problem needs its line{hint}")
     if len({prediction.bare for prediction in predictions}) > 1:
-        raise DataError(
-            f"{config.predictions}: some rows hold responses and some bare answers; name one column with --column"
-        )
+        raise DataError(f"{config.predictions}: some rows hold responses and some bare answers; choose with --column")
     pairing = pair(problems, predictions)
     for problem, of_problem in pairing.pairs:
         for prediction in of_problem:
             if prediction.db_id and prediction.db_id != problem.meta.get("db_id", prediction.db_id):
-                raise DataError(
-                    f"{config.predictions}: the prediction {prediction.key} is for the database {prediction.db_id!r}, "
-                    f"but problem {problem.id} has {problem.meta['db_id']!r}; the file is not for these problems"
-                )
+                wrong = f"the prediction {prediction.key} is for the database {prediction.db_id!r}"
+                right = f"problem {problem.id} has {problem.meta['db_id']!r}; the file is not for these problems"
+                raise DataError(f"{config.predictions}: {wrong}, but {right}")
     if not pairing.pairs:
-        raise DataError(
-            f"{config.predictions}: none of its {number} predictions belongs to a problem; the first is for "
-            f"{predictions[0].key!r}, the first problem is {problems[0].id!r}"
-        )
+        first = f"the first is for {predictions[0].key!r}, the first problem is {problems[0].id!r}"
+        raise DataError(f"{config.predictions}: none of its {number} predictions belongs to a problem; {first}")
     if pairing.unknown:
         say(f"{len(pairing.unknown)} of {number} predictions belong to none of the {len(problems)} problems")
     if pairing.without:
@@ -130,7 +115,7 @@ def _judge(
     Raises UserError if a prediction could not be judged: a score without it would not be the benchmark's.
     """
 
-    def judged_part(some: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
+    def judge(some: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
         """For each problem its verdicts and flags, or why its gold answer fails."""
         broken = verifiers.check([problem for problem, _ in some])
         usable = [(problem, predictions) for problem, predictions in some if problem.id not in broken]
@@ -147,7 +132,7 @@ def _judge(
             values.append({"verdicts": [asdict(verdict) for verdict in rows], "flags": flags.get(problem.id, [])})
         return values
 
-    values = chunks.map("problems", pairing.pairs, PROBLEMS_AT_ONCE, judged_part, "judging")
+    values = chunks.map("problems", pairing.pairs, PROBLEMS_AT_ONCE, judge, "judging")
     judged: list[JudgedProblem] = []
     excluded: dict[str, str] = {}
     for (problem, predictions), value in zip(pairing.pairs, values, strict=True):
@@ -165,7 +150,7 @@ def _judge(
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:
-    """What the verifiers judge: a bare mathematical answer is put into a box, bare SQL stays unchanged."""
+    """The responses for the verifiers: a bare mathematical answer is put into a box, bare SQL stays unchanged."""
     for problem, predictions in pairs:
         for prediction in predictions:
             boxed = bare and problem.verifier == "math" and prediction.text.strip()
