@@ -308,26 +308,6 @@ class Policy:
         logprobs = _spread(flat, batch.present)
         return logprobs, None if entropies is None else _spread(entropies, batch.present)
 
-    @torch.no_grad()
-    def next_logits(self, rows: Sequence[Sequence[int]], token_budget: int) -> Tensor:
-        """Logits of the token after each row, from the forward pass that training uses.
-
-        Args:
-            rows: token ids, at least one in each row.
-            token_budget: largest micro-batch, in tokens.
-        Returns:
-            float32 [rows, V].
-        """
-        asked = [Tokens(row, [0]) for row in rows]  # the forward pass does not read a response's last token
-        self.check_length(max(map(len, rows)))
-        by_row: dict[int, Tensor] = {}
-        with self.autocast(), self.evaluating():
-            for batch in microbatches(asked, token_budget):
-                predicted = self._predict(self.collate(batch))
-                logits = predicted if self.head is None else self.head(predicted)
-                by_row |= {id(row): values for row, values in zip(batch, logits.float(), strict=True)}
-        return torch.stack([by_row[id(row)] for row in asked])
-
     def _response_outputs(self, rows: Sequence[Tokens], shared: bool) -> Tensor:
         """As `_predict`, for each response token of the rows, packed or padded."""
         batch = self.collate(rows, shared=shared)

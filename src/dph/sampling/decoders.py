@@ -19,7 +19,7 @@ from dph.models.trial import MAX_ERROR_RATIO, Unsupported, attempt, random_ids, 
 GROW_TOKENS = 64
 """Buffers of keys and values grow by half their length, at least by this many positions."""
 _TOKENS_AT_ONCE = 16384
-"""Most tokens, padding included, in one forward pass of a decoder without a cache."""
+"""Most tokens in one forward pass without a cache."""
 _LONG_TOLERANCE = 1e-3
 """Largest difference of logits after long prompts, as `agree` takes it. A router that chooses another expert for one of
 many tokens because of rounding changes them by less."""
@@ -166,7 +166,7 @@ class StateDecoder:
 
 
 class WholeDecoder:
-    """Decodes without a cache: every step runs the forward pass of training over all tokens of each row.
+    """Decodes without a cache: every step runs the model's plain forward pass over all tokens of each row.
 
     This works for every model that training accepts, and is slow: the time for a response grows with the square of its
     length.
@@ -174,15 +174,13 @@ class WholeDecoder:
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
         self._policy = policy
-        self._rows = [list(prompt) for prompt in prompts]
-        logits = policy.next_logits(self._rows, _TOKENS_AT_ONCE)
-        self._rows = [list(row) for row in self._rows for _ in range(repeats)]
-        self.logits = logits.repeat_interleave(repeats, dim=0)
+        self._rows = [list(prompt) for prompt in prompts for _ in range(repeats)]
+        self.logits = plain_logits(policy, prompts).repeat_interleave(repeats, dim=0)
 
     def step(self, tokens: Tensor) -> None:
         for row, token in zip(self._rows, tokens.tolist(), strict=True):
             row.append(token)
-        self.logits = self._policy.next_logits(self._rows, _TOKENS_AT_ONCE)
+        self.logits = plain_logits(self._policy, self._rows)
 
     def select(self, keep: Tensor) -> None:
         self._rows = [self._rows[row] for row in keep.tolist()]
@@ -218,7 +216,7 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
         steps = [_TOKENS[0] if padding is None else (*_TOKENS[0][:-1], padding), *_TOKENS[1:]]
         for prompts in _PROMPTS[ragged]:
             for logits, rows in _decoded(start, policy, fit(prompts), 2, fit(steps), _KEPT):
-                if not agree(logits, _plain_logits(policy, rows)):
+                if not agree(logits, plain_logits(policy, rows)):
                     return "its logits differ from those of its plain forward pass"
         return ""
 
@@ -226,7 +224,7 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
         ids, room = random_ids(vocabulary, seed=1), longest - len(_TOKENS)
         prompts = [ids(length) for length in (sorted({5, room // 4 + 1, room}) if ragged else [room, room])]
         *_, (logits, rows) = _decoded(start, policy, prompts, 1, (ids(len(prompts)) for _ in _TOKENS))
-        if agree(logits, _plain_logits(policy, rows), _LONG_TOLERANCE):
+        if agree(logits, plain_logits(policy, rows), _LONG_TOLERANCE):
             return ""
         return f"its logits differ from those of its plain forward pass in rows of {longest} tokens"
 
@@ -280,9 +278,9 @@ def _error(start: Start, policy: Policy, ragged: bool) -> float:
         results = _decoded(start, policy, [ids(len(prompt)) for prompt in prompts], _RESPONSES, steps)
         # a decoder may write the next step's logits into the same place
         decoded += [(logits.clone(), rows) for logits, rows in islice(results, 1, None)]
-    plain = [_plain_logits(policy, rows) for _, rows in decoded]
+    plain = [plain_logits(policy, rows) for _, rows in decoded]
     with policy.in_precision("fp32"):
-        exact = [_plain_logits(policy, rows) for _, rows in decoded]
+        exact = [plain_logits(policy, rows) for _, rows in decoded]
     logarithms: list[Tensor] = []
     for (logits, _), rounded, true in zip(decoded, plain, exact, strict=True):
         least = _ROUNDING**2 * true.square().sum(-1)
@@ -291,10 +289,12 @@ def _error(start: Start, policy: Policy, ragged: bool) -> float:
     return float(torch.cat(logarithms).mean().exp())
 
 
-def _plain_logits(policy: Policy, rows: Sequence[Sequence[int]]) -> Tensor:
+def plain_logits(policy: Policy, rows: Sequence[Sequence[int]]) -> Tensor:
     """Logits [rows, V] of the token after each row, from the model's plain forward pass over rows of one length."""
     last = policy.arguments.taken(logits_to_keep=1)
+    logits: list[Tensor] = []
     with policy.autocast():
-        parts = [torch.tensor(list(equal), device=policy.device) for _, equal in groupby(rows, key=len)]
-        own = [policy.model(input_ids=ids, use_cache=False, **last).logits[:, -1] for ids in parts]
-    return torch.cat(own).float()
+        for length, alike in groupby(rows, key=len):
+            for ids in torch.tensor(list(alike), device=policy.device).split(max(1, _TOKENS_AT_ONCE // length)):
+                logits.append(policy.model(input_ids=ids, use_cache=False, **last).logits[:, -1])
+    return torch.cat(logits).float()
