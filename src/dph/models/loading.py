@@ -53,11 +53,9 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     transformers_logging.disable_progress_bar()  # we show one bar for the whole stage
-    check_model(config.path)
     device = choose_device(config.device)
-    path = from_hub(model_folder(config.path))
     common = {"trust_remote_code": config.trust_remote_code}
-    with _explained(config.path):
+    with _reading(config) as path:
         base = _base_of(path)
         settings = _settings(base, config.trust_remote_code)
         refuse_other_kinds(config.path, settings)
@@ -91,9 +89,7 @@ def read_config(config: ModelConfig) -> Any:
 
     Raises UserError if there is no model or its settings cannot be read.
     """
-    check_model(config.path)
-    path = from_hub(model_folder(config.path))
-    with _explained(config.path):
+    with _reading(config) as path:
         return _settings(_base_of(path), config.trust_remote_code)
 
 
@@ -101,9 +97,7 @@ def load_tokenizer(config: ModelConfig) -> Any:
     """A model's tokenizer alone. Raises UserError as `load_model`."""
     from transformers import AutoTokenizer
 
-    check_model(config.path)
-    path = from_hub(model_folder(config.path))
-    with _explained(config.path):
+    with _reading(config) as path:
         return AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
 
 
@@ -264,16 +258,19 @@ def _check_finite(path: str, model: Any) -> None:
 
 
 @contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Context of reading a model's files. Damaged ones make libraries raise many types; all become one sentence."""
+def _reading(config: ModelConfig) -> Iterator[str]:
+    """Context of reading a model's files; yields what to load. Damaged ones make libraries raise many types; all become
+    one sentence."""
+    check_model(config.path)
+    model = from_hub(model_folder(config.path))
     try:
-        yield
+        yield model
     except UserError:
         raise
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise ModelError(_load_failure(path, error)) from error
+        raise ModelError(_load_failure(config.path, error)) from error
 
 
 _TOKENIZER_FILES = ("tokenizer.json", "*.model", "vocab*", "*.tiktoken", "tekken.json", "*.py")
