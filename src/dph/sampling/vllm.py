@@ -168,10 +168,10 @@ def policy_weights(policy: Policy) -> dict[str, torch.Tensor]:
 def start_engine(
     model: ModelConfig, config: SamplerConfig, longest: int, *, here: bool = False, sleeps: bool = False
 ) -> Any:
-    """Start vLLM's `LLM` for a model: in this process (`here`), where it can read the policy's tensors, or in the process
-    that vLLM chooses.
+    """Start vLLM's `LLM` for a model, in the process that vLLM chooses.
 
-    sleeps: it can be put to sleep. Raises UserError if vLLM is not installed or cannot load the model.
+    here: in this process, where it can read the policy's tensors. sleeps: it can be put to sleep. Raises UserError if
+    vLLM is not installed or cannot load the model.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
