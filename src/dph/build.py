@@ -124,7 +124,7 @@ def make_sampler(
         training: the policy's weights change between calls; `Sampler.weights_changed` announces it.
     """
     from dph.models.batch import fitting_rows
-    from dph.sampling import SAMPLERS, checked  # importing the package registers the built-in samplers
+    from dph.sampling.protocol import SAMPLERS, checked
 
     if not config.rows:
         config = replace(config, rows=fitting_rows(policy, longest, 0, step=int(training)))
