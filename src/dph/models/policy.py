@@ -34,7 +34,7 @@ from dph.models.traits import (
     rotary_limit,
     without_wrapped_autocast,
 )
-from dph.models.trial import GrowingTrial, scale, with_first_layers
+from dph.models.trial import GrowingTrial, replaced, scale, with_first_layers
 from dph.process.progress import say
 from dph.process.user_code import TimeLimitReached, time_limit
 from dph.types import Message, as_messages, as_text
@@ -181,18 +181,11 @@ class Policy:
 
         For "fp32", weights of 16 bits are replaced by wider copies in the context. They have the same values.
         """
-        before, self.precision = self.precision, precision
         narrow = [p for p in self.model.parameters() if precision == "fp32" and p.dtype.itemsize == 2]
-        kept = [parameter.data for parameter in narrow]
-        try:
-            with torch.inference_mode(False):
-                for parameter in narrow:
-                    parameter.data = parameter.data.float()
+        with torch.inference_mode(False):
+            wider = [(parameter, "data", parameter.data.float()) for parameter in narrow]
+        with replaced([(self, "precision", precision), *wider]):
             yield
-        finally:
-            for parameter, data in zip(narrow, kept, strict=True):
-                parameter.data = data
-            self.precision = before
 
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.precision == "bf16" else nullcontext()
@@ -385,13 +378,8 @@ class Policy:
         model, state = self.causal_lm, merged_state(self.causal_lm) if state is None else state
         configs = [model.config, model.config.get_text_config()]
         wrong = [x for x in configs if getattr(x, "tie_word_embeddings", False) and not _ties(model, state)]
-        for config in wrong:
-            config.tie_word_embeddings = False
-        try:
+        with replaced((config, "tie_word_embeddings", False) for config in wrong):
             model.save_pretrained(path, state_dict=dict(state))
-        finally:
-            for config in wrong:
-                config.tie_word_embeddings = True
         save_tokenizer(self.tokenizer, path)
 
     def weight_hash(self) -> str:

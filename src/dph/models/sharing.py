@@ -7,7 +7,7 @@ A token of a branch attends to the whole stem and to its own branch up to itself
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from dph.models.attention import implementation
 from dph.models.packing import PrefixLayout, Tokens
 from dph.models.traits import attention_window, context_of, rotary_limit
-from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, random_ids, scale
+from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, random_ids, replaced, scale
 
 NAME = "dph_shared_prefix"
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
@@ -178,17 +178,9 @@ def shared_prefix_attention(
 AttentionInterface.register(NAME, shared_prefix_attention)
 
 
-@contextmanager
-def _implementation(configs: list[Any]) -> Iterator[None]:
-    """Context in which the models with these configs use this file's attention."""
-    before = [config._attn_implementation for config in configs]
-    try:
-        for config in configs:
-            config._attn_implementation = NAME
-        yield
-    finally:
-        for config, name in zip(configs, before, strict=True):
-            config._attn_implementation = name
+def attending_by(name: str, configs: Sequence[Any]) -> AbstractContextManager[None]:
+    """Context in which the models with these configs use an attention that is registered with transformers."""
+    return replaced((config, "_attn_implementation", name) for config in configs)
 
 
 @contextmanager
@@ -199,15 +191,14 @@ def shared_attention(decoder: torch.nn.Module) -> Iterator[None]:
     """
     modules: list[Any] = list(decoder.modules())
     configs = list({id(part.config): part.config for part in modules if hasattr(part, "config")}.values())
+    name = "_gradient_checkpointing_func"
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), attending_by(NAME, configs)
+
     recomputing = [part for part in modules if getattr(part, "gradient_checkpointing", False)]
-    before = [part._gradient_checkpointing_func for part in recomputing]
-    try:
-        for part, function in zip(recomputing, before, strict=True):
-            part._gradient_checkpointing_func = partial(
-                function, context_fn=lambda: (nullcontext(), _implementation(configs))
-            )
-        with _implementation(configs):
-            yield
-    finally:
-        for part, function in zip(recomputing, before, strict=True):
-            part._gradient_checkpointing_func = function
+    with (
+        replaced((part, name, partial(getattr(part, name), context_fn=contexts)) for part in recomputing),
+        attending_by(NAME, configs),
+    ):
+        yield

@@ -1,8 +1,8 @@
 """How a transformers model is called, and what must be known of it before its outputs are used."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from dph.errors import ModelError
-from dph.models.trial import differing, says_of_model
+from dph.models.trial import differing, replaced, says_of_model
 
 _CACHES = ("cache", "past_key_values", "cache_params")
 """Names of the argument that holds keys, values and states of earlier tokens, the newest first. A model returns the
@@ -61,53 +61,31 @@ class Arguments:
         return {name: value for name, value in given.items() if name in self.named}
 
 
-@contextmanager
-def evaluating(module: torch.nn.Module) -> Iterator[None]:
+def evaluating(module: torch.nn.Module) -> AbstractContextManager[None]:
     """Context in which all parts of a model are in evaluation mode."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
+    return replaced((part, "training", False) for part in module.modules() if part.training)
 
 
-@contextmanager
-def without_wrapped_autocast(model: torch.nn.Module) -> Iterator[None]:
+def without_wrapped_autocast(model: torch.nn.Module) -> AbstractContextManager[None]:
     """Context in which forward passes are the model's own: accelerate wraps them in an autocast of its own, which
     `torch.autocast(enabled=False)` around a call does not switch off."""
     wrapped: list[Any] = [part for part in model.modules() if "_original_forward" in vars(part)]
-    before = [part.forward for part in wrapped]
-    try:
-        for part in wrapped:
-            part.forward = part._original_forward
-        yield
-    finally:
-        for part, forward in zip(wrapped, before, strict=True):
-            part.forward = forward
+    return replaced((part, "forward", part._original_forward) for part in wrapped)
 
 
-@contextmanager
-def recomputing(model: torch.nn.Module) -> Iterator[None]:
+def recomputing(model: torch.nn.Module) -> AbstractContextManager[None]:
     """Context in which layers with gradient checkpointing recompute their activations.
 
     transformers recomputes a layer only if it is in training mode. So the layer is in this mode until its
     checkpointing function is called, which calls the layer itself in evaluation mode.
     """
     layers: list[Any] = [part for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
-    layers = [layer for layer in layers if layer.gradient_checkpointing and torch.is_grad_enabled()]
-    functions = [layer._gradient_checkpointing_func for layer in layers]
-    for layer, function in zip(layers, functions, strict=True):
-        layer._gradient_checkpointing_func = partial(_evaluated, layer, function)
-        layer.training = True
-    try:
-        yield
-    finally:
-        for layer, function in zip(layers, functions, strict=True):
-            layer._gradient_checkpointing_func = function
-            layer.training = False
+    changes: list[tuple[Any, str, Any]] = []
+    for layer in layers:
+        if layer.gradient_checkpointing and torch.is_grad_enabled():
+            function = partial(_evaluated, layer, layer._gradient_checkpointing_func)
+            changes += [(layer, "_gradient_checkpointing_func", function), (layer, "training", True)]
+    return replaced(changes)
 
 
 def _evaluated(layer: Any, function: Callable[..., Any], call: Callable[..., Any], *args: Any, **more: Any) -> Any:

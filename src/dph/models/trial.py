@@ -6,7 +6,7 @@ with rows as long as those that are computed, and is repeated when they get long
 layers only, up to the first one of the last kind, so that a large model takes little time and memory.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -52,6 +52,20 @@ def attempt(trial: Callable[[], str], *, of_kernels: bool = False) -> str:
         if not says_of_model(error):
             raise
         return f"its code does not run in this way ({type(error).__name__}: {reason_of(error)})"
+
+
+@contextmanager
+def replaced(changes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Context in which attributes of objects have other values: (object, name, value)."""
+    changes = list(changes)
+    before = [getattr(owner, name) for owner, name, _ in changes]
+    try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name, _), value in zip(changes, before, strict=True):
+            setattr(owner, name, value)
 
 
 @contextmanager
@@ -152,12 +166,9 @@ def first_layers(model: Any) -> Iterator[bool]:
     if enough >= len(kinds):
         yield False
         return
-    part, name, layers = places[0]
-    setattr(part, name, layers[:enough])
-    try:
+    owner, name, layers = places[0]
+    with replaced([(owner, name, layers[:enough])]):
         yield True
-    finally:
-        setattr(part, name, layers)
 
 
 def _kinds(layers: torch.nn.ModuleList, config: Any) -> list[tuple[Any, ...]]:

@@ -28,7 +28,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from dph.errors import reason_of
 from dph.models.batch import padded
 from dph.models.policy import Policy
-from dph.models.sharing import NotShareable, refuse_unknown
+from dph.models.sharing import NotShareable, attending_by, refuse_unknown
 from dph.models.traits import attention_window
 from dph.process.progress import say
 from dph.sampling.decoders import PROBED, BufferedLayer, why_not
@@ -199,13 +199,11 @@ AttentionInterface.register(_NAME, _attention)
 @contextmanager
 def attending(policy: Policy, decoder: SharedDecoder) -> Iterator[None]:
     """Context in which the model uses the decoder's attention."""
-    config = policy.model.config.get_text_config()
-    before, token = config._attn_implementation, _current.set(decoder)
-    config._attn_implementation = _NAME
+    token = _current.set(decoder)
     try:
-        yield
+        with attending_by(_NAME, [policy.config]):
+            yield
     finally:
-        config._attn_implementation = before
         _current.reset(token)
 
 
