@@ -127,7 +127,7 @@ def test_a_step_that_depends_on_a_number_from_python_is_refused(monkeypatch: pyt
         compute(self)
 
     monkeypatch.setattr(StaticDecoder, "compute", counting)
-    for tape, reason in ((False, ""), (True, "its logits differ from those of its plain forward pass")):
+    for tape, reason in ((False, ""), (True, "its logits differ from its plain forward pass's")):
         with replaying(monkeypatch, tape=tape, places=8):
             assert why_not_static(policy) == reason
 

@@ -85,7 +85,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
 
 
 def read_config(config: ModelConfig) -> Any:
-    """The settings of a model's files; for a folder with adapters, those of the model that it names.
+    """The settings of a model's files; for a folder with adapters, of the model that it names.
 
     Raises UserError if there is no model or its settings cannot be read.
     """
@@ -102,8 +102,8 @@ def load_tokenizer(config: ModelConfig) -> Any:
 
 
 def _settings(path: str, trust_remote_code: bool) -> Any:
-    """As `read_config`, without what a config.json may say about the implementation of attention or experts: that is a
-    name, perhaps of a repository whose code would be downloaded and run."""
+    """As `read_config`, without the implementation of attention or experts that a config.json may name: perhaps a
+    name of a repository whose code would be downloaded and run."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
@@ -166,8 +166,8 @@ def _base_of(model: str) -> str:
     if not isinstance(adapters, dict) or not {"peft_type", "base_model_name_or_path"} <= adapters.keys():
         raise ModelError(f"{file} does not say of which kind and model its adapters are; save them again with peft")
     if adapters["peft_type"] != "LORA" or adapters.get("megatron_config"):
-        kind = f"{adapters['peft_type']}{' for Megatron' if adapters.get('megatron_config') else ''}"
-        raise ModelError(f"the adapters of {model} are of the kind {kind}; only LoRA can be loaded, so merge them")
+        peft_type = f"{adapters['peft_type']}{' for Megatron' if adapters.get('megatron_config') else ''}"
+        raise ModelError(f"the adapters of {model} are of the kind {peft_type}; only LoRA can be loaded, so merge them")
     if _file_of(model, "adapter_model.safetensors") is None:
         raise ModelError(f"the adapters of {model} have no file adapter_model.safetensors; save them as safetensors")
     if (Path(model) / "config.json").is_file():  # the model is in the same folder
@@ -279,7 +279,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "*.model", "vocab*", "*.tiktoken", "tekken
 
 def _load_failure(path: str, error: Exception) -> str:
     if (folder := Path(path)).is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
-        return f"cannot load a model from {path}: it holds no tokenizer; save that of its base model into it"
+        return f"cannot load a model from {path}: it holds no tokenizer; save its base model's tokenizer into it"
     if folder.exists():
         return f"cannot load a model from {path}: {_said(error)}"
     return (
@@ -399,10 +399,10 @@ def dequantise(file: Path, folder: Path) -> None:
 
 def _set_special_tokens(tokenizer: Any, reader: Any) -> None:
     """Take the ids of special tokens from the file's metadata: some versions of transformers guess them wrong."""
-    for kind, key in {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}.items():
+    for name, key in {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}.items():
         field = reader.get_field(f"tokenizer.ggml.{key}_token_id")
         if field is not None:
-            setattr(tokenizer, f"{kind}_token", tokenizer.convert_ids_to_tokens(int(field.parts[field.data[0]][0])))
+            setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(int(field.parts[field.data[0]][0])))
 
 
 def _dequantised() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Log-probabilities and entropies of tokens, from logits or from hidden states and the output embedding.
 
-**Logits** are read a block of rows at a time. On a CPU a block stays in the cache, where a tensor of all probabilities
+**Logits** are read a block of rows at a time. On a CPU a block stays in the cache, but a tensor of all probabilities
 would be written to memory and read again by each operation. On a GPU two compiled kernels read a block once. Only the
 logits, in their own type, and a few numbers a row are kept for the backward pass. With logits z, largest m, temperature
 T, p = softmax(z/T), entropy H, and gradients g of log-probabilities and h of entropies,
@@ -31,14 +31,14 @@ ELEMENTS_ON_CPU = 1 << 18
 """Logits in a block, for each thread: two blocks in fp32 take 2 MiB."""
 ELEMENTS_ON_A_GPU = 1 << 27
 _LEAST = -1000.0
-"""Stands for log-probabilities below it, such as −∞ of tokens that are masked: a probability this small is 0 in fp32
+"""Stands for log-probabilities below it, such as −∞ of masked tokens: a probability this small is 0 in fp32
 and in fp64, and so is its product with this number; with −∞ it would be nan."""
 LOGITS_AT_ONCE = 1 << 25
 """Most logits in memory at once. Beyond it, hidden states are processed in chunks, recomputed in the backward pass."""
 _LOGITS_OF_A_CHUNK = 1 << 24
 """Its gradient takes as much."""
 _LOGITS_ON_A_GPU = 1 << 27
-"""Both on a GPU, where each chunk also costs a pass over the gradient of the output embedding."""
+"""Both on a GPU: there each chunk also costs a pass over the gradient of the output embedding."""
 _HEAD_ROWS_ON_CPU = 1 << 13
 """Rows of the head's gradient that are computed at once on a CPU, which saves memory; a GPU computes all of them."""
 _FEWEST_TO_COMPILE = 1 << 24

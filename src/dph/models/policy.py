@@ -114,7 +114,7 @@ class Policy:
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
     def keep_less(self) -> None:
-        """Keep fewer numbers for the backward pass, where `dph.models.lean` can; for a policy that will be trained."""
+        """Keep fewer numbers for the backward pass, if `dph.models.lean` can; for a policy that will be trained."""
         if self.precision == "bf16":
             make_lean(self.model)
 
@@ -124,8 +124,8 @@ class Policy:
         return Arguments.of(self.model)
 
     def check_length(self, tokens: int) -> None:
-        """Raise UserError if sequences of this many tokens have no probability that the model defines, because that of
-        a token depends on the sequence's length or on later tokens."""
+        """Raise UserError if the model defines no probability of sequences of this many tokens, because the
+        probability of a token depends on the sequence's length or on later tokens."""
         _ = self.head  # refuses a model that cannot be a policy
         reason = ""
         if tokens > (limit := rotary_limit(self.config)):
@@ -286,7 +286,7 @@ class Policy:
             entropy: whether to also return the entropy, in nats, of each token's distribution: "none", "value" (without
                 gradient) or "gradient".
         Returns:
-            Log-probabilities in nats, float32 [B, T], and entropies [B, T] or None; 0 where a row has no token.
+            Log-probabilities in nats, float32 [B, T], and entropies [B, T] or None; 0 beyond a row's tokens.
         """
         targets = batch.response_ids[batch.present]
         head = self.head
@@ -316,17 +316,17 @@ class Policy:
         """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""
         plain = self.head is not None
         decoder = self.causal_lm.get_decoder() if plain else self.model
-        more: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         if batch.layout is not None:
-            more = {"position_ids": batch.position_ids, "prefix_layout": batch.layout}
+            arguments = {"position_ids": batch.position_ids, "prefix_layout": batch.layout}
             if not plain:
-                more["logits_to_keep"] = batch.sources
+                arguments["logits_to_keep"] = batch.sources
         with nullcontext() if batch.layout is None else shared_attention(decoder):
-            output = decoder(input_ids=batch.input_ids, use_cache=False, **more)
+            output = decoder(input_ids=batch.input_ids, use_cache=False, **arguments)
         if plain:
             return output.last_hidden_state.flatten(0, 1)[batch.sources]
         logits = output.logits.flatten(0, 1)
-        return logits if "logits_to_keep" in more else logits[batch.sources]
+        return logits if "logits_to_keep" in arguments else logits[batch.sources]
 
     def reference(self) -> AbstractContextManager[Any]:
         """Context in which a policy with adapters is its own reference: the adapters are switched off."""
@@ -406,13 +406,13 @@ def prompt_ids(tokenizer: Any, prompt: str | Sequence[Message]) -> list[int]:
     """As `Policy.encode_prompt`, with a tokenizer alone."""
     if getattr(tokenizer, "chat_template", None):
         return tokenizer(render_prompt(tokenizer, prompt), add_special_tokens=False)["input_ids"]
-    ids, own = (tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
-    ends = (end for end in range(len(ids), len(own) - 1, -1) if ids[end - len(own) : end] == own)
+    ids, bare = (tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
+    ends = (end for end in range(len(ids), len(bare) - 1, -1) if ids[end - len(bare) : end] == bare)
     return ids[: next(ends, len(ids))]
 
 
 def render_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> str:
-    """The text of a prompt by a tokenizer's chat template, up to where the response begins.
+    """The text of a prompt by a tokenizer's chat template, up to the beginning of the response.
 
     Raises UserError if the template fails, does not end, or adds over `MOST_ADDED` characters.
     """

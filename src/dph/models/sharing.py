@@ -37,7 +37,7 @@ class Sharing:
     A model whose layers carry a state along the sequence, bias scores by distance or bypass transformers' attention
     interface computes other outputs for packed rows, or fails. So does one that reads a token's place in the batch
     instead of its position, beyond some length. No list of model names is needed: a trial compares packed with plain
-    rows, at first and whenever rows or batches get longer than those of the last trial.
+    rows, at first and whenever rows or batches get longer than in the last trial.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Sharing:
         return ""
 
     def _agrees(self, parts: Sequence[Sequence[Tokens]]) -> bool:
-        """Whether the outputs of rows that are packed are those of plain rows, which are computed part by part."""
+        """Whether packed rows have the same outputs as plain rows, which are computed part by part."""
         if not parts:
             return True
         packed = self._compute([row for part in parts for row in part], True).double()
@@ -145,7 +145,7 @@ def shared_prefix_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
-    **more: Any,
+    **arguments: Any,
 ) -> tuple[Tensor, None]:
     """Attention over N packed tokens, with the signature of transformers' attention interface.
 
@@ -163,7 +163,7 @@ def shared_prefix_attention(
         raise NotShareable("its layers do not pass their keyword arguments on to attention")
     if dropout or attention_mask is not None or query.shape[-1] != value.shape[-1]:
         raise NotShareable("its attention uses dropout, a mask or values of another width")
-    refuse_unknown(more)
+    refuse_unknown(arguments)
     if sliding_window is not None and prefix_layout.longest > sliding_window:
         raise NotShareable(f"its attention window has only {sliding_window} tokens")
     if torch.is_autocast_enabled(query.device.type):

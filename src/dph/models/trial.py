@@ -24,7 +24,7 @@ MAX_ERROR_RATIO = 1.5
 
 
 class Unsupported(ValueError):
-    """A model needs what an optimisation does not have; the message is the reason."""
+    """A model needs something that an optimisation does not have; the message is the reason."""
 
 
 def says_of_model(error: Exception) -> bool:
@@ -80,15 +80,15 @@ def relative_error(value: Tensor, exact: Tensor) -> float:
     return float((value.to(exact.dtype) - exact).abs().max() / exact.abs().max())
 
 
-def differing(found: Tensor, expected: Tensor, tolerance: float) -> Tensor:
+def differing(outputs: Tensor, expected: Tensor, tolerance: float) -> Tensor:
     """Indices of the tokens whose outputs [T, …] differ by more than rounding; none if they are at most a hundredth.
 
     A router may choose another expert for a single token because of rounding. The difference is relative to the size of
     a token's outputs, or to the largest output if a token has only one. Outputs that are not numbers in both agree.
     """
-    error, size = (found - expected).abs(), expected.abs().max()
+    error, size = (outputs - expected).abs(), expected.abs().max()
     if expected.dim() > 1:
-        error, size = (found - expected).norm(dim=-1), expected.norm(dim=-1)
+        error, size = (outputs - expected).norm(dim=-1), expected.norm(dim=-1)
     wrong = (~(error <= tolerance * size) & expected.isfinite().view(len(expected), -1).all(-1)).nonzero().squeeze(1)
     return wrong if len(wrong) > len(expected) // 100 else wrong[:0]
 
@@ -161,9 +161,9 @@ def first_layers(model: Any) -> Iterator[bool]:
         for name, layers in part.named_children()
         if isinstance(layers, torch.nn.ModuleList) and len(layers) == getattr(config, "num_hidden_layers", 0)
     ]
-    kinds = _kinds(places[0][2], config) if len(places) == 1 else []
-    enough = max((kinds.index(kind) for kind in kinds), default=0) + 1
-    if enough >= len(kinds):
+    described = _kinds(places[0][2], config) if len(places) == 1 else []
+    enough = max((described.index(layer) for layer in described), default=0) + 1
+    if enough >= len(described):
         yield False
         return
     owner, name, layers = places[0]

@@ -26,16 +26,16 @@ def import_file(path: str | Path) -> ModuleType:
 
 
 def describe(error: BaseException, path: str | Path) -> str:
-    """Describe an error as "ValueError in line 7: …", where the line is the last one of `path` in its traceback.
+    """Describe an error as "ValueError in line 7: …", with the last line of `path` in its traceback.
 
     The line is omitted if the file is not in the traceback, or for a syntax error, whose message includes the line.
     """
-    kind = type(error).__name__
+    named = type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == Path(path).absolute()]
     if lines and not isinstance(error, SyntaxError):
-        kind += f" in line {lines[-1]}"
-    return f"{kind}: {error}"
+        named += f" in line {lines[-1]}"
+    return f"{named}: {error}"
 
 
 def is_ours(implementation: Any) -> bool:
@@ -46,8 +46,8 @@ def is_ours(implementation: Any) -> bool:
 def ask(
     what: str, plug_in: Any, call: Callable[[], Any], fits: Callable[[Any], bool] = lambda _: True, wanted: str = ""
 ) -> Any:
-    """What a call of a plug-in's code returns. Raises SettingsError, in one sentence, if it raises anything, or returns
-    something that does not fit. An error in this package's own code is a bug and stays as it is.
+    """The result of a call of a plug-in's code. Raises SettingsError, in one sentence, if it raises anything, or
+    returns something that does not fit. An error in this package's own code is a bug and stays as it is.
 
     what: such as "advantage 'mine'". plug_in: its function, class or object. wanted: what fits, in words.
     """

@@ -33,7 +33,7 @@ PROBED = 5 + len(_TOKENS)
 """Longest row of the test, in tokens."""
 _RESPONSES = 16
 """Responses to each prompt from which the ratio of errors in bf16 is estimated. A single row's varies by a factor of
-ten, where real models have outliers; the mean of the logarithm over 96 rows varied by 15 percent with SmolLM2-135M."""
+ten if a model has outliers; the mean of the logarithm over 96 rows varied by 15 percent with SmolLM2-135M."""
 _ROUNDING = 2.0**-9
 """Error relative to the logits that bf16 has in any case: half a unit in the last of its eight places."""
 
@@ -61,7 +61,7 @@ class BufferedLayer(DynamicLayer):
     """Keys and values of one layer, written into buffers that grow, instead of copying all of them at every token."""
 
     def __init__(self, stored: torch.dtype | None = None) -> None:
-        """stored: type of the buffers; None for that of the states."""
+        """stored: type of the buffers; None for the type of the states."""
         super().__init__()
         self.stored, self.used = stored, 0
         self.buffers: list[Tensor] = []
@@ -100,7 +100,7 @@ class PlainDecoder:
     """Decodes with the model's own attention. Each response has a copy of its prompt's keys and values.
 
     This works for models whose layers keep keys and values, and which honour positions and masks that are given to
-    them. Where `SharedDecoder` applies, it is several times faster.
+    them. If `SharedDecoder` applies, it is several times faster.
     """
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
@@ -126,10 +126,10 @@ class PlainDecoder:
             layer.select(keep)
         self.logits, self._positions, self._mask = self.logits[keep], self._positions[keep], self._mask[keep]
 
-    def _run(self, ids: Tensor, **more: Any) -> None:
-        given = {"cache": self._cache, "attention_mask": self._mask, "position_ids": self._positions, **more}
+    def _run(self, ids: Tensor, **others: Any) -> None:
+        arguments = {"cache": self._cache, "attention_mask": self._mask, "position_ids": self._positions, **others}
         with self._policy.autocast():
-            output = self._policy.model(input_ids=ids, use_cache=True, **self._policy.arguments.taken(**given))
+            output = self._policy.model(input_ids=ids, use_cache=True, **self._policy.arguments.taken(**arguments))
         self.logits: Tensor = output.logits[:, -1].float()
 
 
@@ -195,9 +195,9 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
     """Why a model cannot be decoded in a way; empty if it can.
 
     The test decodes a few tokens of two responses to each of two prompts, drops a row on the way, and compares all
-    logits with those of the plain forward pass. So nothing needs to be known about the model's cache, masks and
-    positions. It does the same with long prompts. The comparison is made in fp32, where rounding is small. With bf16,
-    whose error depends on the model and may be as large as its logits, the decoder's own error must also be like the
+    logits with the plain forward pass's. So nothing needs to be known about the model's cache, masks and positions. It
+    does the same with long prompts. The comparison is made in fp32, because its rounding is small. With bf16, whose
+    error depends on the model and may be as large as its logits, the decoder's own error must also be like the
     plain pass's. See `dph.models.trial`.
 
     Args:
@@ -217,7 +217,7 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
         for prompts in _PROMPTS[ragged]:
             for logits, rows in _decoded(start, policy, fit(prompts), 2, fit(steps), _KEPT):
                 if not agree(logits, plain_logits(policy, rows)):
-                    return "its logits differ from those of its plain forward pass"
+                    return "its logits differ from its plain forward pass's"
         return ""
 
     def long() -> str:
@@ -226,12 +226,12 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
         *_, (logits, rows) = _decoded(start, policy, prompts, 1, (ids(len(prompts)) for _ in _TOKENS))
         if agree(logits, plain_logits(policy, rows), _LONG_TOLERANCE):
             return ""
-        return f"its logits differ from those of its plain forward pass in rows of {longest} tokens"
+        return f"its logits differ from its plain forward pass's in rows of {longest} tokens"
 
     def coarse() -> str:
         if _error(start, policy, ragged) <= MAX_ERROR_RATIO:
             return ""
-        return f"in {policy.precision} its logits have a larger error than those of its plain forward pass"
+        return f"in {policy.precision} its logits have a larger error than its plain forward pass's"
 
     def tried() -> str:
         reason = policy.in_trial(short) or (policy.in_trial(long) if longest > PROBED else "")

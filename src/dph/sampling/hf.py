@@ -26,13 +26,13 @@ from dph.types import Completion, SamplingParams
 T = TypeVar("T")
 
 _BLOCK = 256
-"""Tokens are found in two steps, first the block of so many tokens, then the token: running sums over a whole
+"""Tokens are found in two steps, first the block, of this many tokens, then the token: running sums over a whole
 vocabulary in float64 would take much of the time of a decoding step on a CPU (benchmarks/speed/drawing.py)."""
 CANDIDATES = (1024, 8192)
-"""On a CPU, sorting a whole vocabulary takes much longer than finding so many most likely tokens."""
+"""On a CPU, sorting a whole vocabulary takes much longer than finding this many most likely tokens."""
 LOOK_EVERY = {"cpu": 1}
 LOOK_EVERY_OTHERWISE = 8
-"""After so many tokens the sampler looks which responses have ended. A look waits for the device."""
+"""Each time after this many tokens the sampler looks which responses have ended. A look waits for the device."""
 COMPACT_BELOW = 0.75
 """Finished rows are dropped from the batch once fewer than this fraction of its rows are still running."""
 
@@ -68,14 +68,14 @@ class HFSampler(Sampler):
         """Cut the prompts, by length, into batches; yield how to decode each batch, and the indices of its prompts."""
         at_once = max(1, self._rows // params.n)
 
-        def kind(index: int) -> tuple[Start, int]:
+        def way(index: int) -> tuple[Start, int]:
             """Prompts are decoded together only if they agree in this."""
             length = len(prompts[index])
             start, ragged = self.way(length + params.max_tokens)
             return start, 0 if ragged else length
 
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-        for (start, _), alike in groupby(order, kind):
+        for (start, _), alike in groupby(order, way):
             chosen = list(alike)
             for first in range(0, len(chosen), at_once):
                 yield start, chosen[first : first + at_once]

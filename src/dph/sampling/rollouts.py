@@ -195,16 +195,16 @@ def group_from_json(item: Prompted, rollouts: Sequence[Sequence[Any]]) -> Group:
     )
 
 
-def _packed(kind: str, numbers: Sequence[float]) -> str:
-    return base64.b64encode(array(kind, numbers).tobytes()).decode()
+def _packed(typecode: str, numbers: Sequence[float]) -> str:
+    return base64.b64encode(array(typecode, numbers).tobytes()).decode()
 
 
-def _unpacked(kind: str, text: str) -> "array[Any]":
-    return array(kind, base64.b64decode(text))
+def _unpacked(typecode: str, text: str) -> "array[Any]":
+    return array(typecode, base64.b64decode(text))
 
 
 def unjudged_fault(lost: int, of: int, reasons: Sequence[str], most: float) -> str:
-    """Why sampling must stop if so many responses could not be judged; "" if their share is at most `most`."""
+    """Why sampling must stop, as too many responses could not be judged; "" if their share is at most `most`."""
     if lost <= most * of:
         return ""
     return (

@@ -8,7 +8,7 @@ its weights wait in host memory, and its cache is given up.
 
 Log-probabilities are vLLM's own, at the sampling temperature and without top-p. With top_p < 1, vLLM returns only those
 of the truncated distribution, so completions then have none. No stage trains on them directly: rehearsal sets store
-those of the policy's forward pass, and training corrects for the difference. A response depends on its key and the
+the policy's own, and training corrects for the difference. A response depends on its key and the
 policy, but vLLM's rounding also depends on the rest of the batch. Unlike the built-in sampler, it may therefore return
 different responses if other prompts are sampled with it.
 """
@@ -170,7 +170,7 @@ def start_engine(
 ) -> Any:
     """Start vLLM's `LLM` for a model, in the process that vLLM chooses.
 
-    here: in this process, where it can read the policy's tensors. sleeps: it can be put to sleep. Raises UserError if
+    here: in this process, so that it can read the policy's tensors. sleeps: it can be put to sleep. Raises UserError if
     vLLM is not installed or cannot load the model.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

@@ -18,7 +18,7 @@ FOLDER = "certified"
 class Certifier:
     """Checks checkpoints, and keeps the last certified one; certificate.jsonl is its state.
 
-    Training may only end by what it finds. Checkpoints of a run that rolled back and continued would depend on the set.
+    Its findings may only end training. Checkpoints of a run that rolled back and continued would depend on the set.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ class Learner:
 
     def update(self, minibatches: Sequence[Groups]) -> dict[str, float]:
         """Learn from mini-batches as `Updater.update`, while the sampler rests."""
-        self.sampler.rest()  # frees what an engine holds on the GPU
+        self.sampler.rest()  # frees an engine's memory on the GPU
         values = self.updater.update(minibatches, recompute_old=self._recompute_old)
         self.sampler.weights_changed()
         return values

@@ -112,7 +112,7 @@ class Monitor:
         return Measured(values, self.pick(placed), [message for message in noted if message])
 
     def pick(self, placed: Sequence[tuple[int, Sample]]) -> list[Sample]:
-        """The responses to keep, out of those of all processes with the places of their groups: the first of every
+        """The responses to keep, out of all processes' responses with the places of their groups: the first of every
         group, then the second of every group, until there are enough."""
 
         def first(every: Sequence[tuple[int, Sample]]) -> list[tuple[int, Sample]]:
@@ -130,7 +130,7 @@ class Monitor:
 class Best:
     """The best of the measured steps, step 0 included; a function of metrics.jsonl alone.
 
-    Greedy accuracy is highest where a policy has collapsed onto few solutions as often as where it has not. So steps
+    Greedy accuracy may be highest after a policy has collapsed onto few solutions. So steps
     whose value is within a tolerance of the highest count as equal, and among these pass@k decides.
     """
 
