@@ -20,7 +20,7 @@ from transformers.utils.hub import cached_file
 from dph.config import ModelConfig
 from dph.config.checks import ask_hub, check_model
 from dph.config.text import read_json
-from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory
+from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory, reason_of
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.runs.directory import RunDir
@@ -28,7 +28,6 @@ from dph.runs.files import cache_folder, directory_written_atomically, waiting_f
 
 _INDEX = ".safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
-_LONGEST_REASON = 400  # characters of a library's message that are quoted
 _LOADING = ("is_local", "local_files_only")
 """Notes of transformers in a tokenizer about its loading, which it would write with it: whether from a directory,
 and whether the hub was forbidden. A resumed run loads from its checkpoint, and must write the same files."""
@@ -281,17 +280,11 @@ def _load_failure(path: str, error: Exception) -> str:
     if (folder := Path(path)).is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
         return f"cannot load a model from {path}: it holds no tokenizer; save its base model's tokenizer into it"
     if folder.exists():
-        return f"cannot load a model from {path}: {_said(error)}"
+        return f"cannot load a model from {path}: {reason_of(error)}"
     return (
         f"cannot load the model {path!r}: there is no such directory, and downloading it from a model hub failed "
-        f"({_said(error)}); give a local path, or check the name and the network"
+        f"({reason_of(error)}); give a local path, or check the name and the network"
     )
-
-
-def _said(error: BaseException) -> str:
-    """The start of a library's error message, on one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} …"
 
 
 def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
@@ -314,7 +307,9 @@ def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
         try:
             return get_peft_model(model, lora)
         except ValueError as error:
-            raise SettingsError(f"model.lora_targets {targets!r} does not fit this model: {_said(error)}") from error
+            raise SettingsError(
+                f"model.lora_targets {targets!r} does not fit this model: {reason_of(error)}"
+            ) from error
 
 
 # GGUF files, and models in the cache ----------------------------------------------------------------------------------
@@ -394,7 +389,7 @@ def dequantise(file: Path, folder: Path) -> None:
     except Exception as error:  # damaged files make gguf and transformers raise many types
         if isinstance(error, OSError) and error.errno is not None:  # of the system; for bad files it has no number
             raise
-        raise ModelError(f"cannot read a model from the GGUF file {file}: {_said(error)}") from error
+        raise ModelError(f"cannot read a model from the GGUF file {file}: {reason_of(error)}") from error
 
 
 def _set_special_tokens(tokenizer: Any, reader: Any) -> None:
@@ -440,7 +435,9 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device).item()  # devices without storage, such as meta, fail here
     except (RuntimeError, AssertionError) as error:
-        raise SettingsError(f"device {name!r} cannot be used here ({_said(error)}); try model.device cpu") from error
+        raise SettingsError(
+            f"device {name!r} cannot be used here ({reason_of(error)}); try model.device cpu"
+        ) from error
     return device
 
 
