@@ -31,7 +31,7 @@ from dph.models.policy import Policy
 from dph.models.sharing import NotShareable, attending_by, refuse_unknown
 from dph.models.traits import attention_window
 from dph.process.progress import say
-from dph.sampling.decoders import PROBED, BufferedLayer, why_not
+from dph.sampling.decoders import PROBED, BufferedLayer, Start, why_not
 
 _NAME = "dph_shared_decode"
 PREFILL_TOKENS = 4096
@@ -246,14 +246,17 @@ def longest_shared(policy: Policy) -> int:
     return attention_window(config)
 
 
-def why_not_shared(policy: Policy, longest: int = PROBED) -> str:
-    """Why a model cannot decode with shared prompts; empty if it can. See `why_not`."""
+def why_not_shared(policy: Policy, start: Start = SharedDecoder, longest: int = PROBED) -> str:
+    """Why a model cannot decode with shared prompts; empty if it can. See `why_not`.
+
+    start: starts this decoder, or one that extends it.
+    """
     window = longest_shared(policy)
     if window < PROBED:
         return f"its attention window has only {window} tokens" if window else "it has layers without a plain cache"
     if policy.arguments.cache is None:
         return "its forward pass takes no cache"
-    return why_not(SharedDecoder, policy, ragged=True, longest=min(window, longest))
+    return why_not(start, policy, ragged=True, longest=min(window, longest))
 
 
 # Fixed steps ----------------------------------------------------------------------------------------------------------
@@ -406,8 +409,3 @@ def _weights_to_cast(policy: Policy) -> dict[str, Tensor]:
         for part, value in module.named_parameters(recurse=False)
         if value.dtype == torch.float32
     }
-
-
-def why_not_static(policy: Policy, longest: int = PROBED) -> str:
-    """Why a model that shares prompts cannot be decoded in such steps; empty if it can. See `why_not`."""
-    return why_not(StaticDecoder, policy, ragged=True, longest=min(longest, longest_shared(policy)))
