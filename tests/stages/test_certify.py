@@ -31,7 +31,7 @@ from dph.stages.evaluate import evaluate
 from dph.stages.interpolate import interpolate
 from dph.stages.presample import presample
 from dph.stages.train import train
-from dph.training import certifier as module
+from dph.training import monitor as module
 from helpers import base_run, folder, interrupted_at, presample_config, rollout, train_config, weights
 
 TASK = TaskConfig(name="toy", options={"problems": "120"})  # 60 of them are easy

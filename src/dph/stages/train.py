@@ -26,11 +26,10 @@ from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.rollouts import usable_problems
 from dph.training import checkpoints
-from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
 from dph.training.loop import Learner, Training, objective_of
-from dph.training.monitor import Best, Monitor, pass_alarm
+from dph.training.monitor import Best, Certifier, Monitor, pass_alarm
 from dph.training.optim import Optimizer
 from dph.training.watch import Watch, ledger_after
 from dph.verifiers import Verifiers, judging_versions

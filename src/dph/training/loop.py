@@ -28,10 +28,9 @@ from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.rollouts import encode_problems, settled_rows
 from dph.tasks import Task, style_of
-from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Clock, Saver
-from dph.training.monitor import Monitor
+from dph.training.monitor import Certifier, Monitor
 from dph.training.optim import Optimizer
 from dph.training.rollouts import Drawn, Explorer, Shaping
 from dph.training.rows import Row, mix
