@@ -25,9 +25,6 @@ from dph.tasks import Task
 from dph.training.checkpoints import path_of, steps_saved
 from dph.types import Group, Problem
 
-FOLDER = "certified"
-"""Within the run directory: the last certified model."""
-
 
 @dataclass(slots=True)
 class PassAlarm:
@@ -275,4 +272,4 @@ class Certifier:
         late = "" if self.failed in (0, step) else f"; nothing is certified after the failure at step {self.failed}"
         say(f"step {step}: {found.sentence()}{late}")
         if self.certified == step:
-            self._save(self._run / FOLDER, f"After step {step}, {found.sentence()}.")
+            self._save(self._run / "certified", f"After step {step}, {found.sentence()}.")
