@@ -89,17 +89,17 @@ def visible(text: str) -> str:
     return "".join(shown)
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+def unknown(what: str, name: object, names: Iterable[str]) -> str:
     """The message for a name that nothing has: the one that was probably meant, then all that there are."""
-    names = list(known)
-    return f"no {kind} is named {name!r}{near(name, names)}; known are: {', '.join(names) or 'none'}"
+    names = list(names)
+    return f"no {what} is named {name!r}{near(name, names)}; known are: {', '.join(names) or 'none'}"
 
 
-def near(name: object, known: Iterable[str]) -> str:
+def near(name: object, names: Iterable[str]) -> str:
     """ "; perhaps you meant …" with the name that is most like an unknown one; "" if none is like it."""
     import difflib  # rarely needed
 
-    meant = difflib.get_close_matches(str(name), list(known), 1)
+    meant = difflib.get_close_matches(str(name), list(names), 1)
     return f"; perhaps you meant {meant[0]}" if meant else ""
 
 

@@ -212,9 +212,9 @@ class Policy:
         shared = self._shares(groups, token_budget)
         if not shared:
             return microbatches([row for group in groups for row in group], token_budget), False
-        parts = packed_microbatches(groups, token_budget)
-        if len(parts) > 1 and not self._said_budget:
-            computed = sum(len(by_prompt(batch)) for batch in parts)
+        batches = packed_microbatches(groups, token_budget)
+        if len(batches) > 1 and not self._said_budget:
+            computed = sum(len(by_prompt(batch)) for batch in batches)
             if computed > 2 * len(groups):
                 self._said_budget = True
                 say(
@@ -222,7 +222,7 @@ class Policy:
                     f"{token_budget} tokens does not hold all its responses; raise optim.tokens_per_microbatch if "
                     "memory allows"
                 )
-        return parts, True
+        return batches, True
 
     def collate(self, rows: Sequence[Tokens], *, shared: bool = False) -> Inputs:
         """The model inputs for rows, padded or packed (see `collate_tokens`), on the model's device."""
@@ -240,9 +240,9 @@ class Policy:
             For each row, in order, one value in nats per response token.
         """
         by_row: dict[int, list[float]] = {}
-        parts, shared = self.cut(by_prompt(rows), token_budget)
+        batches, shared = self.cut(by_prompt(rows), token_budget)
         with self.casting_once():
-            for batch in parts:
+            for batch in batches:
                 logprobs, _ = self.logprobs(self.collate(batch, shared=shared), temperature)
                 for row, values in zip(batch, logprobs.float().cpu().tolist(), strict=True):
                     by_row[id(row)] = values[: len(row.response_ids)]

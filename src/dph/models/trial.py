@@ -161,7 +161,7 @@ def first_layers(model: Any) -> Iterator[bool]:
         for name, layers in part.named_children()
         if isinstance(layers, torch.nn.ModuleList) and len(layers) == getattr(config, "num_hidden_layers", 0)
     ]
-    described = _kinds(places[0][2], config) if len(places) == 1 else []
+    described = _descriptions(places[0][2], config) if len(places) == 1 else []
     enough = max((described.index(layer) for layer in described), default=0) + 1
     if enough >= len(described):
         yield False
@@ -171,7 +171,7 @@ def first_layers(model: Any) -> Iterator[bool]:
         yield True
 
 
-def _kinds(layers: torch.nn.ModuleList, config: Any) -> list[tuple[Any, ...]]:
+def _descriptions(layers: torch.nn.ModuleList, config: Any) -> list[tuple[Any, ...]]:
     """For each layer, a description that is equal for layers of one kind."""
     described = [_settings(layer) for layer in layers]
     for name in set().union(*described):

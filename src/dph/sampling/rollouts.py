@@ -145,15 +145,15 @@ def sample_groups(
         judged = iter(verifiers.verify(pairs) if pairs else [])
         verdicts.update({index: [next(judged) for _ in drawn[index][1]] for index in taken})
 
-    thread, parts = ThreadPoolExecutor(1, "dph-judging"), []
+    thread, judging = ThreadPoolExecutor(1, "dph-judging"), []
     try:
         for index, completions in sampler.stream([item.prompt_ids for item in items], params, keys):
             drawn[index] = completions, [policy.decode(completion.token_ids) for completion in completions]
             waiting.append(index)
-            parts.append(thread.submit(judge_waiting))
+            judging.append(thread.submit(judge_waiting))
             doing(f"sampled {len(drawn)} of {len(items)} prompts")
-        for part in parts:
-            part.result()
+        for judged in judging:
+            judged.result()
     finally:
         thread.shutdown(cancel_futures=True)
     return [

@@ -255,21 +255,21 @@ class Certifier:
         share = [self._held.problems[i] for i in self._world.share(len(self._held.problems))]
         parts = self._world.gather(self._world.together(lambda: solved(self._evaluator, share)))
         counts = {id: each for part in parts for id, each in part.items()}
-        found = self._held.certificate(counts)
-        self._note(step, found)
-        self._world.decided(lambda: self._write(step, found, counts))
-        numbers = {"loss": found.loss, "bound": found.bound, "epsilon": found.epsilon, "lost": len(found.lost)}
-        numbers["certified"] = self.certified == step
+        certificate = self._held.certificate(counts)
+        self._note(step, certificate)
+        self._world.decided(lambda: self._write(step, certificate, counts))
+        numbers = {name: getattr(certificate, name) for name in ("loss", "bound", "epsilon")}
+        numbers |= {"lost": len(certificate.lost), "certified": self.certified == step}
         return {f"certify/{name}": float(value) for name, value in numbers.items()}
 
-    def _note(self, step: int, found: Certificate) -> None:
-        if found.certified and not self.failed:
+    def _note(self, step: int, certificate: Certificate) -> None:
+        if certificate.certified and not self.failed:
             self.certified = step
-        self.failed = self.failed or (0 if found.certified else step)
+        self.failed = self.failed or (0 if certificate.certified else step)
 
-    def _write(self, step: int, found: Certificate, counts: Counts) -> None:
+    def _write(self, step: int, certificate: Certificate, counts: Counts) -> None:
         write_visits(self._run, step, [(id, *each) for id, each in counts.items()], CERTIFICATE)
         late = "" if self.failed in (0, step) else f"; nothing is certified after the failure at step {self.failed}"
-        say(f"step {step}: {found.sentence()}{late}")
+        say(f"step {step}: {certificate.sentence()}{late}")
         if self.certified == step:
-            self._save(self._run / "certified", f"After step {step}, {found.sentence()}.")
+            self._save(self._run / "certified", f"After step {step}, {certificate.sentence()}.")
