@@ -40,7 +40,7 @@ class Registry(Generic[T]):
         def add(implementation: Added) -> Added:
             self._import(name)
             before = self._known.get(name)
-            if before is not None and _identity(before) != _identity(implementation):
+            if before is not None and identity(before) != identity(implementation):
                 raise SettingsError(f"there is already a {self._kind} named {name!r}; choose another name")
             self._known[name], self._traits[name] = implementation, made  # type: ignore[assignment]
             return implementation
@@ -125,7 +125,7 @@ def read_option(text: str, annotation: object, what: str) -> Any:
         raise SettingsError(f"{what} must be {words}, not {text!r}") from error
 
 
-def _identity(implementation: object) -> tuple[str, str]:
-    """What tells two implementations apart, equal for one file loaded twice."""
+def identity(implementation: object) -> tuple[str, str]:
+    """Module and name of a function, a class or an object's class; equal for one file loaded twice."""
     named = implementation if hasattr(implementation, "__qualname__") else type(implementation)
     return getattr(named, "__module__", ""), getattr(named, "__qualname__", "")

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from dph.errors import SettingsError, UserError
+from dph.registry import identity
 
 
 def import_file(path: str | Path) -> ModuleType:
@@ -40,7 +41,7 @@ def describe(error: BaseException, path: str | Path) -> str:
 
 def is_ours(implementation: Any) -> bool:
     """Whether a function, class or object comes with this package, and not from a plug-in."""
-    return _module_of(implementation).partition(".")[0] == "dph"
+    return identity(implementation)[0].partition(".")[0] == "dph"
 
 
 def ask(
@@ -59,18 +60,13 @@ def ask(
     except Exception as error:  # user code may raise anything
         if is_ours(plug_in):
             raise
-        file = getattr(sys.modules.get(_module_of(plug_in)), "__file__", None) or ""
+        file = getattr(sys.modules.get(identity(plug_in)[0]), "__file__", None) or ""
         raise SettingsError(f"{what} raised {describe(error, file)}") from error
     if not right:
         form = f"the shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
         size = f" of {len(value)}" if isinstance(value, list | tuple) else ""
         raise SettingsError(f"{what} returned {form}{size}, not {wanted}")
     return value
-
-
-def _module_of(implementation: Any) -> str:
-    named = hasattr(implementation, "__qualname__")
-    return str(getattr(implementation if named else type(implementation), "__module__", ""))
 
 
 class TimeLimitReached(BaseException):
