@@ -57,7 +57,7 @@ def normalize(numbers: Tensor, logits: Tensor, temperature: float) -> None:
     sums = compiled(softmax_sums, logits) or partial(softmax_sums, entropy=len(numbers) == 3)
     for start in range(0, len(logits), size):
         rows = slice(start, start + size)
-        for out, values in zip(numbers, sums(logits[rows], temperature), strict=False):
+        for out, values in zip(numbers, sums(logits[rows], temperature), strict=False):  # compiled ones have entropies
             out[rows] = values
 
 
@@ -66,7 +66,7 @@ def numbers_like(x: Tensor, entropy: Entropy) -> Tensor:
     return x.new_empty(2 if entropy == "none" else 3, len(x), dtype=_wide(x))
 
 
-def softmax_sums(logits: Tensor, temperature: float, entropy: bool = True) -> tuple[Tensor, Tensor, Tensor | None]:
+def softmax_sums(logits: Tensor, temperature: float, entropy: bool = True) -> tuple[Tensor, ...]:
     """The numbers of `normalize` for a few rows of logits; entropies only if wanted. Compiled for a GPU."""
     z = logits.to(_wide(logits), copy=True)
     top = z.amax(-1)
@@ -76,7 +76,7 @@ def softmax_sums(logits: Tensor, temperature: float, entropy: bool = True) -> tu
     weights = z.exp()
     total = weights.sum(-1)
     logarithm = total.log()
-    return top, logarithm, logarithm - weights.mul_(z).sum(-1) / total if entropy else None
+    return (top, logarithm, logarithm - weights.mul_(z).sum(-1) / total) if entropy else (top, logarithm)
 
 
 def weighted_softmax(
