@@ -39,11 +39,14 @@ from dph.config import (
 from dph.models.batch import by_prompt
 from dph.models.policy import Policy
 from dph.objective import Objective, group_advantages
-from dph.rehearsal import RehearsalSet, read_rehearsal, training_problems
+from dph.rehearsal.partition import training_problems
+from dph.rehearsal.store import RehearsalSet, read_rehearsal
 from dph.sampling.hf import HFSampler
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.sampling.seeding import EpochOrder, derive_key
-from dph.training import Optimizer, Row, batches, count_rows, rehearsal_row
+from dph.training.optim import Optimizer
+from dph.training.rows import Row, batches, rehearsal_row
+from dph.training.update import count_rows
 
 
 def train(config: TrainConfig) -> Iterator[dict[str, float]]:

@@ -101,15 +101,16 @@ def make_verifiers(
         answers: `Verifiers.tell` will be asked what judged responses answer.
     """
 
-    def given(*names: str) -> dict[str, Any]:
+    def settings(*names: str) -> dict[str, Any]:
         return {name: getattr(config, name) for name in ("workers", "timeout", *names)}
 
-    sql = given("comparator", "keep_distinct", "columns", "tolerance", "unterminated", "reward")
+    sql = settings("comparator", "keep_distinct", "columns", "tolerance", "unterminated", "reward")
     sql |= {"answer": "whole" if bare_sql else "block", "answers": answers}
-    math = given("policy", "decimals") | {"fallback": config.fallback or None}
-    own = given() | asdict(reward or RewardConfig())
-    own["function"] = function or own["function"]
-    return Verifiers({"sql": sql, "math": math, "function": own}, only="function" if own["function"] else "")
+    math = settings("policy", "decimals") | {"fallback": config.fallback or None}
+    by_function = settings() | asdict(reward or RewardConfig())
+    by_function["function"] = function or by_function["function"]
+    only = "function" if by_function["function"] else ""
+    return Verifiers({"sql": sql, "math": math, "function": by_function}, only=only)
 
 
 def make_sampler(
@@ -118,13 +119,12 @@ def make_sampler(
     """Create the sampler that the settings name.
 
     Args:
-        model: where a model of the policy's architecture can be loaded from, and the weights of a policy that is not
-            trained.
+        model: names a model of the policy's architecture, and the weights of a policy that is not trained.
         longest: most tokens of a prompt and its response together.
         training: the policy's weights change between calls; `Sampler.weights_changed` announces it.
     """
     from dph.models.batch import fitting_rows
-    from dph.sampling import SAMPLERS, checked  # importing the package registers the built-in samplers
+    from dph.sampling.protocol import SAMPLERS, checked
 
     if not config.rows:
         config = replace(config, rows=fitting_rows(policy, longest, 0, step=int(training)))

@@ -123,7 +123,7 @@ def check_processors() -> Iterator[Finding]:
         advice = "install the build of torch for this driver's CUDA version (pytorch.org/get-started)"
         yield Finding("GPU", "note", detail, advice)
     else:
-        yield Finding("GPU", "note", "none; only small models are practical, such as those of `dph demo`")
+        yield Finding("GPU", "note", "none; only small models are practical, such as `dph demo` makes")
 
 
 def _check_gpu(index: int) -> Finding:
@@ -135,10 +135,10 @@ def _check_gpu(index: int) -> Finding:
     except RuntimeError as error:
         advice = "check the driver, or exclude this GPU with CUDA_VISIBLE_DEVICES"
         return Finding(f"GPU {index}", "broken", f"cannot compute: {str(error).partition(chr(10))[0]}", advice)
-    kind = f"compute capability {facts.major}.{facts.minor}, bf16: {'yes' if bf16 else 'no'}"
+    abilities = f"compute capability {facts.major}.{facts.minor}, bf16: {'yes' if bf16 else 'no'}"
     advice = "another process uses this GPU; nvidia-smi shows which one" if free < total / 2 else ""
     status = "note" if advice else "ok"
-    return Finding(f"GPU {index}", status, f"{facts.name}, {free:.0f} of {total:.0f} GiB free, {kind}", advice)
+    return Finding(f"GPU {index}", status, f"{facts.name}, {free:.0f} of {total:.0f} GiB free, {abilities}", advice)
 
 
 def check_room(out: Path) -> Iterator[Finding]:
@@ -218,8 +218,8 @@ def _run_stages(folder: Path, device: str) -> list[float]:
     hard ones, whose answer is no and which it explores."""
     data = folder / "rows.jsonl"  # to learn from, and then problems
     rows = [
-        {"prompt": f"{kind} {number}", "response": word, "answer": answer, "verifier": "exact"}
-        for kind, answer in (("easy", "yes"), ("hard", "no"))
+        {"prompt": f"{level} {number}", "response": word, "answer": answer, "verifier": "exact"}
+        for level, answer in (("easy", "yes"), ("hard", "no"))
         for number in range(6)
         for word in (" yes", f" {answer}")
     ]

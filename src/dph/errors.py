@@ -8,7 +8,7 @@
     ├── JudgeError        verifiers, gold answers and reward functions that cannot judge
     ├── RunError          run directories and checkpoints: taken, damaged, incomplete, not to be resumed
     └── SharedUserError   any of these, raised by every process of a group; the leading one prints it
-    Interrupted           a signal, which is no error: a KeyboardInterrupt; exit status 128 + its number
+    Interrupted           a signal, which is not an error: a KeyboardInterrupt; exit status 128 + its number
 
 Anything else that is raised is a bug and keeps its traceback.
 """
@@ -72,14 +72,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 def one_line(text: str, longest: int = 4000) -> str:
-    """Text for a terminal: on one line, cut where it is very long, and without characters that a terminal would obey
+    """Text for a terminal: on one line, cut if it is very long, and without characters that a terminal would obey
     (a message may quote a file, and a file may hold anything)."""
     text = " ".join(line.strip() for line in text.splitlines() if line.strip())
     return visible(text if len(text) <= longest else f"{text[:longest]} …")
 
 
 def reason_of(error: BaseException) -> str:
-    """What a library's error says, in one short line; its type if it says nothing."""
+    """A library's error in one short line; its type if it says nothing."""
     return one_line(str(error) or type(error).__name__, _LONGEST_REASON)
 
 
@@ -89,17 +89,17 @@ def visible(text: str) -> str:
     return "".join(shown)
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+def unknown(what: str, name: object, names: Iterable[str]) -> str:
     """The message for a name that nothing has: the one that was probably meant, then all that there are."""
-    names = list(known)
-    return f"no {kind} is named {name!r}{near(name, names)}; known are: {', '.join(names) or 'none'}"
+    names = list(names)
+    return f"no {what} is named {name!r}{near(name, names)}; known are: {', '.join(names) or 'none'}"
 
 
-def near(name: object, known: Iterable[str]) -> str:
+def near(name: object, names: Iterable[str]) -> str:
     """ "; perhaps you meant …" with the name that is most like an unknown one; "" if none is like it."""
     import difflib  # rarely needed
 
-    meant = difflib.get_close_matches(str(name), list(known), 1)
+    meant = difflib.get_close_matches(str(name), list(names), 1)
     return f"; perhaps you meant {meant[0]}" if meant else ""
 
 

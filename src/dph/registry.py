@@ -1,5 +1,5 @@
-"""One pattern for everything that a plug-in can add: a registry maps names to implementations of one kind. It stands
-beside the protocol of its kind, with a decorator that plug-ins use, such as `register_verifier`."""
+"""One pattern for everything that a plug-in can add: a registry maps names to implementations of one kind. The
+module of each protocol has one, with a decorator that plug-ins use, such as `register_verifier`."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +40,7 @@ class Registry(Generic[T]):
         def add(implementation: Added) -> Added:
             self._import(name)
             before = self._known.get(name)
-            if before is not None and _identity(before) != _identity(implementation):
+            if before is not None and identity(before) != identity(implementation):
                 raise SettingsError(f"there is already a {self._kind} named {name!r}; choose another name")
             self._known[name], self._traits[name] = implementation, made  # type: ignore[assignment]
             return implementation
@@ -114,18 +114,18 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 }
 
 
-def read_option(text: str, kind: object, what: str) -> Any:
+def read_option(text: str, annotation: object, what: str) -> Any:
     """An option's value, read as a parameter's type. Raises SettingsError, naming `what`, for text of another type."""
-    if kind not in _READERS:
+    if annotation not in _READERS:
         return text
-    read, words = _READERS[kind]
+    read, words = _READERS[annotation]
     try:
         return read(text)
     except (KeyError, ValueError) as error:
         raise SettingsError(f"{what} must be {words}, not {text!r}") from error
 
 
-def _identity(implementation: object) -> tuple[str, str]:
-    """What tells two implementations apart, equal for one file loaded twice."""
-    kind = implementation if hasattr(implementation, "__qualname__") else type(implementation)
-    return getattr(kind, "__module__", ""), getattr(kind, "__qualname__", "")
+def identity(implementation: object) -> tuple[str, str]:
+    """Module and name of a function, a class or an object's class; equal for one file loaded twice."""
+    named = implementation if hasattr(implementation, "__qualname__") else type(implementation)
+    return getattr(named, "__module__", ""), getattr(named, "__qualname__", "")

@@ -47,7 +47,7 @@ class Problem:
 
 
 def problem_json(problem: Problem) -> str:
-    """What a verifier needs of a problem, all but its prompt, for a column of another engine's data set."""
+    """A problem without its prompt as text, for a column of another engine's data set that verifiers read."""
     facts = {"id": problem.id, "answer": problem.answer, "verifier": problem.verifier, "meta": dict(problem.meta)}
     return json.dumps(facts, ensure_ascii=False)
 
@@ -117,7 +117,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a sampler returns for one response."""
+    """One response of a sampler."""
 
     token_ids: Sequence[int]
     """The response's tokens; the closing EOS is included when it was generated."""

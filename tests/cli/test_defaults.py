@@ -144,4 +144,4 @@ def test_a_broken_reward_ends_what_samples(tmp_path, data, capsys, command, body
 def test_a_model_without_a_tokenizer(tmp_path, data, capsys):
     shutil.copytree(base_run() / "model", tmp_path / "model", ignore=shutil.ignore_patterns("tokenizer*"))
     line = ["eval", "--task", "records", "--data", data, "--model.path", tmp_path / "model", "--out", tmp_path / "run"]
-    assert "it holds no tokenizer; save that of its base model into it" in complaint(capsys, *line)
+    assert "it holds no tokenizer; save its base model's tokenizer into it" in complaint(capsys, *line)

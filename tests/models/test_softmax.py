@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dph.models import logprobs as module
-from dph.models.logprobs import Normalized, logit_gradient, logprobs_of, token_logprobs
+from dph.models.logprobs import logit_gradient, logprobs_of, normalize, numbers_like, token_logprobs
 
 ROWS, VOCABULARY = 9, 13
 
@@ -28,14 +28,13 @@ def plain(logits: torch.Tensor, states: torch.Tensor, targets: torch.Tensor, tem
 def test_a_row_by_hand() -> None:
     """Logits log 1, log 2, log 5: p = 1/8, 2/8, 5/8; at T = 1/2 the squares, p = 1/30, 4/30, 25/30."""
     logits = torch.tensor([[1.0, 2.0, 5.0]]).double().log()
-    known = Normalized.empty(logits, entropy=True)
-    known.fill(logits, 1.0)
-    assert known.entropies is not None
-    assert float(known.entropies) == pytest.approx(-sum(p * math.log(p) for p in (1 / 8, 2 / 8, 5 / 8)), abs=1e-15)
+    known = numbers_like(logits, "value")
+    normalize(known, logits, 1.0)
+    assert float(known[2]) == pytest.approx(-sum(p * math.log(p) for p in (1 / 8, 2 / 8, 5 / 8)), abs=1e-15)
     state = torch.zeros(1, dtype=torch.int64)
     found = logprobs_of(logits, known, state, torch.tensor([1]), 1.0)
     assert float(found) == pytest.approx(math.log(2 / 8), abs=1e-15)
-    known.fill(logits, 0.5)
+    normalize(known, logits, 0.5)
     found = logprobs_of(logits, known, state, torch.tensor([0]), 0.5)
     assert float(found) == pytest.approx(math.log(1 / 30), abs=1e-15)
     slope = logit_gradient(logits, known, state, torch.tensor([0]), 0.5, torch.tensor([3.0]).double(), None)
@@ -94,10 +93,9 @@ def test_the_entropy_of_a_large_vocabulary_has_no_rounding_of_its_length() -> No
     """Summed over 49,152 probabilities, in fp32, it is as exact as a number of its size."""
     logits = 3 * torch.randn(4, 49152, generator=torch.Generator().manual_seed(0))
     truth = plain(logits.double(), torch.arange(4), torch.arange(4), 1.0)
-    known = Normalized.empty(logits, entropy=True)
-    known.fill(logits, 1.0)
-    assert known.entropies is not None
-    assert float((known.entropies - truth[1]).abs().max()) < 4e-6  # entropies of 6 nats: an ulp is 5e-7
+    known = numbers_like(logits, "value")
+    normalize(known, logits, 1.0)
+    assert float((known[2] - truth[1]).abs().max()) < 4e-6  # entropies of 6 nats: an ulp is 5e-7
 
 
 def test_a_token_that_is_excluded_has_no_probability_and_no_gradient() -> None:

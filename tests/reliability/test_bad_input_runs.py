@@ -107,7 +107,7 @@ MODELS = {
     "no weights": (text("model.safetensors", None), "no file named model.safetensors"),
     "empty weights": (text("model.safetensors", ""), "header too small"),
     "noise for weights": (text("model.safetensors", "noise" * 99), "header too large"),
-    "no tokenizer": (text("tokenizer.json", None), "it holds no tokenizer; save that of its base"),
+    "no tokenizer": (text("tokenizer.json", None), "it holds no tokenizer; save its base model's"),
     "a tokenizer that is no JSON": (text("tokenizer.json", "{"), "cannot load a model from"),
     "an empty tokenizer": (text("tokenizer.json", "{}"), "cannot load a model from"),
     "settings nested too deeply": (text("config.json", DEEP), "cannot load a model from"),

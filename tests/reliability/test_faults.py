@@ -21,7 +21,7 @@ from dph.runs.directory import RunDir, read_metrics
 from dph.stages import train as module
 from dph.stages.sft import sft
 from dph.stages.train import train
-from dph.training import checkpoints
+from dph.training import checkpoints, loop
 from dph.types import Outcome, Verdict
 from faults_support import SETTINGS, at_call, config_of, same
 from helpers import base_run, train_config
@@ -126,7 +126,7 @@ def test_a_broken_disk_saves_a_supervised_run_too(tmp_path, monkeypatch, capsys)
 def test_a_run_directory_that_is_removed_is_one_sentence_and_the_state_is_saved(tmp_path, monkeypatch, capsys, place):
     run = tmp_path / "run"
     owner, name = {
-        "sampling": (module.Explorer, "draw"),
+        "sampling": (loop.Explorer, "draw"),
         "logging": (RunDir, "log"),
         "checkpoint": (checkpoints, "save"),  # which makes the directory again
     }[place]
@@ -151,7 +151,7 @@ def test_a_damaged_newest_checkpoint_costs_its_steps_only(tmp_path, monkeypatch,
     def leave():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module.Explorer, "draw", at_call(4, leave, module.Explorer.draw))
+    monkeypatch.setattr(loop.Explorer, "draw", at_call(4, leave, loop.Explorer.draw))
     with pytest.raises(KeyboardInterrupt):
         train(config_of(tmp_path / "run"))
     monkeypatch.undo()
@@ -223,9 +223,9 @@ def lose(share):
 def test_an_outage_of_the_judge_stops_the_run_with_its_state_saved(tmp_path, monkeypatch, undisturbed):
     from dph.verifiers import Verifiers
 
-    begin = module.Explorer.draw
+    begin = loop.Explorer.draw
     outage = at_call(3, lambda: monkeypatch.setattr(Verifiers, "verify", lose(1 / 4)), begin)
-    monkeypatch.setattr(module.Explorer, "draw", outage)
+    monkeypatch.setattr(loop.Explorer, "draw", outage)
     config = replace(config_of(tmp_path / "run"), checkpoint_every=4)
     with pytest.raises(SharedUserError, match=r"4 of 16 .*\(the worker process was lost"):
         train(config)
@@ -240,8 +240,8 @@ def test_few_lost_verdicts_leave_their_groups_and_the_run_goes_on(tmp_path, monk
 
     monkeypatch.setattr(Verifiers, "verify", lose(1 / 16))
     seen = []
-    rows = module.Shaping.rows
-    monkeypatch.setattr(module.Shaping, "rows", lambda shaping, groups: watched(shaping, groups))
+    rows = loop.Shaping.rows
+    monkeypatch.setattr(loop.Shaping, "rows", lambda shaping, groups: watched(shaping, groups))
 
     def watched(shaping, groups):
         made = rows(shaping, groups)
@@ -262,10 +262,10 @@ def test_a_judge_that_rewards_nothing_is_told_of(tmp_path, monkeypatch, capsys):
     """In the steps 1 and 2, and again in 4, after one that was as it should be."""
     from dph.verifiers import Verifiers
 
-    draw, verify, steps = module.Explorer.draw, Verifiers.verify, []
+    draw, verify, steps = loop.Explorer.draw, Verifiers.verify, []
     wrong = Verdict(Outcome.WRONG, 0.0, "")
     monkeypatch.setattr(Verifiers, "verify", lambda *of: verify(*of) if len(steps) == 3 else [wrong for _ in of[1]])
-    monkeypatch.setattr(module.Explorer, "draw", lambda *of: steps.append(1) or draw(*of))
+    monkeypatch.setattr(loop.Explorer, "draw", lambda *of: steps.append(1) or draw(*of))
     train(train_config(tmp_path, "grpo", {"steps": 4}))
     said = [line for line in capsys.readouterr().err.splitlines() if "every reward is 0" in line]
     assert [line.partition(" (")[0] for line in said] == [
@@ -280,12 +280,12 @@ def test_a_judge_that_rewards_nothing_is_told_of(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
-    rows = module.Shaping.rows
+    rows = loop.Shaping.rows
 
     def poisoned(shaping, groups):
         return [[row and replace(row, advantage=value) for row in group] for group in rows(shaping, groups)]
 
-    monkeypatch.setattr(module.Shaping, "rows", poisoned)
+    monkeypatch.setattr(loop.Shaping, "rows", poisoned)
     settings = {"steps": 9, "checkpoint_every": 9, "optim": {"max_skipped": 5}}  # two updates a step
     with pytest.raises(SharedUserError, match="not finite in 6 updates in a row, up to"):
         train(train_config(tmp_path / "run", "grpo", settings))
@@ -299,7 +299,7 @@ def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
 
 
 def test_one_bad_step_is_left_out_and_counted(tmp_path, monkeypatch):
-    rows, calls = module.Shaping.rows, []
+    rows, calls = loop.Shaping.rows, []
 
     def poisoned(shaping, groups):
         calls.append(1)
@@ -307,7 +307,7 @@ def test_one_bad_step_is_left_out_and_counted(tmp_path, monkeypatch):
         spoilt = [row and replace(row, advantage=float("nan")) for row in first]
         return [spoilt if len(calls) == 1 else first, *others]
 
-    monkeypatch.setattr(module.Shaping, "rows", poisoned)
+    monkeypatch.setattr(loop.Shaping, "rows", poisoned)
     settings = {"steps": 2, "optim": {"max_skipped": 2}}
     assert [line["skipped_updates"] for line in read_metrics(train(train_config(tmp_path, "grpo", settings)))] == [1, 0]
 

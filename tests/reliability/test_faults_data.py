@@ -14,11 +14,11 @@ from dph.rehearsal.check import file_hashes
 from dph.report import report
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.pinned import content_hashes
-from dph.stages import train as module
 from dph.stages.evaluate import evaluate
 from dph.stages.presample import presample
 from dph.stages.train import train
 from dph.tasks import register_task
+from dph.training import loop
 from dph.types import Problem
 from faults_support import SETTINGS, at_call, same
 from helpers import ToyTask, base_run, presample_config, rollout, train_config
@@ -59,8 +59,8 @@ def test_a_database_that_is_replaced_stops_the_run(tmp_path, monkeypatch, place)
     database(paths["suite"], 1)
     path = paths[place]
     whole = train(of_database(tmp_path / "whole", **paths))
-    draw = module.Explorer.draw
-    monkeypatch.setattr(module.Explorer, "draw", at_call(3, lambda: database(path, 22), draw))
+    draw = loop.Explorer.draw
+    monkeypatch.setattr(loop.Explorer, "draw", at_call(3, lambda: database(path, 22), draw))
     message = f"{path.name} has changed since"
     with pytest.raises(RunError, match=message):
         train(of_database(tmp_path / "run", **paths))
@@ -77,8 +77,8 @@ def test_a_database_that_is_replaced_stops_the_run(tmp_path, monkeypatch, place)
 
 def test_problems_and_weights_that_changed_are_named_on_resume(tmp_path, monkeypatch):
     config = train_config(tmp_path / "run", "grpo", {"steps": 2, "checkpoint_every": 1})
-    draw = module.Explorer.draw
-    monkeypatch.setattr(module.Explorer, "draw", at_call(2, lambda: (_ for _ in ()).throw(KeyboardInterrupt), draw))
+    draw = loop.Explorer.draw
+    monkeypatch.setattr(loop.Explorer, "draw", at_call(2, lambda: (_ for _ in ()).throw(KeyboardInterrupt), draw))
     with pytest.raises(KeyboardInterrupt):
         train(config)
     monkeypatch.undo()

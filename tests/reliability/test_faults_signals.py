@@ -13,7 +13,7 @@ from dph.errors import Interrupted
 from dph.runs.directory import RunDir, read_metrics
 from dph.stages import train as module
 from dph.stages.train import train
-from dph.training import checkpoints, rollouts
+from dph.training import checkpoints, loop, rollouts
 from faults_support import at_call, config_of, same
 from helpers import base_run
 
@@ -25,7 +25,7 @@ def undisturbed(tmp_path_factory):
 
 PLACES = {  # what is called at the third time when the signal comes; the step whose state is then saved
     "sampling": (rollouts, "sample_groups", 2, signal.SIGINT),  # broken off: nothing of step 3 is kept
-    "update": (module.Updater, "update", 3, signal.SIGTERM),  # brought to its end, and the step's line written
+    "update": (loop.Updater, "update", 3, signal.SIGTERM),  # brought to its end, and the step's line written
     "evaluation": (
         module.Evaluator,
         "responses",
@@ -80,7 +80,7 @@ def test_a_signal_in_the_first_evaluation_has_nothing_to_save(tmp_path, monkeypa
 def test_a_step_saved_without_its_line_gets_it_once(tmp_path, monkeypatch, signals, undisturbed):
     """Interrupted in its evaluation, resumed, and killed after its line was written but before the next checkpoint."""
     config = replace(config_of(tmp_path / "run"), checkpoint_every=4, keep_best="")
-    answer, draw = module.Evaluator.responses, module.Explorer.draw
+    answer, draw = module.Evaluator.responses, loop.Explorer.draw
     monkeypatch.setattr(module.Evaluator, "responses", at_call(2, lambda: signal.raise_signal(signal.SIGTERM), answer))
     with pytest.raises(Interrupted, match="stopped after step 2 of 4, which is"):
         train(config)
@@ -90,7 +90,7 @@ def test_a_step_saved_without_its_line_gets_it_once(tmp_path, monkeypatch, signa
     def leave():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module.Explorer, "draw", at_call(1, leave, draw))
+    monkeypatch.setattr(loop.Explorer, "draw", at_call(1, leave, draw))
     with pytest.raises(KeyboardInterrupt):
         train(config, resume=True)
     monkeypatch.undo()

@@ -31,7 +31,8 @@ from dph.stages.evaluate import evaluate
 from dph.stages.interpolate import interpolate
 from dph.stages.presample import presample
 from dph.stages.train import train
-from dph.training import certifier as module
+from dph.training import monitor as module
+from dph.training.update import Updater
 from helpers import base_run, folder, interrupted_at, presample_config, rollout, train_config, weights
 
 TASK = TaskConfig(name="toy", options={"problems": "120"})  # 60 of them are easy
@@ -153,8 +154,6 @@ def same_files(one, two):
 
 @pytest.mark.parametrize("stop", [False, True])
 def test_an_interrupted_run_certifies_the_same(tmp_path, monkeypatch, stop):
-    from dph.stages import train as stage
-
     settings = {"certify": {"stop": stop}, "checkpoint_every": 2, "steps": 4}
     with monkeypatch.context() as patch:
         losing(patch, 3)
@@ -162,7 +161,7 @@ def test_an_interrupted_run_certifies_the_same(tmp_path, monkeypatch, stop):
     config = config_of(tmp_path / "parts", **settings)
     with monkeypatch.context() as patch:
         losing(patch, 3)
-        patch.setattr(stage.Updater, "update", interrupted_at(stage.Updater.update, 4 if not stop else 3))
+        patch.setattr(Updater, "update", interrupted_at(Updater.update, 4 if not stop else 3))
         with pytest.raises(KeyboardInterrupt):
             train(config)
     with monkeypatch.context() as patch:  # continues after the checkpoint of step 2
@@ -186,15 +185,16 @@ import os, signal, sys
 from pathlib import Path
 import helpers
 from dph.config import TrainConfig, from_dict, read_settings
-from dph.stages import train as stage
-real, calls = stage.Updater.update, []
+from dph.stages.train import train
+from dph.training.update import Updater
+real, calls = Updater.update, []
 def update(self, *args, **kwargs):
     calls.append(1)
     if len(calls) == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     return real(self, *args, **kwargs)
-stage.Updater.update = update
-stage.train(from_dict(TrainConfig, read_settings(Path(sys.argv[1]))))
+Updater.update = update
+train(from_dict(TrainConfig, read_settings(Path(sys.argv[1]))))
 """
 
 

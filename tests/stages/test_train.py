@@ -105,7 +105,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     }
     whole = train(train_config(tmp_path / "whole", method, settings))
     config = train_config(tmp_path / "parts", method, settings)
-    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 4))
+    monkeypatch.setattr(loop.Updater, "update", interrupted_at(loop.Updater.update, 4))
     with pytest.raises(KeyboardInterrupt):
         train(config)
     # three steps were logged, the last checkpoint is that of the second: the third is taken again
@@ -126,7 +126,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
 def test_a_run_interrupted_before_its_first_checkpoint_starts_over(tmp_path, monkeypatch):
     settings = {"steps": 2, "monitor": {"every": 1, "limit": 2, "n": 2}}
     whole = train(train_config(tmp_path / "whole", "dph_js", settings))
-    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 2))
+    monkeypatch.setattr(loop.Updater, "update", interrupted_at(loop.Updater.update, 2))
     with pytest.raises(KeyboardInterrupt):
         train(train_config(tmp_path / "parts", "dph_js", settings))
     monkeypatch.undo()
@@ -140,7 +140,7 @@ def test_adapters_resume_too_and_are_their_own_reference(tmp_path, monkeypatch, 
     lora = {"model": {"lora_rank": 2}, "steps": 3, "checkpoint_every": 1}
     whole = train(train_config(tmp_path / "whole", method, lora))
     assert not same_weights(whole, base_run())
-    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 3))
+    monkeypatch.setattr(loop.Updater, "update", interrupted_at(loop.Updater.update, 3))
     with pytest.raises(KeyboardInterrupt):
         train(train_config(tmp_path / "parts", method, lora))
     monkeypatch.undo()
@@ -187,13 +187,13 @@ def test_rehearsal_rows_come_in_the_order_of_the_cursor(tmp_path, monkeypatch):
 
 def test_exploration_prompts_are_those_of_the_partition(tmp_path, monkeypatch):
     chosen = []
-    explorer = module.Explorer
+    explorer = loop.Explorer
 
     def remember(policy, sampler, verifiers, items, *settings):
         chosen.append({item.problem.id for item in items})
         return explorer(policy, sampler, verifiers, items, *settings)
 
-    monkeypatch.setattr(module, "Explorer", remember)
+    monkeypatch.setattr(loop, "Explorer", remember)
     for method in ("grpo", "exp_only", "dph_js"):
         train(train_config(tmp_path / method, method, steps=0))
     hard = {f"train/{i}" for i in range(0, 12, 2)}
@@ -515,7 +515,7 @@ def test_a_tracker_gets_settings_timings_and_samples_and_knows_a_resumed_run(tmp
     monitor = MonitorConfig(every=2, limit=3, n=2)
     config = train_config(tmp_path / "js", "dph_js", {"steps": 3, "checkpoint_every": 1}, monitor=monitor, tracker=name)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 3))
+        patch.setattr(loop.Updater, "update", interrupted_at(loop.Updater.update, 3))
         train(config)
     train(config, resume=True)
     first, again = tracker.begun
@@ -585,7 +585,7 @@ def test_a_finished_run_that_is_extended_is_one_long_run(tmp_path, monkeypatch, 
     longer = train_config(tmp_path / "parts", method, LONGER, steps=5)
     with pytest.raises(RunError, match="already holds a run; add --resume"):
         train(longer)
-    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 2))
+    monkeypatch.setattr(loop.Updater, "update", interrupted_at(loop.Updater.update, 2))
     with pytest.raises(KeyboardInterrupt):  # in its fourth step
         train(longer, resume=True)
     monkeypatch.undo()
@@ -602,7 +602,7 @@ def test_a_finished_run_that_is_extended_is_one_long_run(tmp_path, monkeypatch, 
 
 def test_an_interrupted_run_may_be_extended_too(tmp_path, monkeypatch):
     whole = train(train_config(tmp_path / "whole", "dph_js", LONGER, steps=5))
-    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 4))
+    monkeypatch.setattr(loop.Updater, "update", interrupted_at(loop.Updater.update, 4))
     with pytest.raises(KeyboardInterrupt):
         train(train_config(tmp_path / "parts", "dph_js", LONGER, steps=4))
     monkeypatch.undo()

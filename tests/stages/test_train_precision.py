@@ -9,9 +9,9 @@ from dph.errors import RunError
 from dph.models import loading as precision
 from dph.models.policy import Policy
 from dph.runs.directory import RunDir, read_metrics
-from dph.stages import train as module
 from dph.stages.presample import presample
 from dph.stages.train import train
+from dph.training import loop
 from helpers import base_run, interrupted_at, presample_config, train_config
 
 MASTER = {"precision": "bf16_master"}
@@ -21,7 +21,7 @@ def test_an_interrupted_run_with_master_weights_goes_on_as_if_nothing_had_been(t
     settings = {"steps": 3, "checkpoint_every": 1, "model": MASTER, "optim": {"lr": 1e-4}}
     whole = train(train_config(tmp_path / "whole", "grpo", settings))
     config = train_config(tmp_path / "parts", "grpo", settings)
-    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 3))
+    monkeypatch.setattr(loop.Updater, "update", interrupted_at(loop.Updater.update, 3))
     with pytest.raises(KeyboardInterrupt):
         train(config)
     monkeypatch.undo()
@@ -50,7 +50,7 @@ def test_a_resumed_run_keeps_the_precision_that_was_measured(tmp_path, monkeypat
     monkeypatch.setattr(precision, "choose_precision", lambda *_: "bf16")
     settings = {"steps": 2, "checkpoint_every": 1, "model": {"precision": "auto"}}
     config = train_config(tmp_path / "run", "grpo", settings)
-    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 2))
+    monkeypatch.setattr(loop.Updater, "update", interrupted_at(loop.Updater.update, 2))
     with pytest.raises(KeyboardInterrupt):
         train(config)
     monkeypatch.undo()

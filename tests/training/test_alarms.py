@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from dph.config import MonitorConfig
-from dph.stages import train as module
 from dph.stages.train import train
-from dph.training import monitor, rollouts
+from dph.training import loop, monitor, rollouts
 from dph.training.monitor import PassAlarm
 from dph.training.watch import StepStats, VerdictAlarm
 from dph.types import Outcome, Verdict
@@ -146,7 +145,7 @@ def test_a_run_tells_of_a_fall_and_a_resumed_run_still_knows_the_best(tmp_path, 
     measured = MonitorConfig(every=1, limit=10, n=4)
     config = train_config(tmp_path, "grpo", {"steps": 2, "checkpoint_every": 1}, monitor=measured)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 2))
+        patch.setattr(loop.Updater, "update", interrupted_at(loop.Updater.update, 2))
         train(config)
     train(config, resume=True)
     falls = [message.split(" (")[0] for message in caplog.messages if "has fallen" in message]

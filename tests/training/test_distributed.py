@@ -129,14 +129,14 @@ def faulty(out, world):
     refused("no resume", config)
     with in_process(0, checkpoints, "save", 1, mistake):
         refused("checkpoint", config, resume=True)
-    with in_process(1, module.Updater, "update", 1, terminate):
+    with in_process(1, Updater, "update", 1, terminate):
         refused("signal", config, resume=True)
     reset_signals()
     module.train(config, resume=True)
 
     rare = train_config(out / "rare", "grpo", {"steps": 4, "checkpoint_every": 4})
     with in_process(0, checkpoints, "save", 1, lambda: time.sleep(1)):
-        with in_process(1, module.Updater, "update", 1, terminate):
+        with in_process(1, Updater, "update", 1, terminate):
             refused("rare checkpoints", rare)
         said["saved before a process left"] = checkpoints.steps_saved(out / "rare")
         reset_signals()

@@ -53,7 +53,7 @@ class Inputs:
     response_ids: Tensor
     """int64 [B, T], padded with 0."""
     present: Tensor
-    """bool [B, T]: True where a response has a token."""
+    """bool [B, T]: True if a response has a token there."""
 
 
 def padded_length(longest: int, context: int | None = None) -> int:
@@ -182,7 +182,7 @@ def fitting_tokens(policy: "Policy") -> int:
     """Tokens of a micro-batch whose activations fit into memory with the gradients and AdamW's moments.
 
     On a CPU they are also limited to 320 MiB. The result is between 256 and 16384 and depends, unless memory is
-    short, on the model and the kind of device only.
+    short, on the model and the type of device only.
     """
     room = int(_SHARE * (_free(policy.device) - _state(policy)))
     if policy.device.type == "cpu":

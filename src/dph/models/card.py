@@ -13,7 +13,7 @@ CARD = "README.md"
 
 
 def base_of(path: str) -> tuple[str, str, str]:
-    """Name, name on a hub (or that of the model that it comes from) and licence of the model at a path, as far as the
+    """Name, name on a hub (or the hub's name of its base model) and licence of the model at a path, as far as the
     card in its folder tells. Names without a folder are taken for a hub's, which is not asked."""
     from huggingface_hub import metadata_load
 
@@ -34,7 +34,7 @@ def model_card(run: RunDir, scores: Sequence[Sequence[Any]] = (), licence: str =
     """The card of a run's model: metadata as YAML, then text.
 
     scores: rows of task, split, number of problems, metric, its mean, low and high, from evaluations of the model;
-    without them, the monitor's last. licence: overrides that of the base model. note: a sentence after the first.
+    without them, the monitor's last. licence: overrides the base model's. note: a sentence after the first.
     """
     import jinja2
     from huggingface_hub import EvalResult, ModelCardData

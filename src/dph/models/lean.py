@@ -11,7 +11,7 @@ On a CPU the forward pass gives the same numbers, bit for bit. On a GPU a norm i
 another order; it also serves passes without gradients, so that sampling and training compute alike.
 
 On a CPU, an input embedding that is also the output embedding gives its gradient for the tokens that were read only,
-which is added to that of the output embedding. Otherwise a gradient of the whole vocabulary would be zeroed and added.
+which is added to the output embedding's. Otherwise a gradient of the whole vocabulary would be zeroed and added.
 """
 
 import inspect
@@ -73,16 +73,16 @@ def make_lean(model: Any) -> None:
 
 def _changes(model: nn.Module) -> list[tuple[Any, Forward]]:
     """The parts that can have another forward pass, each with it."""
-    alike: dict[tuple[type, str], bool] = {}
+    works: dict[tuple[type, str], bool] = {}
     changes = []
     for part in model.modules():
         forward = _norm if _is_norm(part) else _gated if _is_gated(part) else None
         if forward is None or "forward" in vars(part) or _taken(type(part).forward) != _taken(forward):
             continue
-        kind = (type(part), repr(part))  # parts of one class may have other parts inside
-        if kind not in alike:
-            alike[kind] = all(_same(part, forward, scale) for scale in _TRIAL_SCALES)
-        if alike[kind]:
+        description = (type(part), repr(part))  # parts of one class may have other parts inside
+        if description not in works:
+            works[description] = all(_same(part, forward, scale) for scale in _TRIAL_SCALES)
+        if works[description]:
             changes.append((part, forward))
     return changes
 
@@ -97,10 +97,10 @@ def _device(part: nn.Module) -> torch.device:
 
 
 def _active(x: Tensor) -> bool:
-    kind = x.device.type
-    if kind == "cpu":
-        return torch.is_autocast_enabled(kind) and torch.is_grad_enabled()
-    return kind == "cuda" and torch.is_autocast_enabled(kind)
+    device = x.device.type
+    if device == "cpu":
+        return torch.is_autocast_enabled(device) and torch.is_grad_enabled()
+    return device == "cuda" and torch.is_autocast_enabled(device)
 
 
 def _sparse_if_tied(model: Any) -> None:
@@ -156,12 +156,12 @@ class LeanNorm(torch.autograd.Function):
         if fuses(x.device):
             wanted = list(ctx.needs_input_grad[:2])
             return *torch.ops.aten._fused_rms_norm_backward(slope, x, weight.shape, inverse, weight, wanted), None
-        normed, found = x * inverse, None
+        normed, of_weight = x * inverse, None
         if ctx.needs_input_grad[1]:
-            found = (slope * normed).flatten(0, -2).sum(0)
+            of_weight = (slope * normed).flatten(0, -2).sum(0)
         slope = slope.mul_(weight)  # of the normed rows
         along = (slope * normed).mean(-1, keepdim=True)
-        return slope.sub_(normed.mul_(along)).mul_(inverse), found, None
+        return slope.sub_(normed.mul_(along)).mul_(inverse), of_weight, None
 
 
 # Gated feed-forward layers -------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def _same(part: Any, forward: Forward, scale: float) -> bool:
 def _why_not(model: Any, expected: list[Tensor], exact: list[Tensor]) -> str:
     """Why the changed model is not as good as before; empty if it is.
 
-    expected, exact: outcomes before the change, and those of fp32.
+    expected, exact: outcomes before the change, in bf16 and in fp32.
     """
     changed = _outcome(model)
     if not fuses(changed[0].device) and not torch.equal(changed[0], expected[0]):
@@ -279,7 +279,7 @@ def _why_not(model: Any, expected: list[Tensor], exact: list[Tensor]) -> str:
 
 
 def as_good(changed: Tensor, expected: Tensor, exact: Tensor) -> bool:
-    """Whether numbers of the changed model are about as near to those of fp32 as the model's own."""
+    """Whether numbers of the changed model are about as near to fp32's as the model's own."""
     error, usual = _distance(changed, exact), _distance(expected, exact)
     return error <= max(MAX_ERROR_RATIO * usual, _UNIT * float(exact.norm()))
 

@@ -20,7 +20,7 @@ from transformers.utils.hub import cached_file
 from dph.config import ModelConfig
 from dph.config.checks import ask_hub, check_model
 from dph.config.text import read_json
-from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory
+from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory, reason_of
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.runs.directory import RunDir
@@ -28,7 +28,6 @@ from dph.runs.files import cache_folder, directory_written_atomically, waiting_f
 
 _INDEX = ".safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
-_LONGEST_REASON = 400  # characters of a library's message that are quoted
 _LOADING = ("is_local", "local_files_only")
 """Notes of transformers in a tokenizer about its loading, which it would write with it: whether from a directory,
 and whether the hub was forbidden. A resumed run loads from its checkpoint, and must write the same files."""
@@ -53,11 +52,9 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     transformers_logging.disable_progress_bar()  # we show one bar for the whole stage
-    check_model(config.path)
     device = choose_device(config.device)
-    path = from_hub(model_folder(config.path))
     common = {"trust_remote_code": config.trust_remote_code}
-    with _explained(config.path):
+    with _reading(config) as path:
         base = _base_of(path)
         settings = _settings(base, config.trust_remote_code)
         refuse_other_kinds(config.path, settings)
@@ -87,13 +84,11 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
 
 
 def read_config(config: ModelConfig) -> Any:
-    """The settings of a model's files; for a folder with adapters, those of the model that it names.
+    """The settings of a model's files; for a folder with adapters, of the model that it names.
 
     Raises UserError if there is no model or its settings cannot be read.
     """
-    check_model(config.path)
-    path = from_hub(model_folder(config.path))
-    with _explained(config.path):
+    with _reading(config) as path:
         return _settings(_base_of(path), config.trust_remote_code)
 
 
@@ -101,15 +96,13 @@ def load_tokenizer(config: ModelConfig) -> Any:
     """A model's tokenizer alone. Raises UserError as `load_model`."""
     from transformers import AutoTokenizer
 
-    check_model(config.path)
-    path = from_hub(model_folder(config.path))
-    with _explained(config.path):
+    with _reading(config) as path:
         return AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
 
 
 def _settings(path: str, trust_remote_code: bool) -> Any:
-    """As `read_config`, without what a config.json may say about the implementation of attention or experts: that is a
-    name, perhaps of a repository whose code would be downloaded and run."""
+    """As `read_config`, without the implementation of attention or experts that a config.json may name: perhaps a
+    name of a repository whose code would be downloaded and run."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
@@ -172,8 +165,8 @@ def _base_of(model: str) -> str:
     if not isinstance(adapters, dict) or not {"peft_type", "base_model_name_or_path"} <= adapters.keys():
         raise ModelError(f"{file} does not say of which kind and model its adapters are; save them again with peft")
     if adapters["peft_type"] != "LORA" or adapters.get("megatron_config"):
-        kind = f"{adapters['peft_type']}{' for Megatron' if adapters.get('megatron_config') else ''}"
-        raise ModelError(f"the adapters of {model} are of the kind {kind}; only LoRA can be loaded, so merge them")
+        peft_type = f"{adapters['peft_type']}{' for Megatron' if adapters.get('megatron_config') else ''}"
+        raise ModelError(f"the adapters of {model} are of the kind {peft_type}; only LoRA can be loaded, so merge them")
     if _file_of(model, "adapter_model.safetensors") is None:
         raise ModelError(f"the adapters of {model} have no file adapter_model.safetensors; save them as safetensors")
     if (Path(model) / "config.json").is_file():  # the model is in the same folder
@@ -264,16 +257,19 @@ def _check_finite(path: str, model: Any) -> None:
 
 
 @contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Context of reading a model's files. Damaged ones make libraries raise many types; all become one sentence."""
+def _reading(config: ModelConfig) -> Iterator[str]:
+    """Context of reading a model's files; yields what to load. Damaged ones make libraries raise many types; all become
+    one sentence."""
+    check_model(config.path)
+    model = from_hub(model_folder(config.path))
     try:
-        yield
+        yield model
     except UserError:
         raise
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise ModelError(_load_failure(path, error)) from error
+        raise ModelError(_load_failure(config.path, error)) from error
 
 
 _TOKENIZER_FILES = ("tokenizer.json", "*.model", "vocab*", "*.tiktoken", "tekken.json", "*.py")
@@ -282,19 +278,13 @@ _TOKENIZER_FILES = ("tokenizer.json", "*.model", "vocab*", "*.tiktoken", "tekken
 
 def _load_failure(path: str, error: Exception) -> str:
     if (folder := Path(path)).is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
-        return f"cannot load a model from {path}: it holds no tokenizer; save that of its base model into it"
+        return f"cannot load a model from {path}: it holds no tokenizer; save its base model's tokenizer into it"
     if folder.exists():
-        return f"cannot load a model from {path}: {_said(error)}"
+        return f"cannot load a model from {path}: {reason_of(error)}"
     return (
         f"cannot load the model {path!r}: there is no such directory, and downloading it from a model hub failed "
-        f"({_said(error)}); give a local path, or check the name and the network"
+        f"({reason_of(error)}); give a local path, or check the name and the network"
     )
-
-
-def _said(error: BaseException) -> str:
-    """The start of a library's error message, on one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} …"
 
 
 def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
@@ -317,7 +307,9 @@ def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
         try:
             return get_peft_model(model, lora)
         except ValueError as error:
-            raise SettingsError(f"model.lora_targets {targets!r} does not fit this model: {_said(error)}") from error
+            raise SettingsError(
+                f"model.lora_targets {targets!r} does not fit this model: {reason_of(error)}"
+            ) from error
 
 
 # GGUF files, and models in the cache ----------------------------------------------------------------------------------
@@ -397,15 +389,15 @@ def dequantise(file: Path, folder: Path) -> None:
     except Exception as error:  # damaged files make gguf and transformers raise many types
         if isinstance(error, OSError) and error.errno is not None:  # of the system; for bad files it has no number
             raise
-        raise ModelError(f"cannot read a model from the GGUF file {file}: {_said(error)}") from error
+        raise ModelError(f"cannot read a model from the GGUF file {file}: {reason_of(error)}") from error
 
 
 def _set_special_tokens(tokenizer: Any, reader: Any) -> None:
     """Take the ids of special tokens from the file's metadata: some versions of transformers guess them wrong."""
-    for kind, key in {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}.items():
+    for name, key in {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}.items():
         field = reader.get_field(f"tokenizer.ggml.{key}_token_id")
         if field is not None:
-            setattr(tokenizer, f"{kind}_token", tokenizer.convert_ids_to_tokens(int(field.parts[field.data[0]][0])))
+            setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(int(field.parts[field.data[0]][0])))
 
 
 def _dequantised() -> dict[str, Any]:
@@ -443,7 +435,9 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device).item()  # devices without storage, such as meta, fail here
     except (RuntimeError, AssertionError) as error:
-        raise SettingsError(f"device {name!r} cannot be used here ({_said(error)}); try model.device cpu") from error
+        raise SettingsError(
+            f"device {name!r} cannot be used here ({reason_of(error)}); try model.device cpu"
+        ) from error
     return device
 
 

@@ -1,6 +1,6 @@
 """Log-probabilities and entropies of tokens, from logits or from hidden states and the output embedding.
 
-**Logits** are read a block of rows at a time. On a CPU a block stays in the cache, where a tensor of all probabilities
+**Logits** are read a block of rows at a time. On a CPU a block stays in the cache, but a tensor of all probabilities
 would be written to memory and read again by each operation. On a GPU two compiled kernels read a block once. Only the
 logits, in their own type, and a few numbers a row are kept for the backward pass. With logits z, largest m, temperature
 T, p = softmax(z/T), entropy H, and gradients g of log-probabilities and h of entropies,
@@ -13,7 +13,6 @@ nothing of a chunk's logits; the backward pass computes them again, chunk by chu
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal
 
@@ -32,14 +31,14 @@ ELEMENTS_ON_CPU = 1 << 18
 """Logits in a block, for each thread: two blocks in fp32 take 2 MiB."""
 ELEMENTS_ON_A_GPU = 1 << 27
 _LEAST = -1000.0
-"""Stands for log-probabilities below it, such as −∞ of tokens that are masked: a probability this small is 0 in fp32
+"""Stands for log-probabilities below it, such as −∞ of masked tokens: a probability this small is 0 in fp32
 and in fp64, and so is its product with this number; with −∞ it would be nan."""
 LOGITS_AT_ONCE = 1 << 25
 """Most logits in memory at once. Beyond it, hidden states are processed in chunks, recomputed in the backward pass."""
 _LOGITS_OF_A_CHUNK = 1 << 24
 """Its gradient takes as much."""
 _LOGITS_ON_A_GPU = 1 << 27
-"""Both on a GPU, where each chunk also costs a pass over the gradient of the output embedding."""
+"""Both on a GPU: there each chunk also costs a pass over the gradient of the output embedding."""
 _HEAD_ROWS_ON_CPU = 1 << 13
 """Rows of the head's gradient that are computed at once on a CPU, which saves memory; a GPU computes all of them."""
 _FEWEST_TO_COMPILE = 1 << 24
@@ -48,43 +47,27 @@ _COMPILED_TOLERANCE = 1e-5
 """Largest difference, relative to the largest value, between a compiled function and the same uncompiled, in fp32."""
 
 
-@dataclass(frozen=True, slots=True)
-class Normalized:
-    """The numbers that log-probabilities need from each row of logits: tensors [U] in fp32, or in fp64 for logits of
-    this type."""
+def normalize(numbers: Tensor, logits: Tensor, temperature: float) -> None:
+    """Compute what log-probabilities need from each row of logits [U, V].
 
-    largest: Tensor
-    """m."""
-    log_sum: Tensor
-    """log Σ exp((z − m)/T)."""
-    entropies: Tensor | None
-    """H in nats."""
-
-    @classmethod
-    def empty(cls, like: Tensor, entropy: bool) -> "Normalized":
-        """Of as many rows as `like` has, to be filled."""
-        largest, log_sum, entropies = (like.new_empty(len(like), dtype=_wide(like)) for _ in range(3))
-        return cls(largest, log_sum, entropies if entropy else None)
-
-    def __getitem__(self, rows: slice) -> "Normalized":
-        """Of some rows; a view."""
-        return Normalized(
-            self.largest[rows], self.log_sum[rows], None if self.entropies is None else self.entropies[rows]
-        )
-
-    def fill(self, logits: Tensor, temperature: float) -> None:
-        """Compute the numbers for each row of logits [U, V]."""
-        size = _rows_at_once(logits)
-        sums = compiled(softmax_sums, logits) or partial(softmax_sums, entropy=self.entropies is not None)
-        for start in range(0, len(logits), size):
-            rows = slice(start, start + size)
-            self.largest[rows], self.log_sum[rows], entropies = sums(logits[rows], temperature)
-            if self.entropies is not None and entropies is not None:
-                self.entropies[rows] = entropies
+    numbers: [3, U] or, without entropies, [2, U], in the type of `numbers_like`: the largest logit m of each row,
+        log Σ exp((z − m)/T), and the entropy H in nats.
+    """
+    size = _rows_at_once(logits)
+    sums = compiled(softmax_sums, logits) or partial(softmax_sums, entropy=len(numbers) == 3)
+    for start in range(0, len(logits), size):
+        rows = slice(start, start + size)
+        for out, values in zip(numbers, sums(logits[rows], temperature), strict=False):  # compiled ones have entropies
+            out[rows] = values
 
 
-def softmax_sums(logits: Tensor, temperature: float, entropy: bool = True) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The numbers of `Normalized` for a few rows of logits; entropies only if wanted. Compiled for a GPU."""
+def numbers_like(x: Tensor, entropy: Entropy) -> Tensor:
+    """Room for the numbers of `normalize` for as many rows as `x` has, in fp32, or in fp64 for x of this type."""
+    return x.new_empty(2 if entropy == "none" else 3, len(x), dtype=_wide(x))
+
+
+def softmax_sums(logits: Tensor, temperature: float, entropy: bool = True) -> tuple[Tensor, ...]:
+    """The numbers of `normalize` for a few rows of logits; entropies only if wanted. Compiled for a GPU."""
     z = logits.to(_wide(logits), copy=True)
     top = z.amax(-1)
     z.sub_(top[:, None]).div_(temperature)
@@ -93,7 +76,7 @@ def softmax_sums(logits: Tensor, temperature: float, entropy: bool = True) -> tu
     weights = z.exp()
     total = weights.sum(-1)
     logarithm = total.log()
-    return top, logarithm, logarithm - weights.mul_(z).sum(-1) / total if entropy else None
+    return (top, logarithm, logarithm - weights.mul_(z).sum(-1) / total) if entropy else (top, logarithm)
 
 
 def weighted_softmax(
@@ -117,36 +100,35 @@ def weighted_softmax(
     return z.exp_().mul_(factor)
 
 
-def logprobs_of(logits: Tensor, known: Normalized, states: Tensor, targets: Tensor, temperature: float) -> Tensor:
+def logprobs_of(logits: Tensor, numbers: Tensor, states: Tensor, targets: Tensor, temperature: float) -> Tensor:
     """Log-probabilities [K] in nats of the tokens `targets` [K] that the rows `states` [K] of the logits predict."""
-    shifted = logits[states, targets].to(known.largest.dtype) - known.largest[states]
-    return shifted.div_(temperature).sub_(known.log_sum[states])
+    largest, log_sum, *_ = numbers
+    shifted = logits[states, targets].to(numbers.dtype) - largest[states]
+    return shifted.div_(temperature).sub_(log_sum[states])
 
 
 def logit_gradient(
     logits: Tensor,
-    known: Normalized,
+    numbers: Tensor,
     states: Tensor,
     targets: Tensor,
     temperature: float,
     grad: Tensor | None,
     grad_entropy: Tensor | None,
 ) -> Tensor:
-    """The gradient of logits [U, V], in their type, from those of log-probabilities [K] and of entropies [U].
+    """The gradient of logits [U, V], in their type, from the gradients of log-probabilities [K] and of entropies [U].
 
     Either may be None. Its sums are in fp32 and rounded once.
     """
-    wide = _wide(logits)
     gradient = torch.empty_like(logits)
-    slopes = known.largest.new_zeros(len(states)) if grad is None else grad.to(wide) / temperature
+    slopes = numbers.new_zeros(len(states)) if grad is None else grad.to(numbers.dtype) / temperature
     totals = slopes.new_zeros(len(logits)).index_add_(0, states, slopes).neg_()
-    numbers, weighted = [known.largest, known.log_sum, totals], weighted_softmax
-    if grad_entropy is not None and known.entropies is not None:
-        numbers += [known.entropies, grad_entropy / temperature]
-    else:
-        weighted = compiled(weighted_softmax, logits, 3) or weighted_softmax
+    by_row = [*numbers[:2], totals]
+    if grad_entropy is not None:
+        by_row += [numbers[2], grad_entropy / temperature]
+    weighted = (compiled(weighted_softmax, logits, 3) if grad_entropy is None else None) or weighted_softmax
     for rows, inside in chunks(states, len(logits), _rows_at_once(logits)):
-        change = weighted(logits[rows], temperature, *(x[rows] for x in numbers))
+        change = weighted(logits[rows], temperature, *(x[rows] for x in by_row))
         change.index_put_((states[inside] - rows.start, targets[inside]), slopes[inside], accumulate=True)
         gradient[rows] = change
     return gradient
@@ -230,21 +212,29 @@ class _TokenLogprobs(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, states: Tensor, targets: Tensor, temperature: float, entropy: Entropy
     ) -> tuple[Tensor, Tensor | None]:
-        known = Normalized.empty(logits, entropy != "none")
-        known.fill(logits, temperature)
-        ctx.save_for_backward(logits, states, targets, known.largest, known.log_sum, known.entropies)
+        numbers = numbers_like(logits, entropy)
+        normalize(numbers, logits, temperature)
+        ctx.save_for_backward(logits, states, targets, numbers)
         ctx.temperature = temperature
-        ctx.set_materialize_grads(False)
-        if known.entropies is not None and entropy == "value":
-            ctx.mark_non_differentiable(known.entropies)
-        return logprobs_of(logits, known, states, targets, temperature), known.entropies
+        return logprobs_of(logits, numbers, states, targets, temperature), _entropies(ctx, numbers, entropy)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        logits, states, targets, *known = ctx.saved_tensors
-        found = logit_gradient(logits, Normalized(*known), states, targets, ctx.temperature, grad, grad_entropy)
-        return found, None, None, None, None
+        logits, states, targets, numbers = ctx.saved_tensors
+        of_logits = logit_gradient(logits, numbers, states, targets, ctx.temperature, grad, grad_entropy)
+        return of_logits, None, None, None, None
+
+
+def _entropies(ctx: Any, numbers: Tensor, entropy: Entropy) -> Tensor | None:
+    """The entropies [U] that a forward pass returns, which have a gradient only if that is asked for."""
+    ctx.set_materialize_grads(False)
+    if entropy == "none":
+        return None
+    entropies = numbers[2].clone()
+    if entropy == "value":
+        ctx.mark_non_differentiable(entropies)
+    return entropies
 
 
 def token_logprobs(
@@ -312,7 +302,7 @@ def linear_logprobs(
     states: Tensor,
     targets: Tensor,
     temperature: float,
-    entropy: str,
+    entropy: Entropy,
     size: int,
 ) -> tuple[Tensor, Tensor | None]:
     """As `token_logprobs`, from hidden states and a linear head.
@@ -349,32 +339,28 @@ class _LinearLogprobs(torch.autograd.Function):
         states: Tensor,
         targets: Tensor,
         temperature: float,
-        entropy: str,
+        entropy: Entropy,
         size: int,
         dtype: torch.dtype | None,
     ) -> tuple[Tensor, Tensor | None]:
         ctx.types = [None if x is None else x.dtype for x in (weight, bias)]
         weight = weight.to(dtype or weight.dtype)
         bias = None if bias is None else bias.to(dtype or bias.dtype)
-        known = Normalized.empty(hidden, entropy != "none")
-        logprobs = known.largest.new_empty(len(states))
+        numbers = numbers_like(hidden, entropy)
+        logprobs = numbers.new_empty(len(states))
         for chunk, inside in chunks(states, len(hidden), size):
             logits, local = linear(hidden[chunk], weight, bias), states[inside] - chunk.start
-            known[chunk].fill(logits, temperature)
-            logprobs[inside] = logprobs_of(logits, known[chunk], local, targets[inside], temperature)
-        ctx.save_for_backward(hidden, weight, bias, states, targets, known.largest, known.log_sum, known.entropies)
+            normalize(numbers[:, chunk], logits, temperature)
+            logprobs[inside] = logprobs_of(logits, numbers[:, chunk], local, targets[inside], temperature)
+        ctx.save_for_backward(hidden, weight, bias, states, targets, numbers)
         ctx.temperature, ctx.size = temperature, size
-        ctx.set_materialize_grads(False)
-        if known.entropies is not None and entropy == "value":
-            ctx.mark_non_differentiable(known.entropies)
-        return logprobs, known.entropies
+        return logprobs, _entropies(ctx, numbers, entropy)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        hidden, weight, bias, states, targets, *numbers = ctx.saved_tensors
-        known = Normalized(*numbers)
-        wants, wide = ctx.needs_input_grad, known.largest.dtype
+        hidden, weight, bias, states, targets, numbers = ctx.saved_tensors
+        wants, wide = ctx.needs_input_grad, numbers.dtype
         of_hidden = torch.empty_like(hidden) if wants[0] else None
         of_weight = torch.zeros_like(weight, dtype=wide) if wants[1] else None
         of_bias = torch.zeros_like(bias, dtype=wide) if wants[2] else None
@@ -383,7 +369,8 @@ class _LinearLogprobs(torch.autograd.Function):
             logits, local = linear(hidden[chunk], weight, bias), states[inside] - chunk.start
             slopes = None if grad is None else grad[inside]
             of_entropy = None if grad_entropy is None else grad_entropy[chunk]
-            change = logit_gradient(logits, known[chunk], local, targets[inside], ctx.temperature, slopes, of_entropy)
+            of_chunk = (numbers[:, chunk], local, targets[inside], ctx.temperature, slopes, of_entropy)
+            change = logit_gradient(logits, *of_chunk)
             if of_hidden is not None:
                 of_hidden[chunk] = change @ weight
             if of_weight is not None:

@@ -7,7 +7,7 @@ because nothing is predicted from it. Stems come first, then the branches, group
     [stem 1 | stem 2 | … | branches of group 1 | branches of group 2 | …]
 
 Groups whose branches attend to a stem come before all others, so that these stems, and these branches, are adjacent.
-A token before a fork predicts the first token of every branch. Where a model's forward pass takes one target per token,
+A token before a fork predicts the first token of every branch. If a model's forward pass takes one target per token,
 each branch begins one token earlier (`one_target`): the last common token is then stored once per branch.
 
 Apart from attention, a model processes every token independently. `dph.models.attention` has the attention.
@@ -125,7 +125,7 @@ class PrefixLayout:
         Args:
             longest: length of the longest row, in tokens.
             buckets: every packed token is in exactly one bucket.
-            branches: those of each group that has any.
+            branches: of each group that has any.
             sequences: all stems and branches: every packed token attends to its own sequence up to itself.
             queries: for each of `branches`, its tokens as one sequence.
             stems: for each of `branches`, the stem that all tokens of this sequence attend to.
@@ -148,7 +148,7 @@ class Packed:
     input_ids: Tensor
     """int64 [1, N]."""
     position_ids: Tensor
-    """int64 [1, N]: position of each token within its own row, counted from that of the row's first token."""
+    """int64 [1, N]: position of each token within its own row, counted from the row's first token."""
     sources: Tensor
     """int64 [U]: packed indices of the tokens that predict a response token."""
     states: Tensor
@@ -188,12 +188,12 @@ class _Group:
 
 def group_by_prompt(rows: Sequence[Tokens]) -> list[list[int]]:
     """Row indices for each distinct prompt; prompts in the order of their first rows, indices ascending."""
-    known: dict[int, tuple[int, ...]] = {}  # by id: the rows of a group usually hold the same list object
+    prompts: dict[int, tuple[int, ...]] = {}  # by id: the rows of a group usually hold the same list object
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, row in enumerate(rows):
-        key = known.get(id(row.prompt_ids))
+        key = prompts.get(id(row.prompt_ids))
         if key is None:
-            key = known[id(row.prompt_ids)] = tuple(row.prompt_ids)
+            key = prompts[id(row.prompt_ids)] = tuple(row.prompt_ids)
         groups.setdefault(key, []).append(index)
     return list(groups.values())
 
@@ -201,7 +201,7 @@ def group_by_prompt(rows: Sequence[Tokens]) -> list[list[int]]:
 def _group(rows: Sequence[Tokens], indices: list[int], one_target: bool = False) -> _Group:
     prompt = tuple(rows[indices[0]].prompt_ids)
     responses = list(dict.fromkeys(tuple(rows[index].response_ids) for index in indices))
-    first, last = min(responses), max(responses)  # their common prefix is that of all
+    first, last = min(responses), max(responses)  # all have the prefix that these two share
     agreed = (index for index, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
     common = next(agreed, min(len(first), len(last)))
     alone = len(responses) == 1 and common > 0  # a single response has no branch, and its last token is left out
@@ -240,17 +240,17 @@ def pack(rows: Sequence[Tokens], *, one_target: bool = False, first_positions: S
     branches = []
     for group, stem_start, first_position in zip(groups, stems, firsts, strict=True):
         stem_length, first = len(group.stem), len(tokens)
-        found = {}
+        places_of: dict[tuple[int, ...], list[int]] = {}
         for response, branch in zip(group.responses, group.branches, strict=True):
             start = place(branch, first_position + stem_length)
-            place_of = [*range(stem_start, stem_start + stem_length), *range(start, start + len(branch))]
+            row_places = [*range(stem_start, stem_start + stem_length), *range(start, start + len(branch))]
             before = len(group.prompt) - 1
-            found[response] = place_of[before : before + len(response)]
+            places_of[response] = row_places[before : before + len(response)]
         for index in group.rows:
-            sources[index] = found[tuple(rows[index].response_ids)]
+            sources[index] = places_of[tuple(rows[index].response_ids)]
         if group.splits:
-            own = [span for span in spans[-len(group.branches) :] if span[1]]
-            branches.append(Branches((stem_start, stem_length), (first, len(tokens) - first), _bucket(own)))
+            tails = [span for span in spans[-len(group.branches) :] if span[1]]
+            branches.append(Branches((stem_start, stem_length), (first, len(tokens) - first), _bucket(tails)))
     longest = max(len(row.prompt_ids) + len(row.response_ids) for row in rows)
     count = len(groups)
     buckets = [bucket for part in (spans[:count], spans[count:]) for bucket in _buckets([x for x in part if x[1]])]

@@ -34,7 +34,7 @@ from dph.models.traits import (
     rotary_limit,
     without_wrapped_autocast,
 )
-from dph.models.trial import GrowingTrial, scale, with_first_layers
+from dph.models.trial import GrowingTrial, replaced, scale, with_first_layers
 from dph.process.progress import say
 from dph.process.user_code import TimeLimitReached, time_limit
 from dph.types import Message, as_messages, as_text
@@ -114,7 +114,7 @@ class Policy:
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
     def keep_less(self) -> None:
-        """Keep fewer numbers for the backward pass, where `dph.models.lean` can; for a policy that will be trained."""
+        """Keep fewer numbers for the backward pass, if `dph.models.lean` can; for a policy that will be trained."""
         if self.precision == "bf16":
             make_lean(self.model)
 
@@ -124,8 +124,8 @@ class Policy:
         return Arguments.of(self.model)
 
     def check_length(self, tokens: int) -> None:
-        """Raise UserError if sequences of this many tokens have no probability that the model defines, because that of
-        a token depends on the sequence's length or on later tokens."""
+        """Raise UserError if the model defines no probability of sequences of this many tokens, because the
+        probability of a token depends on the sequence's length or on later tokens."""
         _ = self.head  # refuses a model that cannot be a policy
         reason = ""
         if tokens > (limit := rotary_limit(self.config)):
@@ -181,18 +181,11 @@ class Policy:
 
         For "fp32", weights of 16 bits are replaced by wider copies in the context. They have the same values.
         """
-        before, self.precision = self.precision, precision
         narrow = [p for p in self.model.parameters() if precision == "fp32" and p.dtype.itemsize == 2]
-        kept = [parameter.data for parameter in narrow]
-        try:
-            with torch.inference_mode(False):
-                for parameter in narrow:
-                    parameter.data = parameter.data.float()
+        with torch.inference_mode(False):
+            wider = [(parameter, "data", parameter.data.float()) for parameter in narrow]
+        with replaced([(self, "precision", precision), *wider]):
             yield
-        finally:
-            for parameter, data in zip(narrow, kept, strict=True):
-                parameter.data = data
-            self.precision = before
 
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.precision == "bf16" else nullcontext()
@@ -219,9 +212,9 @@ class Policy:
         shared = self._shares(groups, token_budget)
         if not shared:
             return microbatches([row for group in groups for row in group], token_budget), False
-        parts = packed_microbatches(groups, token_budget)
-        if len(parts) > 1 and not self._said_budget:
-            computed = sum(len(by_prompt(batch)) for batch in parts)
+        batches = packed_microbatches(groups, token_budget)
+        if len(batches) > 1 and not self._said_budget:
+            computed = sum(len(by_prompt(batch)) for batch in batches)
             if computed > 2 * len(groups):
                 self._said_budget = True
                 say(
@@ -229,7 +222,7 @@ class Policy:
                     f"{token_budget} tokens does not hold all its responses; raise optim.tokens_per_microbatch if "
                     "memory allows"
                 )
-        return parts, True
+        return batches, True
 
     def collate(self, rows: Sequence[Tokens], *, shared: bool = False) -> Inputs:
         """The model inputs for rows, padded or packed (see `collate_tokens`), on the model's device."""
@@ -247,9 +240,9 @@ class Policy:
             For each row, in order, one value in nats per response token.
         """
         by_row: dict[int, list[float]] = {}
-        parts, shared = self.cut(by_prompt(rows), token_budget)
+        batches, shared = self.cut(by_prompt(rows), token_budget)
         with self.casting_once():
-            for batch in parts:
+            for batch in batches:
                 logprobs, _ = self.logprobs(self.collate(batch, shared=shared), temperature)
                 for row, values in zip(batch, logprobs.float().cpu().tolist(), strict=True):
                     by_row[id(row)] = values[: len(row.response_ids)]
@@ -293,7 +286,7 @@ class Policy:
             entropy: whether to also return the entropy, in nats, of each token's distribution: "none", "value" (without
                 gradient) or "gradient".
         Returns:
-            Log-probabilities in nats, float32 [B, T], and entropies [B, T] or None; 0 where a row has no token.
+            Log-probabilities in nats, float32 [B, T], and entropies [B, T] or None; 0 beyond a row's tokens.
         """
         targets = batch.response_ids[batch.present]
         head = self.head
@@ -307,26 +300,6 @@ class Policy:
                 flat, entropies = chunked_logprobs(head, size, predicted, batch.states, targets, temperature, entropy)
         logprobs = _spread(flat, batch.present)
         return logprobs, None if entropies is None else _spread(entropies, batch.present)
-
-    @torch.no_grad()
-    def next_logits(self, rows: Sequence[Sequence[int]], token_budget: int) -> Tensor:
-        """Logits of the token after each row, from the forward pass that training uses.
-
-        Args:
-            rows: token ids, at least one in each row.
-            token_budget: largest micro-batch, in tokens.
-        Returns:
-            float32 [rows, V].
-        """
-        asked = [Tokens(row, [0]) for row in rows]  # the forward pass does not read a response's last token
-        self.check_length(max(map(len, rows)))
-        by_row: dict[int, Tensor] = {}
-        with self.autocast(), self.evaluating():
-            for batch in microbatches(asked, token_budget):
-                predicted = self._predict(self.collate(batch))
-                logits = predicted if self.head is None else self.head(predicted)
-                by_row |= {id(row): values for row, values in zip(batch, logits.float(), strict=True)}
-        return torch.stack([by_row[id(row)] for row in asked])
 
     def _response_outputs(self, rows: Sequence[Tokens], shared: bool) -> Tensor:
         """As `_predict`, for each response token of the rows, packed or padded."""
@@ -343,17 +316,17 @@ class Policy:
         """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""
         plain = self.head is not None
         decoder = self.causal_lm.get_decoder() if plain else self.model
-        more: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         if batch.layout is not None:
-            more = {"position_ids": batch.position_ids, "prefix_layout": batch.layout}
+            arguments = {"position_ids": batch.position_ids, "prefix_layout": batch.layout}
             if not plain:
-                more["logits_to_keep"] = batch.sources
+                arguments["logits_to_keep"] = batch.sources
         with nullcontext() if batch.layout is None else shared_attention(decoder):
-            output = decoder(input_ids=batch.input_ids, use_cache=False, **more)
+            output = decoder(input_ids=batch.input_ids, use_cache=False, **arguments)
         if plain:
             return output.last_hidden_state.flatten(0, 1)[batch.sources]
         logits = output.logits.flatten(0, 1)
-        return logits if "logits_to_keep" in more else logits[batch.sources]
+        return logits if "logits_to_keep" in arguments else logits[batch.sources]
 
     def reference(self) -> AbstractContextManager[Any]:
         """Context in which a policy with adapters is its own reference: the adapters are switched off."""
@@ -405,13 +378,8 @@ class Policy:
         model, state = self.causal_lm, merged_state(self.causal_lm) if state is None else state
         configs = [model.config, model.config.get_text_config()]
         wrong = [x for x in configs if getattr(x, "tie_word_embeddings", False) and not _ties(model, state)]
-        for config in wrong:
-            config.tie_word_embeddings = False
-        try:
+        with replaced((config, "tie_word_embeddings", False) for config in wrong):
             model.save_pretrained(path, state_dict=dict(state))
-        finally:
-            for config in wrong:
-                config.tie_word_embeddings = True
         save_tokenizer(self.tokenizer, path)
 
     def weight_hash(self) -> str:
@@ -438,13 +406,13 @@ def prompt_ids(tokenizer: Any, prompt: str | Sequence[Message]) -> list[int]:
     """As `Policy.encode_prompt`, with a tokenizer alone."""
     if getattr(tokenizer, "chat_template", None):
         return tokenizer(render_prompt(tokenizer, prompt), add_special_tokens=False)["input_ids"]
-    ids, own = (tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
-    ends = (end for end in range(len(ids), len(own) - 1, -1) if ids[end - len(own) : end] == own)
+    ids, bare = (tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
+    ends = (end for end in range(len(ids), len(bare) - 1, -1) if ids[end - len(bare) : end] == bare)
     return ids[: next(ends, len(ids))]
 
 
 def render_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> str:
-    """The text of a prompt by a tokenizer's chat template, up to where the response begins.
+    """The text of a prompt by a tokenizer's chat template, up to the beginning of the response.
 
     Raises UserError if the template fails, does not end, or adds over `MOST_ADDED` characters.
     """

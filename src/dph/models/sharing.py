@@ -7,7 +7,7 @@ A token of a branch attends to the whole stem and to its own branch up to itself
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from dph.models.attention import implementation
 from dph.models.packing import PrefixLayout, Tokens
 from dph.models.traits import attention_window, context_of, rotary_limit
-from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, random_ids, scale
+from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, random_ids, replaced, scale
 
 NAME = "dph_shared_prefix"
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
@@ -37,7 +37,7 @@ class Sharing:
     A model whose layers carry a state along the sequence, bias scores by distance or bypass transformers' attention
     interface computes other outputs for packed rows, or fails. So does one that reads a token's place in the batch
     instead of its position, beyond some length. No list of model names is needed: a trial compares packed with plain
-    rows, at first and whenever rows or batches get longer than those of the last trial.
+    rows, at first and whenever rows or batches get longer than in the last trial.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Sharing:
         return ""
 
     def _agrees(self, parts: Sequence[Sequence[Tokens]]) -> bool:
-        """Whether the outputs of rows that are packed are those of plain rows, which are computed part by part."""
+        """Whether packed rows have the same outputs as plain rows, which are computed part by part."""
         if not parts:
             return True
         packed = self._compute([row for part in parts for row in part], True).double()
@@ -145,7 +145,7 @@ def shared_prefix_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
-    **more: Any,
+    **arguments: Any,
 ) -> tuple[Tensor, None]:
     """Attention over N packed tokens, with the signature of transformers' attention interface.
 
@@ -163,7 +163,7 @@ def shared_prefix_attention(
         raise NotShareable("its layers do not pass their keyword arguments on to attention")
     if dropout or attention_mask is not None or query.shape[-1] != value.shape[-1]:
         raise NotShareable("its attention uses dropout, a mask or values of another width")
-    refuse_unknown(more)
+    refuse_unknown(arguments)
     if sliding_window is not None and prefix_layout.longest > sliding_window:
         raise NotShareable(f"its attention window has only {sliding_window} tokens")
     if torch.is_autocast_enabled(query.device.type):
@@ -178,17 +178,9 @@ def shared_prefix_attention(
 AttentionInterface.register(NAME, shared_prefix_attention)
 
 
-@contextmanager
-def _implementation(configs: list[Any]) -> Iterator[None]:
-    """Context in which the models with these configs use this file's attention."""
-    before = [config._attn_implementation for config in configs]
-    try:
-        for config in configs:
-            config._attn_implementation = NAME
-        yield
-    finally:
-        for config, name in zip(configs, before, strict=True):
-            config._attn_implementation = name
+def attending_by(name: str, configs: Sequence[Any]) -> AbstractContextManager[None]:
+    """Context in which the models with these configs use an attention that is registered with transformers."""
+    return replaced((config, "_attn_implementation", name) for config in configs)
 
 
 @contextmanager
@@ -199,15 +191,14 @@ def shared_attention(decoder: torch.nn.Module) -> Iterator[None]:
     """
     modules: list[Any] = list(decoder.modules())
     configs = list({id(part.config): part.config for part in modules if hasattr(part, "config")}.values())
+    name = "_gradient_checkpointing_func"
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), attending_by(NAME, configs)
+
     recomputing = [part for part in modules if getattr(part, "gradient_checkpointing", False)]
-    before = [part._gradient_checkpointing_func for part in recomputing]
-    try:
-        for part, function in zip(recomputing, before, strict=True):
-            part._gradient_checkpointing_func = partial(
-                function, context_fn=lambda: (nullcontext(), _implementation(configs))
-            )
-        with _implementation(configs):
-            yield
-    finally:
-        for part, function in zip(recomputing, before, strict=True):
-            part._gradient_checkpointing_func = function
+    with (
+        replaced((part, name, partial(getattr(part, name), context_fn=contexts)) for part in recomputing),
+        attending_by(NAME, configs),
+    ):
+        yield

@@ -1,8 +1,8 @@
-"""How a transformers model is called, and what must be known of it before its outputs are used."""
+"""How a transformers model is called, and its properties that decide how its outputs can be used."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from dph.errors import ModelError
-from dph.models.trial import differing, says_of_model
+from dph.models.trial import differing, replaced, says_of_model
 
 _CACHES = ("cache", "past_key_values", "cache_params")
 """Names of the argument that holds keys, values and states of earlier tokens, the newest first. A model returns the
@@ -47,77 +47,58 @@ class Arguments:
         """The arguments of a transformers model, or of the model that peft wraps."""
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         # A subclass may hand its arguments on, as forward(self, *args, **kwargs)
-        forwards = [base.forward, *(kind.__dict__["forward"] for kind in type(base).__mro__ if "forward" in vars(kind))]
+        forwards = [
+            base.forward,
+            *(vars(base_class)["forward"] for base_class in type(base).__mro__ if "forward" in vars(base_class)),
+        ]
         for forward in forwards:
             named = frozenset(inspect.signature(forward).parameters)
             if "input_ids" in named:
                 return cls(named, next((name for name in _CACHES if name in named), None))
         return cls(frozenset(), None)
 
-    def taken(self, **given: Any) -> dict[str, Any]:
-        """The given arguments that the forward pass names. `cache` means the cache, whatever its name."""
-        if "cache" in given and self.cache is not None:
-            given[self.cache] = given.pop("cache")
-        return {name: value for name, value in given.items() if name in self.named}
+    def taken(self, **arguments: Any) -> dict[str, Any]:
+        """The arguments that the forward pass names. `cache` means the cache, whatever its name."""
+        if "cache" in arguments and self.cache is not None:
+            arguments[self.cache] = arguments.pop("cache")
+        return {name: value for name, value in arguments.items() if name in self.named}
 
 
-@contextmanager
-def evaluating(module: torch.nn.Module) -> Iterator[None]:
+def evaluating(module: torch.nn.Module) -> AbstractContextManager[None]:
     """Context in which all parts of a model are in evaluation mode."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
+    return replaced((part, "training", False) for part in module.modules() if part.training)
 
 
-@contextmanager
-def without_wrapped_autocast(model: torch.nn.Module) -> Iterator[None]:
+def without_wrapped_autocast(model: torch.nn.Module) -> AbstractContextManager[None]:
     """Context in which forward passes are the model's own: accelerate wraps them in an autocast of its own, which
     `torch.autocast(enabled=False)` around a call does not switch off."""
     wrapped: list[Any] = [part for part in model.modules() if "_original_forward" in vars(part)]
-    before = [part.forward for part in wrapped]
-    try:
-        for part in wrapped:
-            part.forward = part._original_forward
-        yield
-    finally:
-        for part, forward in zip(wrapped, before, strict=True):
-            part.forward = forward
+    return replaced((part, "forward", part._original_forward) for part in wrapped)
 
 
-@contextmanager
-def recomputing(model: torch.nn.Module) -> Iterator[None]:
+def recomputing(model: torch.nn.Module) -> AbstractContextManager[None]:
     """Context in which layers with gradient checkpointing recompute their activations.
 
     transformers recomputes a layer only if it is in training mode. So the layer is in this mode until its
     checkpointing function is called, which calls the layer itself in evaluation mode.
     """
     layers: list[Any] = [part for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
-    layers = [layer for layer in layers if layer.gradient_checkpointing and torch.is_grad_enabled()]
-    functions = [layer._gradient_checkpointing_func for layer in layers]
-    for layer, function in zip(layers, functions, strict=True):
-        layer._gradient_checkpointing_func = partial(_evaluated, layer, function)
-        layer.training = True
-    try:
-        yield
-    finally:
-        for layer, function in zip(layers, functions, strict=True):
-            layer._gradient_checkpointing_func = function
-            layer.training = False
+    changes: list[tuple[Any, str, Any]] = []
+    for layer in layers:
+        if layer.gradient_checkpointing and torch.is_grad_enabled():
+            function = partial(_evaluated, layer, layer._gradient_checkpointing_func)
+            changes += [(layer, "_gradient_checkpointing_func", function), (layer, "training", True)]
+    return replaced(changes)
 
 
-def _evaluated(layer: Any, function: Callable[..., Any], call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+def _evaluated(layer: Any, function: Callable[..., Any], call: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Call a layer's checkpointing function; the layer computes in evaluation mode, also in the backward pass."""
 
     def evaluated(*inputs: Any) -> Any:
         with evaluating(layer):
             return call(*inputs)
 
-    return function(evaluated, *args, **more)
+    return function(evaluated, *args, **named)
 
 
 def has_noise(model: torch.nn.Module) -> bool:
@@ -134,9 +115,9 @@ def has_noise(model: torch.nn.Module) -> bool:
 # Its head -------------------------------------------------------------------------------------------------------------
 
 
-def agree(found: Tensor, expected: Tensor, tolerance: float = _TOLERANCE) -> bool:
+def agree(logits: Tensor, expected: Tensor, tolerance: float = _TOLERANCE) -> bool:
     """Whether logits are equal up to rounding in fp32."""
-    return bool((found - expected).abs().max() <= tolerance * (1 + expected.abs().max()))
+    return bool((logits - expected).abs().max() <= tolerance * (1 + expected.abs().max()))
 
 
 @torch.no_grad()
@@ -255,11 +236,11 @@ def rotary_limit(config: Any) -> int:
     """
     limit = 1 << 62
     parameters = getattr(config, "rope_parameters", None) or {}
-    kinds = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]  # for all or by layer
-    for kind in kinds:
-        name = kind.get("rope_type", "")
+    ropes = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]  # for all or by layer
+    for rope in ropes:
+        name = rope.get("rope_type", "")
         if name == "longrope":
-            limit = min(limit, int(kind["original_max_position_embeddings"]))
+            limit = min(limit, int(rope["original_max_position_embeddings"]))
         elif "dynamic" in name:
             limit = min(limit, int(config.max_position_embeddings))
     return limit
@@ -268,10 +249,10 @@ def rotary_limit(config: Any) -> int:
 def attention_window(config: Any) -> int:
     """Size, in tokens, of the smallest attention window or chunk of any layer, from the model's text config.
 
-    The kinds of layers decide if the config lists them: transformers makes the masks by them.
+    The types of layers decide if the config lists them: transformers makes the masks by them.
     """
-    kinds = getattr(config, "layer_types", None)
-    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
-    cuts = "chunked_attention" in kinds if kinds else True
+    types = getattr(config, "layer_types", None)
+    slides = "sliding_attention" in types if types else getattr(config, "use_sliding_window", True)
+    cuts = "chunked_attention" in types if types else True
     sizes = [slides and getattr(config, "sliding_window", None), cuts and getattr(config, "attention_chunk_size", None)]
     return min([int(size) for size in sizes if size], default=1 << 40)

@@ -6,7 +6,7 @@ with rows as long as those that are computed, and is repeated when they get long
 layers only, up to the first one of the last kind, so that a large model takes little time and memory.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ MAX_ERROR_RATIO = 1.5
 
 
 class Unsupported(ValueError):
-    """A model needs what an optimisation does not have; the message is the reason."""
+    """A model needs something that an optimisation does not have; the message is the reason."""
 
 
 def says_of_model(error: Exception) -> bool:
@@ -55,6 +55,20 @@ def attempt(trial: Callable[[], str], *, of_kernels: bool = False) -> str:
 
 
 @contextmanager
+def replaced(changes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Context in which attributes of objects have other values: (object, name, value)."""
+    changes = list(changes)
+    before = [getattr(owner, name) for owner, name, _ in changes]
+    try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name, _), value in zip(changes, before, strict=True):
+            setattr(owner, name, value)
+
+
+@contextmanager
 def plainly(device: torch.device) -> Iterator[None]:
     """Context of a trial of kernels, which the caller's inference mode and autocast do not change."""
     with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
@@ -66,15 +80,15 @@ def relative_error(value: Tensor, exact: Tensor) -> float:
     return float((value.to(exact.dtype) - exact).abs().max() / exact.abs().max())
 
 
-def differing(found: Tensor, expected: Tensor, tolerance: float) -> Tensor:
+def differing(outputs: Tensor, expected: Tensor, tolerance: float) -> Tensor:
     """Indices of the tokens whose outputs [T, …] differ by more than rounding; none if they are at most a hundredth.
 
     A router may choose another expert for a single token because of rounding. The difference is relative to the size of
     a token's outputs, or to the largest output if a token has only one. Outputs that are not numbers in both agree.
     """
-    error, size = (found - expected).abs(), expected.abs().max()
+    error, size = (outputs - expected).abs(), expected.abs().max()
     if expected.dim() > 1:
-        error, size = (found - expected).norm(dim=-1), expected.norm(dim=-1)
+        error, size = (outputs - expected).norm(dim=-1), expected.norm(dim=-1)
     wrong = (~(error <= tolerance * size) & expected.isfinite().view(len(expected), -1).all(-1)).nonzero().squeeze(1)
     return wrong if len(wrong) > len(expected) // 100 else wrong[:0]
 
@@ -147,20 +161,17 @@ def first_layers(model: Any) -> Iterator[bool]:
         for name, layers in part.named_children()
         if isinstance(layers, torch.nn.ModuleList) and len(layers) == getattr(config, "num_hidden_layers", 0)
     ]
-    kinds = _kinds(places[0][2], config) if len(places) == 1 else []
-    enough = max((kinds.index(kind) for kind in kinds), default=0) + 1
-    if enough >= len(kinds):
+    described = _descriptions(places[0][2], config) if len(places) == 1 else []
+    enough = max((described.index(layer) for layer in described), default=0) + 1
+    if enough >= len(described):
         yield False
         return
-    part, name, layers = places[0]
-    setattr(part, name, layers[:enough])
-    try:
+    owner, name, layers = places[0]
+    with replaced([(owner, name, layers[:enough])]):
         yield True
-    finally:
-        setattr(part, name, layers)
 
 
-def _kinds(layers: torch.nn.ModuleList, config: Any) -> list[tuple[Any, ...]]:
+def _descriptions(layers: torch.nn.ModuleList, config: Any) -> list[tuple[Any, ...]]:
     """For each layer, a description that is equal for layers of one kind."""
     described = [_settings(layer) for layer in layers]
     for name in set().union(*described):

@@ -36,9 +36,9 @@ class GroupView:
     """Solution style of a response's text, "other" for none of the known ones; None if the task has no styles."""
     answer_of: Callable[[str], str | None] = lambda _: None
     """The answer in a response's text (its query, its number), in one way of writing; None for a text without answer,
-    and where the problem's verifier reads no answer."""
+    and if the problem's verifier reads no answer."""
     ref_logprobs: Sequence[Tensor] | None = None
-    """For each response [T_i] under the reference policy, where the advantage asked for it."""
+    """For each response [T_i] under the reference policy; None unless the advantage asked for it."""
 
     @property
     def valid(self) -> Tensor:
@@ -249,7 +249,7 @@ def diff_smoothing(group: GroupView, *, correct: float = 0.01, wrong: float = 0.
     """Differential smoothing (arXiv 2511.19942): likely correct responses gain less, likely wrong ones lose less.
 
     A = Â − `correct`·log π_old(y) for correct y, Â + `wrong`·log π_old(y) for wrong y, [G], with the sum over the
-    response's tokens, in nats. The paper's analysis has the base model's probability where its algorithm has the old
+    response's tokens, in nats. The paper's analysis has the base model's probability, its algorithm the old
     policy's; this is the algorithm. Groups of equal rewards train too.
     """
     logprobs = torch.stack([values.sum() for values in group.old_logprobs]).to(group.rewards.dtype)

@@ -20,7 +20,7 @@ sample's probability up. Its limit as u → 0 is the pull on a token that the po
 
 Bias. For three reasons the sum over stored tokens is not an unbiased estimate of a divergence between sequences:
 stored responses are samples of π_ref *conditioned on being correct*, so E[u − 1] = 0 holds only approximately; sampling
-with top-p < 1 truncates π_ref while the log-probabilities are those of the whole distribution; and for all generators
+with top-p < 1 truncates π_ref while the log-probabilities belong to the whole distribution; and for all generators
 but forward KL's logarithm the divergences of tokens do not add up to the divergence of the sequence.
 
 Everything is computed from ℓ and never from u = exp(ℓ) alone: values and gradients are finite in fp32 for ℓ in

@@ -106,7 +106,7 @@ class PolicyLoss:
         self._name = name
         self.traits: Traits = POLICY_LOSSES.traits(name)
         self.clips: dict[str, Any] = {key: value for key, value in clips.items() if key in settings}
-        """Those of `clip_low`, `clip_high` and `dual_clip` that it takes."""
+        """The clips that it takes, of `clip_low`, `clip_high` and `dual_clip`."""
         self.select: Selection | None = None
         """Chooses tokens of the whole mini-batch; None if all are treated alike."""
         self.selects_by_policy = False
@@ -124,22 +124,22 @@ class PolicyLoss:
         self.function: PolicyLossFunction = partial(self._checked, "", function)
 
     def _checked(
-        self, prefix: str, function: Callable[..., Tensor], first: Tensor, *others: Any, **more: Any
+        self, prefix: str, function: Callable[..., Tensor], first: Tensor, *others: Any, **named: Any
     ) -> Tensor:
         """What the loss or its selection returns, which has the shape of its first argument. Raises SettingsError if it
         raises, or returns something else."""
         return ask(
             f"{prefix}policy loss {self._name!r}",
             POLICY_LOSSES[self._name],
-            lambda: function(first, *others, **more),
+            lambda: function(first, *others, **named),
             lambda values: isinstance(values, Tensor) and values.shape == first.shape,
             f"a tensor {list(first.shape)}",
         )
 
     @torch.no_grad()
     def sums(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, where they have no gradient:
-        sums over the mask's tokens. Arguments as those of a policy loss."""
+        """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, and have no gradient there:
+        sums over the mask's tokens. Arguments as for a policy loss."""
         ratio = importance_ratio(logprobs, old_logprobs, mask)
         clips = self.clips if self.traits.clip_ratio else {}
         high, low = clips.get("clip_high", math.inf), clips.get("clip_low", math.inf)
@@ -211,7 +211,7 @@ def _covariance(logprobs: Tensor, advantages: Tensor) -> Tensor:
     """Each token's part in the covariance of advantage and log-probability over the mini-batch, [K].
 
     Entropy falls if both rise together (arXiv 2505.22617). The authors' code takes the tokens of a micro-batch; ours
-    are those of the whole mini-batch, so that the choice is the same for every way of cutting it. log π_θ is the
+    takes the whole mini-batch, so that the choice is the same for every way of cutting it. log π_θ is the
     policy's before the update: log π_old in the first one of a step.
     """
     return (advantages - advantages.mean()) * (logprobs - logprobs.mean())
@@ -278,7 +278,7 @@ def kl_cov(
     """KL-Cov (arXiv 2505.22617): a penalty on the few tokens that make the entropy fall.
 
     −ρ·A without clipping, plus kl_coef·|log π_θ − log π_old| on selected tokens, [B, T]. The penalty has no gradient
-    where π_θ = π_old: it does nothing in the first update on a batch of rollouts.
+    at π_θ = π_old: it does nothing in the first update on a batch of rollouts.
     """
     loss = -importance_ratio(logprobs, old_logprobs, mask) * per_token(advantages)
     penalty = kl_coef * masked_log_ratio(logprobs, old_logprobs, mask).abs()

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -21,9 +21,6 @@ TIMEOUT = timedelta(hours=6)
 again for its checksums, or samples, while the others wait. torch's own 10 minutes (NCCL) and 30 minutes (gloo) would
 end such a run. A process that dies is noticed long before: torchrun ends the others."""
 
-_host_groups: dict[Any, Any] = {}
-"""For the default group of this process, the group for host objects; None if the default group has gloo itself."""
-
 
 class _Mistake(str):
     """The message of a UserError, which a process sends in the place of a value."""
@@ -35,16 +32,13 @@ class World:
 
     rank: int = 0
     size: int = 1
-    host: Any = field(default=None, repr=False)
-    """The process group for what is on the CPU, by gloo: a process that waits there needs no GPU. None is the default
-    group."""
 
     @classmethod
     def join(cls, timeout: timedelta = TIMEOUT) -> "World":
         """Join the process group that torchrun describes in the environment; a single process otherwise.
 
-        Gradients on a GPU are summed by NCCL, everything else by gloo. A default group that the caller has made is
-        used for gradients only, because its timeout and backend are the caller's.
+        Gradients on a GPU are summed by NCCL, everything else by gloo: a process that waits there needs no GPU. A
+        default group that the caller has made is used as it is, with its timeout.
 
         timeout: how long a process waits for the others, in each operation.
         """
@@ -55,10 +49,7 @@ class World:
             if on_gpu:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
             dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timeout)
-            _host_groups[dist.group.WORLD] = None
-        elif dist.group.WORLD not in _host_groups:
-            _host_groups[dist.group.WORLD] = dist.new_group(backend="gloo", timeout=timeout)
-        return cls(dist.get_rank(), dist.get_world_size(), _host_groups[dist.group.WORLD])
+        return cls(dist.get_rank(), dist.get_world_size())
 
     @property
     def leads(self) -> bool:
@@ -95,17 +86,17 @@ class World:
         names = sorted(values)
         numbers = torch.tensor([values[name] for name in names], dtype=torch.float64)
         with self._meeting():
-            dist.all_reduce(numbers, group=self.host)
+            dist.all_reduce(numbers)
         return dict(zip(names, numbers.tolist(), strict=True))
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all processes, in rank order. Raises UserError if one of them has ended, or is where it says
-        that its part of `together` has failed."""
+        """The values of all processes, in rank order. Raises UserError if one of them has ended, or says that its
+        part of `together` has failed."""
         if self.size == 1:
             return [value]
         gathered: list[Any] = [None] * self.size
         with self._meeting():
-            dist.all_gather_object(gathered, value, group=self.host)
+            dist.all_gather_object(gathered, value)
         if mistakes := [one for one in gathered if isinstance(one, _Mistake)]:
             raise SharedUserError(mistakes[0])
         return gathered
@@ -139,7 +130,7 @@ class World:
         """Wait until every process has called this."""
         if self.size > 1:
             with self._meeting():
-                dist.barrier(group=self.host)
+                dist.barrier()
 
     @contextmanager
     def _meeting(self) -> Iterator[None]:
@@ -154,4 +145,3 @@ class World:
         """Leave the process group."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
-            _host_groups.clear()

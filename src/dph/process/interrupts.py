@@ -92,7 +92,7 @@ class CommandInterrupts(Interrupts):
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._over = True
-        if self.signal and isinstance(error, Exception | KeyboardInterrupt):  # or what a library made of it
+        if self.signal and isinstance(error, Exception | KeyboardInterrupt):  # or a library's error in its place
             sys.exit(_tell(self.signal))
 
     def _keep_status(self) -> None:

@@ -16,7 +16,7 @@ RETURNED_FROM = 1 << 28
 
 
 def free_memory() -> int | None:
-    """Available memory in bytes: that of the system, or that of the container if its limit leaves less.
+    """Available memory in bytes: the system's, or the container's if its limit leaves less.
 
     None if the system does not report it.
     """
@@ -37,7 +37,7 @@ def free_memory() -> int | None:
 
 
 def resident(name: str = "VmRSS") -> int:
-    """Memory of this process in bytes, where the system is Linux: VmRSS is the current value, VmHWM the peak."""
+    """Memory of this process in bytes, on Linux: VmRSS is the current value, VmHWM the peak."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
@@ -65,7 +65,7 @@ def keep_few_kernels() -> None:
 
 
 class FreedMemory:
-    """Returns freed memory to the system, where the C library is glibc.
+    """Returns freed memory to the system, if the C library is glibc.
 
     glibc keeps what is freed below a block that is in use. Tensors of other shapes in every step leave gaps between
     those that stay, so a process would grow for hours although what it uses stays the same. Freed memory is returned

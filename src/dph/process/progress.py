@@ -121,7 +121,7 @@ class Tracker:
         self._show(note, line, at_once=count == 0 or left <= 0)
 
     def within(self, note: str) -> None:
-        """Show the present work on the next unit: next to the bar, or in a log where nothing was said for a while."""
+        """Show the present work on the next unit: next to the bar, or in a log after a while without a line."""
         self._show(note, f", next: {note}")
 
     def _show(self, note: str, line: str, *, at_once: bool = False) -> None:
@@ -205,7 +205,7 @@ class _Printer(logging.Handler):
 
 
 def show_messages() -> None:
-    """Print messages and progress from now on, if this is the leading process: what a command does at its start. A
+    """Print messages and progress from now on, if this is the leading process, as a command does at its start. A
     reader of them that leaves does not end the process."""
     keep_streams()
     if not is_first_process():

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from dph.errors import SettingsError, UserError
+from dph.registry import identity
 
 
 def import_file(path: str | Path) -> ModuleType:
@@ -26,28 +27,28 @@ def import_file(path: str | Path) -> ModuleType:
 
 
 def describe(error: BaseException, path: str | Path) -> str:
-    """Describe an error as "ValueError in line 7: …", where the line is the last one of `path` in its traceback.
+    """Describe an error as "ValueError in line 7: …", with the last line of `path` in its traceback.
 
     The line is omitted if the file is not in the traceback, or for a syntax error, whose message includes the line.
     """
-    kind = type(error).__name__
+    named = type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == Path(path).absolute()]
     if lines and not isinstance(error, SyntaxError):
-        kind += f" in line {lines[-1]}"
-    return f"{kind}: {error}"
+        named += f" in line {lines[-1]}"
+    return f"{named}: {error}"
 
 
 def is_ours(implementation: Any) -> bool:
     """Whether a function, class or object comes with this package, and not from a plug-in."""
-    return _module_of(implementation).partition(".")[0] == "dph"
+    return identity(implementation)[0].partition(".")[0] == "dph"
 
 
 def ask(
     what: str, plug_in: Any, call: Callable[[], Any], fits: Callable[[Any], bool] = lambda _: True, wanted: str = ""
 ) -> Any:
-    """What a call of a plug-in's code returns. Raises SettingsError, in one sentence, if it raises anything, or returns
-    something that does not fit. An error in this package's own code is a bug and stays as it is.
+    """The result of a call of a plug-in's code. Raises SettingsError, in one sentence, if it raises anything, or
+    returns something that does not fit. An error in this package's own code is a bug and stays as it is.
 
     what: such as "advantage 'mine'". plug_in: its function, class or object. wanted: what fits, in words.
     """
@@ -59,18 +60,13 @@ def ask(
     except Exception as error:  # user code may raise anything
         if is_ours(plug_in):
             raise
-        file = getattr(sys.modules.get(_module_of(plug_in)), "__file__", None) or ""
+        file = getattr(sys.modules.get(identity(plug_in)[0]), "__file__", None) or ""
         raise SettingsError(f"{what} raised {describe(error, file)}") from error
     if not right:
         form = f"the shape {list(value.shape)}" if hasattr(value, "shape") else type(value).__name__
         size = f" of {len(value)}" if isinstance(value, list | tuple) else ""
         raise SettingsError(f"{what} returned {form}{size}, not {wanted}")
     return value
-
-
-def _module_of(implementation: Any) -> str:
-    named = hasattr(implementation, "__qualname__")
-    return str(getattr(implementation if named else type(implementation), "__module__", ""))
 
 
 class TimeLimitReached(BaseException):

@@ -85,7 +85,7 @@ def check_fit(
     """Refuse a rehearsal set that was made with another tokenizer, temperature, top-p or model.
 
     Args:
-        manifest: that of the presample run.
+        manifest: of the presample run.
         policy: the policy at the start of training, that is π_ref.
         rollout: how training samples.
         same_weights: also compare the weights; switched off when a run is resumed.
@@ -127,13 +127,13 @@ def warn_of_another_judge(presampled: RunDir, verifier: VerifierConfig, reward: 
     what it rehearses as correct need not be what training pays for."""
     there = judging_rules(presampled.settings())
     here = judging_rules({"verifier": to_dict(verifier), "reward": to_dict(reward)})
-    del here["verifier.reward"]  # what a wrong response earns, which is not rehearsed
+    del here["verifier.reward"]  # a wrong response's reward: it is not rehearsed
     names = [name for name in here if name in there and here[name] != there[name]]
     if names:
         differing = "; ".join(f"{name} {there[name]!r} there, {here[name]!r} here" for name in names)
         warn(
             f"the rehearsal set of {presampled.path} was judged by other rules than this training ({differing}); run "
-            "`dph presample` with the same rules, or train with those of the set"
+            "`dph presample` with the same rules, or train with the set's rules"
         )
 
 
@@ -166,10 +166,10 @@ _LEAST_TOKENS = 100
 
 
 def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence[float]], precision: str) -> None:
-    """Compare a sampler's log-probabilities of its responses with those of the trainer's forward pass.
+    """Compare a sampler's log-probabilities of its responses with the trainer's forward pass.
 
     Args:
-        sampled: those of each response's tokens, in nats; empty if the sampler gives none.
+        sampled: the sampler's, of each response's tokens, in nats; empty if it gives none.
         trained: the same from the trainer.
         precision: of the trainer, "fp32" or "bf16".
     Raises:

@@ -82,8 +82,8 @@ def check_problems(run: RunDir, problems: Sequence[Problem], splits: str) -> Non
     presample run sampled.
 
     Args:
-        problems: those of the task that now have the ids of the partition.
-        splits: where they come from. Of a run of the same splits every problem must still be there.
+        problems: the task's problems that now have the ids of the partition.
+        splits: their splits. Of a run of the same splits every problem must still be there.
     """
     rows = [row for row in _rows(run) if row["set"] != "dropped"]
     before, now = {row["problem_id"]: row["content"] for row in rows}, content_hashes(problems)
@@ -105,7 +105,7 @@ def training_problems(
 
     Args:
         path: run directory of `dph presample`, or empty.
-        task: that of the training; the presample run must cover it, and have sampled the same problems.
+        task: of the training; the presample run must cover it, and have sampled the same problems.
         problems: all problems of the task.
         fresh: a resumed run compares its problems with its own record instead (`dph.runs.pinned.pin`).
     """

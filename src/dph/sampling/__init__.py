@@ -4,25 +4,9 @@
 uses vLLM, and `register_sampler` adds one. All randomness is keyed (`derive_key`, `EpochOrder`).
 """
 
-from dph.sampling.hf import HFSampler
-from dph.sampling.protocol import SAMPLERS, Sampler, checked, register_sampler
-from dph.sampling.rollouts import Prompted, encode_problems, greedy, sample_groups, usable_problems
-from dph.sampling.seeding import EpochOrder, derive_key, uniforms
-from dph.sampling.vllm import VLLMSampler
+from dph.sampling.protocol import SAMPLERS, Sampler, register_sampler
 
-__all__ = [
-    "SAMPLERS",
-    "EpochOrder",
-    "HFSampler",
-    "Prompted",
-    "Sampler",
-    "VLLMSampler",
-    "checked",
-    "derive_key",
-    "encode_problems",
-    "greedy",
-    "register_sampler",
-    "sample_groups",
-    "uniforms",
-    "usable_problems",
-]
+__all__ = ["Sampler", "register_sampler"]
+
+SAMPLERS.declare("dph.sampling.hf", "hf")
+SAMPLERS.declare("dph.sampling.vllm", "vllm")

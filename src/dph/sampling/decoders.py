@@ -19,7 +19,7 @@ from dph.models.trial import MAX_ERROR_RATIO, Unsupported, attempt, random_ids, 
 GROW_TOKENS = 64
 """Buffers of keys and values grow by half their length, at least by this many positions."""
 _TOKENS_AT_ONCE = 16384
-"""Most tokens, padding included, in one forward pass of a decoder without a cache."""
+"""Most tokens in one forward pass without a cache."""
 _LONG_TOLERANCE = 1e-3
 """Largest difference of logits after long prompts, as `agree` takes it. A router that chooses another expert for one of
 many tokens because of rounding changes them by less."""
@@ -33,7 +33,7 @@ PROBED = 5 + len(_TOKENS)
 """Longest row of the test, in tokens."""
 _RESPONSES = 16
 """Responses to each prompt from which the ratio of errors in bf16 is estimated. A single row's varies by a factor of
-ten, where real models have outliers; the mean of the logarithm over 96 rows varied by 15 percent with SmolLM2-135M."""
+ten if a model has outliers; the mean of the logarithm over 96 rows varied by 15 percent with SmolLM2-135M."""
 _ROUNDING = 2.0**-9
 """Error relative to the logits that bf16 has in any case: half a unit in the last of its eight places."""
 
@@ -61,7 +61,7 @@ class BufferedLayer(DynamicLayer):
     """Keys and values of one layer, written into buffers that grow, instead of copying all of them at every token."""
 
     def __init__(self, stored: torch.dtype | None = None) -> None:
-        """stored: type of the buffers; None for that of the states."""
+        """stored: type of the buffers; None for the type of the states."""
         super().__init__()
         self.stored, self.used = stored, 0
         self.buffers: list[Tensor] = []
@@ -100,7 +100,7 @@ class PlainDecoder:
     """Decodes with the model's own attention. Each response has a copy of its prompt's keys and values.
 
     This works for models whose layers keep keys and values, and which honour positions and masks that are given to
-    them. Where `SharedDecoder` applies, it is several times faster.
+    them. If `SharedDecoder` applies, it is several times faster.
     """
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
@@ -126,10 +126,10 @@ class PlainDecoder:
             layer.select(keep)
         self.logits, self._positions, self._mask = self.logits[keep], self._positions[keep], self._mask[keep]
 
-    def _run(self, ids: Tensor, **more: Any) -> None:
-        given = {"cache": self._cache, "attention_mask": self._mask, "position_ids": self._positions, **more}
+    def _run(self, ids: Tensor, **others: Any) -> None:
+        arguments = {"cache": self._cache, "attention_mask": self._mask, "position_ids": self._positions, **others}
         with self._policy.autocast():
-            output = self._policy.model(input_ids=ids, use_cache=True, **self._policy.arguments.taken(**given))
+            output = self._policy.model(input_ids=ids, use_cache=True, **self._policy.arguments.taken(**arguments))
         self.logits: Tensor = output.logits[:, -1].float()
 
 
@@ -166,7 +166,7 @@ class StateDecoder:
 
 
 class WholeDecoder:
-    """Decodes without a cache: every step runs the forward pass of training over all tokens of each row.
+    """Decodes without a cache: every step runs the model's plain forward pass over all tokens of each row.
 
     This works for every model that training accepts, and is slow: the time for a response grows with the square of its
     length.
@@ -174,15 +174,13 @@ class WholeDecoder:
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
         self._policy = policy
-        self._rows = [list(prompt) for prompt in prompts]
-        logits = policy.next_logits(self._rows, _TOKENS_AT_ONCE)
-        self._rows = [list(row) for row in self._rows for _ in range(repeats)]
-        self.logits = logits.repeat_interleave(repeats, dim=0)
+        self._rows = [list(prompt) for prompt in prompts for _ in range(repeats)]
+        self.logits = plain_logits(policy, prompts).repeat_interleave(repeats, dim=0)
 
     def step(self, tokens: Tensor) -> None:
         for row, token in zip(self._rows, tokens.tolist(), strict=True):
             row.append(token)
-        self.logits = self._policy.next_logits(self._rows, _TOKENS_AT_ONCE)
+        self.logits = plain_logits(self._policy, self._rows)
 
     def select(self, keep: Tensor) -> None:
         self._rows = [self._rows[row] for row in keep.tolist()]
@@ -197,9 +195,9 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
     """Why a model cannot be decoded in a way; empty if it can.
 
     The test decodes a few tokens of two responses to each of two prompts, drops a row on the way, and compares all
-    logits with those of the plain forward pass. So nothing needs to be known about the model's cache, masks and
-    positions. It does the same with long prompts. The comparison is made in fp32, where rounding is small. With bf16,
-    whose error depends on the model and may be as large as its logits, the decoder's own error must also be like the
+    logits with the plain forward pass's. So nothing needs to be known about the model's cache, masks and positions. It
+    does the same with long prompts. The comparison is made in fp32, because its rounding is small. With bf16, whose
+    error depends on the model and may be as large as its logits, the decoder's own error must also be like the
     plain pass's. See `dph.models.trial`.
 
     Args:
@@ -218,22 +216,22 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
         steps = [_TOKENS[0] if padding is None else (*_TOKENS[0][:-1], padding), *_TOKENS[1:]]
         for prompts in _PROMPTS[ragged]:
             for logits, rows in _decoded(start, policy, fit(prompts), 2, fit(steps), _KEPT):
-                if not agree(logits, _plain_logits(policy, rows)):
-                    return "its logits differ from those of its plain forward pass"
+                if not agree(logits, plain_logits(policy, rows)):
+                    return "its logits differ from its plain forward pass's"
         return ""
 
     def long() -> str:
         ids, room = random_ids(vocabulary, seed=1), longest - len(_TOKENS)
         prompts = [ids(length) for length in (sorted({5, room // 4 + 1, room}) if ragged else [room, room])]
         *_, (logits, rows) = _decoded(start, policy, prompts, 1, (ids(len(prompts)) for _ in _TOKENS))
-        if agree(logits, _plain_logits(policy, rows), _LONG_TOLERANCE):
+        if agree(logits, plain_logits(policy, rows), _LONG_TOLERANCE):
             return ""
-        return f"its logits differ from those of its plain forward pass in rows of {longest} tokens"
+        return f"its logits differ from its plain forward pass's in rows of {longest} tokens"
 
     def coarse() -> str:
         if _error(start, policy, ragged) <= MAX_ERROR_RATIO:
             return ""
-        return f"in {policy.precision} its logits have a larger error than those of its plain forward pass"
+        return f"in {policy.precision} its logits have a larger error than its plain forward pass's"
 
     def tried() -> str:
         reason = policy.in_trial(short) or (policy.in_trial(long) if longest > PROBED else "")
@@ -280,9 +278,9 @@ def _error(start: Start, policy: Policy, ragged: bool) -> float:
         results = _decoded(start, policy, [ids(len(prompt)) for prompt in prompts], _RESPONSES, steps)
         # a decoder may write the next step's logits into the same place
         decoded += [(logits.clone(), rows) for logits, rows in islice(results, 1, None)]
-    plain = [_plain_logits(policy, rows) for _, rows in decoded]
+    plain = [plain_logits(policy, rows) for _, rows in decoded]
     with policy.in_precision("fp32"):
-        exact = [_plain_logits(policy, rows) for _, rows in decoded]
+        exact = [plain_logits(policy, rows) for _, rows in decoded]
     logarithms: list[Tensor] = []
     for (logits, _), rounded, true in zip(decoded, plain, exact, strict=True):
         least = _ROUNDING**2 * true.square().sum(-1)
@@ -291,10 +289,12 @@ def _error(start: Start, policy: Policy, ragged: bool) -> float:
     return float(torch.cat(logarithms).mean().exp())
 
 
-def _plain_logits(policy: Policy, rows: Sequence[Sequence[int]]) -> Tensor:
+def plain_logits(policy: Policy, rows: Sequence[Sequence[int]]) -> Tensor:
     """Logits [rows, V] of the token after each row, from the model's plain forward pass over rows of one length."""
     last = policy.arguments.taken(logits_to_keep=1)
+    logits: list[Tensor] = []
     with policy.autocast():
-        parts = [torch.tensor(list(equal), device=policy.device) for _, equal in groupby(rows, key=len)]
-        own = [policy.model(input_ids=ids, use_cache=False, **last).logits[:, -1] for ids in parts]
-    return torch.cat(own).float()
+        for length, alike in groupby(rows, key=len):
+            for ids in torch.tensor(list(alike), device=policy.device).split(max(1, _TOKENS_AT_ONCE // length)):
+                logits.append(policy.model(input_ids=ids, use_cache=False, **last).logits[:, -1])
+    return torch.cat(logits).float()

@@ -20,19 +20,19 @@ from dph.process.progress import say
 from dph.sampling.decoders import PlainDecoder, Start, StateDecoder, WholeDecoder, why_not
 from dph.sampling.protocol import Sampler, register_sampler
 from dph.sampling.seeding import derive_key, uniforms
-from dph.sampling.shared_decode import SharedDecoder, StaticDecoder, longest_shared, why_not_shared, why_not_static
+from dph.sampling.shared_decode import SharedDecoder, StaticDecoder, longest_shared, why_not_shared
 from dph.types import Completion, SamplingParams
 
 T = TypeVar("T")
 
 _BLOCK = 256
-"""Tokens are found in two steps, first the block of so many tokens, then the token: running sums over a whole
+"""Tokens are found in two steps, first the block, of this many tokens, then the token: running sums over a whole
 vocabulary in float64 would take much of the time of a decoding step on a CPU (benchmarks/speed/drawing.py)."""
 CANDIDATES = (1024, 8192)
-"""On a CPU, sorting a whole vocabulary takes much longer than finding so many most likely tokens."""
+"""On a CPU, sorting a whole vocabulary takes much longer than finding this many most likely tokens."""
 LOOK_EVERY = {"cpu": 1}
 LOOK_EVERY_OTHERWISE = 8
-"""After so many tokens the sampler looks which responses have ended. A look waits for the device."""
+"""Each time after this many tokens the sampler looks which responses have ended. A look waits for the device."""
 COMPACT_BELOW = 0.75
 """Finished rows are dropped from the batch once fewer than this fraction of its rows are still running."""
 
@@ -68,14 +68,14 @@ class HFSampler(Sampler):
         """Cut the prompts, by length, into batches; yield how to decode each batch, and the indices of its prompts."""
         at_once = max(1, self._rows // params.n)
 
-        def kind(index: int) -> tuple[Start, int]:
+        def way(index: int) -> tuple[Start, int]:
             """Prompts are decoded together only if they agree in this."""
             length = len(prompts[index])
             start, ragged = self.way(length + params.max_tokens)
             return start, 0 if ragged else length
 
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-        for (start, _), alike in groupby(order, kind):
+        for (start, _), alike in groupby(order, way):
             chosen = list(alike)
             for first in range(0, len(chosen), at_once):
                 yield start, chosen[first : first + at_once]
@@ -158,8 +158,11 @@ class HFSampler(Sampler):
         """Why rows of `longest` tokens cannot be decoded in a way; empty if they can. The log says which ways are used,
         and why others are not."""
         first = not self.trials[start].sizes
-        why_not_this, used, unused = _WAYS[start]
-        reason = why_not_this(self._policy, longest)
+        used, unused = _SAID[start]
+        if start in (SharedDecoder, StaticDecoder):
+            reason = why_not_shared(self._policy, start, longest)
+        else:
+            reason = why_not(start, self._policy, ragged=start is PlainDecoder, longest=longest)
         if reason and unused:
             say(f"the sampler {unused}, because of this model: {reason}")
         elif first and not reason:
@@ -171,29 +174,16 @@ class HFSampler(Sampler):
         return self._graphs and self._policy.device.type == "cuda" and self.works(StaticDecoder, longest)
 
 
-_WAYS: dict[Start, tuple[Callable[[Policy, int], str], str, str]] = {
+_SAID: dict[Start, tuple[str, str]] = {
     SharedDecoder: (
-        why_not_shared,
         "computes each prompt once for all of its responses",
         "keeps a copy of the prompt for each response",
     ),
-    StaticDecoder: (
-        why_not_static,
-        "replays its steps as graphs",
-        "starts every kernel by itself, which is slow for small models",
-    ),
-    PlainDecoder: (
-        lambda policy, longest: why_not(PlainDecoder, policy, ragged=True, longest=longest),
-        "decodes with a cache",
-        "decodes only prompts of equal length together",
-    ),
-    StateDecoder: (
-        lambda policy, longest: why_not(StateDecoder, policy, ragged=False, longest=longest),
-        "decodes with the cache that the model makes",
-        "",
-    ),
+    StaticDecoder: ("replays its steps as graphs", "starts every kernel by itself, which is slow for small models"),
+    PlainDecoder: ("decodes with a cache", "decodes only prompts of equal length together"),
+    StateDecoder: ("decodes with the cache that the model makes", ""),
 }
-"""For each way with a cache: why it cannot be used, and what is said if it is used, and if it is not."""
+"""For each way with a cache: the message if it is used, and if it is not."""
 
 
 def _within(context: Callable[[], AbstractContextManager[Any]], items: Iterator[T]) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""What a sampler is, and the registry of samplers by name."""
+"""Samplers: their protocol, and the registry by name."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -145,15 +145,15 @@ def sample_groups(
         judged = iter(verifiers.verify(pairs) if pairs else [])
         verdicts.update({index: [next(judged) for _ in drawn[index][1]] for index in taken})
 
-    thread, parts = ThreadPoolExecutor(1, "dph-judging"), []
+    thread, judging = ThreadPoolExecutor(1, "dph-judging"), []
     try:
         for index, completions in sampler.stream([item.prompt_ids for item in items], params, keys):
             drawn[index] = completions, [policy.decode(completion.token_ids) for completion in completions]
             waiting.append(index)
-            parts.append(thread.submit(judge_waiting))
+            judging.append(thread.submit(judge_waiting))
             doing(f"sampled {len(drawn)} of {len(items)} prompts")
-        for part in parts:
-            part.result()
+        for judged in judging:
+            judged.result()
     finally:
         thread.shutdown(cancel_futures=True)
     return [
@@ -195,16 +195,16 @@ def group_from_json(item: Prompted, rollouts: Sequence[Sequence[Any]]) -> Group:
     )
 
 
-def _packed(kind: str, numbers: Sequence[float]) -> str:
-    return base64.b64encode(array(kind, numbers).tobytes()).decode()
+def _packed(typecode: str, numbers: Sequence[float]) -> str:
+    return base64.b64encode(array(typecode, numbers).tobytes()).decode()
 
 
-def _unpacked(kind: str, text: str) -> "array[Any]":
-    return array(kind, base64.b64decode(text))
+def _unpacked(typecode: str, text: str) -> "array[Any]":
+    return array(typecode, base64.b64decode(text))
 
 
 def unjudged_fault(lost: int, of: int, reasons: Sequence[str], most: float) -> str:
-    """Why sampling must stop if so many responses could not be judged; "" if their share is at most `most`."""
+    """Why sampling must stop, as too many responses could not be judged; "" if their share is at most `most`."""
     if lost <= most * of:
         return ""
     return (

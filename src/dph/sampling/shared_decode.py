@@ -28,10 +28,10 @@ from transformers.cache_utils import Cache, DynamicLayer
 from dph.errors import reason_of
 from dph.models.batch import padded
 from dph.models.policy import Policy
-from dph.models.sharing import NotShareable, refuse_unknown
+from dph.models.sharing import NotShareable, attending_by, refuse_unknown
 from dph.models.traits import attention_window
 from dph.process.progress import say
-from dph.sampling.decoders import PROBED, BufferedLayer, why_not
+from dph.sampling.decoders import PROBED, BufferedLayer, Start, why_not
 
 _NAME = "dph_shared_decode"
 PREFILL_TOKENS = 4096
@@ -41,7 +41,7 @@ FIRST_TOKENS = 256
 
 
 class Layer(BufferedLayer):
-    """Keys and values of one layer: those of the prompts [G, heads, …], beside those of the generated tokens."""
+    """Keys and values of one layer: of the prompts [G, heads, …] and, apart from them, of the generated tokens."""
 
     def __init__(
         self, keys: Sequence[Tensor], values: Sequence[Tensor], width: int, stored: torch.dtype | None
@@ -70,7 +70,7 @@ class SharedDecoder:
 
     layer_type: type[Layer] = Layer
     unused: Tensor | None = None
-    """bool [t], where keys of generated tokens are none; None if all are used."""
+    """bool [t], True for places without a generated token; None if all are used."""
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
         """Run each prompt once; each gets `repeats` rows."""
@@ -156,18 +156,19 @@ class SharedDecoder:
             return x if self._place is None else x[self._place]
 
         query = (query * scaling).view(rows, kv_heads, -1, dim)
-        own = (query @ keys.transpose(2, 3)).float()
+        response = (query @ keys.transpose(2, 3)).float()
         if self.unused is not None:
-            own = own.masked_fill_(self.unused, -torch.inf)
+            response = response.masked_fill_(self.unused, -torch.inf)
         prompt = (gathered(query) @ layer.prompt_keys).float()
         if self._padding is not None:
             prompt = prompt.masked_fill_(self._padding, -torch.inf)
-        largest = torch.maximum(prompt.amax(-1, keepdim=True), gathered(own.amax(-1, keepdim=True)))
+        largest = torch.maximum(prompt.amax(-1, keepdim=True), gathered(response.amax(-1, keepdim=True)))
         prompt.sub_(largest).exp_()
-        own.sub_(scattered(largest)).exp_()
-        norm = scattered(prompt.sum(-1, keepdim=True)) + own.sum(-1, keepdim=True)
-        parts = (scattered(prompt.to(values.dtype) @ layer.prompt_values), own.to(values.dtype) @ values)
-        mixed = parts[0].float() + parts[1].float()  # rounded to 16 bits once, after the division
+        response.sub_(scattered(largest)).exp_()
+        norm = scattered(prompt.sum(-1, keepdim=True)) + response.sum(-1, keepdim=True)
+        of_prompt = scattered(prompt.to(values.dtype) @ layer.prompt_values)
+        of_response = response.to(values.dtype) @ values
+        mixed = of_prompt.float() + of_response.float()  # rounded to 16 bits once, after the division
         return (mixed / norm).to(layer.output_type).reshape(rows, 1, heads, dim)
 
 
@@ -199,13 +200,11 @@ AttentionInterface.register(_NAME, _attention)
 @contextmanager
 def attending(policy: Policy, decoder: SharedDecoder) -> Iterator[None]:
     """Context in which the model uses the decoder's attention."""
-    config = policy.model.config.get_text_config()
-    before, token = config._attn_implementation, _current.set(decoder)
-    config._attn_implementation = _NAME
+    token = _current.set(decoder)
     try:
-        yield
+        with attending_by(_NAME, [policy.config]):
+            yield
     finally:
-        config._attn_implementation = before
         _current.reset(token)
 
 
@@ -241,20 +240,23 @@ def _widened(x: Tensor, width: int) -> Tensor:
 def longest_shared(policy: Policy) -> int:
     """Longest sequence, in tokens, in which every layer attends to all earlier tokens; 0 if unknown."""
     config = policy.model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ())
-    if not kinds <= {"full_attention", "sliding_attention", "chunked_attention"}:
+    types = set(getattr(config, "layer_types", None) or ())
+    if not types <= {"full_attention", "sliding_attention", "chunked_attention"}:
         return 0
     return attention_window(config)
 
 
-def why_not_shared(policy: Policy, longest: int = PROBED) -> str:
-    """Why a model cannot decode with shared prompts; empty if it can. See `why_not`."""
+def why_not_shared(policy: Policy, start: Start = SharedDecoder, longest: int = PROBED) -> str:
+    """Why a model cannot decode with shared prompts; empty if it can. See `why_not`.
+
+    start: starts this decoder, or one that extends it.
+    """
     window = longest_shared(policy)
     if window < PROBED:
         return f"its attention window has only {window} tokens" if window else "it has layers without a plain cache"
     if policy.arguments.cache is None:
         return "its forward pass takes no cache"
-    return why_not(SharedDecoder, policy, ragged=True, longest=min(window, longest))
+    return why_not(start, policy, ragged=True, longest=min(window, longest))
 
 
 # Fixed steps ----------------------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ class _FixedLayer(Layer):
 
     length: int
     at: Tensor
-    """int64 [1]: where the next states are written."""
+    """int64 [1]: the place at which the next states are written."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -343,7 +345,7 @@ class StaticDecoder(SharedDecoder):
             layer.length, layer.at = length, self.at
 
     def _fill_slots(self) -> None:
-        """A slot for each row: what a step reads and writes, at fixed addresses."""
+        """Give each row a slot, which a step reads and writes at fixed addresses."""
         self.graph = None
         self._live = torch.arange(len(self.logits), device=self.logits.device)
         self.tokens = torch.zeros_like(self._live)
@@ -362,13 +364,13 @@ class StaticDecoder(SharedDecoder):
 
     def _autocast(self) -> Any:
         """Autocast without a cache, because a graph outlives what is in the cache."""
-        kind, enabled = self._policy.device.type, self._policy.precision == "bf16"
-        return torch.autocast(kind, dtype=torch.bfloat16, enabled=enabled, cache_enabled=False)
+        device, enabled = self._policy.device.type, self._policy.precision == "bf16"
+        return torch.autocast(device, dtype=torch.bfloat16, enabled=enabled, cache_enabled=False)
 
     def record(self) -> None:
         """Record the step as a graph. If that fails, as when memory runs out, later steps run plainly.
 
-        All graphs of a decoder take what a step needs in between from one pool of memory, which is free again when the
+        All graphs of a decoder take the memory of a step's own numbers from one pool, which is free again when the
         decoder is. A pool lives as long as one of its graphs, so the last one is kept until the next is recorded.
         Other threads, such as a reward function's, may use the GPU meanwhile.
         """
@@ -407,8 +409,3 @@ def _weights_to_cast(policy: Policy) -> dict[str, Tensor]:
         for part, value in module.named_parameters(recurse=False)
         if value.dtype == torch.float32
     }
-
-
-def why_not_static(policy: Policy, longest: int = PROBED) -> str:
-    """Why a model that shares prompts cannot be decoded in such steps; empty if it can. See `why_not`."""
-    return why_not(StaticDecoder, policy, ragged=True, longest=min(longest, longest_shared(policy)))

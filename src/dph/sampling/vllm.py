@@ -8,12 +8,11 @@ its weights wait in host memory, and its cache is given up.
 
 Log-probabilities are vLLM's own, at the sampling temperature and without top-p. With top_p < 1, vLLM returns only those
 of the truncated distribution, so completions then have none. No stage trains on them directly: rehearsal sets store
-those of the policy's forward pass, and training corrects for the difference. A response depends on its key and the
+the policy's own, and training corrects for the difference. A response depends on its key and the
 policy, but vLLM's rounding also depends on the rest of the batch. Unlike the built-in sampler, it may therefore return
 different responses if other prompts are sampled with it.
 """
 
-import contextlib
 import gc
 import itertools
 import os
@@ -166,28 +165,13 @@ def policy_weights(policy: Policy) -> dict[str, torch.Tensor]:
     return revert_weight_conversion(model, state)
 
 
-@contextlib.contextmanager
-def _processes(*, here: bool) -> Iterator[None]:
-    """Context for starting vLLM: with `here` in this process, where it can read the policy's tensors."""
-    name = "VLLM_ENABLE_V1_MULTIPROCESSING"
-    before = os.environ.get(name)
-    if here:
-        os.environ[name] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
-
-
 def start_engine(
     model: ModelConfig, config: SamplerConfig, longest: int, *, here: bool = False, sleeps: bool = False
 ) -> Any:
-    """Start vLLM's `LLM` for a model: in this process (`here`), or in the process that vLLM chooses.
+    """Start vLLM's `LLM` for a model, in the process that vLLM chooses.
 
-    sleeps: it can be put to sleep. Raises UserError if vLLM is not installed or cannot load the model.
+    here: in this process, so that it can read the policy's tensors. sleeps: it can be put to sleep. Raises UserError if
+    vLLM is not installed or cannot load the model.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
@@ -198,22 +182,23 @@ def start_engine(
             "with --sampler.engine hf"
         ) from error
     say("starting vLLM")
+    if here:
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     try:
-        with _processes(here=here):
-            return LLM(
-                model=model_folder(model.path),
-                skip_tokenizer_init=True,
-                trust_remote_code=model.trust_remote_code,
-                dtype="float32" if model.precision == "fp32" else "bfloat16",
-                max_model_len=longest,
-                max_num_seqs=config.rows,
-                tensor_parallel_size=config.tensor_parallel,
-                gpu_memory_utilization=config.memory,
-                enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
-                logprobs_mode="processed_logprobs",
-                enable_sleep_mode=sleeps,
-                seed=0,
-            )
+        return LLM(
+            model=model_folder(model.path),
+            skip_tokenizer_init=True,
+            trust_remote_code=model.trust_remote_code,
+            dtype="float32" if model.precision == "fp32" else "bfloat16",
+            max_model_len=longest,
+            max_num_seqs=config.rows,
+            tensor_parallel_size=config.tensor_parallel,
+            gpu_memory_utilization=config.memory,
+            enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
+            logprobs_mode="processed_logprobs",
+            enable_sleep_mode=sleeps,
+            seed=0,
+        )
     except (RuntimeError, ValueError, OSError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         reason = reason.replace("--gpu-memory-utilization", "--sampler.memory")  # what vLLM advises, by our name

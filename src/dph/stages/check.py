@@ -6,30 +6,26 @@ rows ─► prompts and answers in tokens ─► gold answers ─► what the ju
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import median
 
-from dph.build import load_problems, make_sampler, make_verifiers
+from dph.build import load_problems, make_verifiers
 from dph.config import CheckConfig, TrainConfig
 from dph.config.checks import check_train
 from dph.errors import DataError, JudgeError, RowsError, one_line, visible
 from dph.models.batch import fitting_tokens
 from dph.models.loading import choose_precision, load_tokenizer, read_config
-from dph.models.policy import Policy, prompt_ids
+from dph.models.policy import prompt_ids
 from dph.models.traits import context_of
-from dph.objective.advantages import Advantage
-from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.memory import peak_memory
 from dph.process.progress import say
 from dph.rehearsal.store import Rehearsal, RehearsalSet
-from dph.sampling.rollouts import encode_problems, longest_prompt
-from dph.tasks import Task, style_of
+from dph.sampling.rollouts import longest_prompt
+from dph.tasks import Task
 from dph.training.frame import Clock, load_policy
+from dph.training.loop import Learner
 from dph.training.optim import Optimizer
-from dph.training.rollouts import Explorer, Shaping
 from dph.training.rows import mix
-from dph.training.update import Updater, recomputes_old
 from dph.types import Problem, as_text
 from dph.verifiers import Verifiers
 from dph.verifiers.golds import FORMS, WEAK, gold_response, weak_golds
@@ -172,34 +168,17 @@ def _measure_step(
     """
     if config.model.precision == "auto":
         config = replace(config, model=replace(config.model, precision=choose_precision(config.model)))
-    world, optim, rollout = World.join(), config.optim, config.rollout
-    objective = Objective(config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0))
-    advantage = Advantage(config.advantage.name, config.advantage.options)
+    world, optim = World.join(), config.optim
     policy = load_policy(config.model, config.seed, None)
     optimizer = Optimizer(policy.trainable(), optim, config.steps * optim.minibatches)
-    needs_reference = (objective.needs_reference or advantage.needs_reference) and not config.model.lora_rank
-    updater = Updater(
-        policy,
-        objective,
-        optimizer,
-        temperature=rollout.temperature,
-        token_budget=optim.tokens_per_microbatch or fitting_tokens(policy),
-        importance_cap=rollout.importance_cap,
-        own_reference=Policy.load(config.model) if needs_reference else None,
-        world=world,
-    )
-    limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
-    shaping = Shaping(advantage, *limits, partial(style_of, task), updater.reference_logprobs)
-    sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
-    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
-    explorer = Explorer(policy, sampler, verifiers, items, config, world)
-    recompute = recomputes_old(rollout.old_logprobs, config.sampler.engine, config.model.precision)
+    budget = optim.tokens_per_microbatch or fitting_tokens(policy)
+    learner = Learner(config, task, problems, verifiers, policy, optimizer, world, budget)
     clock, cursor = Clock(), 0
     try:
         for what in ("a first step", "a second one, which is measured"):
             say(f"takes {what}")
             clock = Clock()
-            drawn = explorer.draw(cursor)
+            drawn = learner.explorer.draw(cursor)
             clock.lap("sample")
             stored = [
                 Rehearsal(group.prompt_ids, r.completion.token_ids, group.problem.id, r.completion.logprobs, r.text)
@@ -207,13 +186,10 @@ def _measure_step(
                 for r in group.rollouts
             ]
             rehearsed = RehearsalSet(stored, config.seed).take(0, config.stored_rows)
-            rows = shaping.rows(drawn.groups)
-            sampler.rest()
-            minibatches = mix(rows, drawn.places, drawn.total, rehearsed, optim.minibatches, world)
-            updater.update(minibatches, recompute_old=recompute)
-            sampler.weights_changed()
+            rows = learner.shaping.rows(drawn.groups)
+            learner.update(mix(rows, drawn.places, drawn.total, rehearsed, optim.minibatches, world))
             clock.lap("update")
             cursor = drawn.cursor
     finally:
-        sampler.close()
+        learner.sampler.close()
     return clock.laps | peak_memory()

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from dph.build import load_problems, make_sampler, make_verifiers
+from dph.build import load_problems, make_verifiers
 from dph.config import TrainConfig
 from dph.config.checks import check_train
 from dph.evaluation.certification import CertificationSet
@@ -14,7 +14,6 @@ from dph.models.interpolation import save_share
 from dph.models.loading import settled
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
-from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another_judge
@@ -25,17 +24,13 @@ from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.rollouts import encode_problems, settled_rows, usable_problems
-from dph.tasks import style_of
+from dph.sampling.rollouts import usable_problems
 from dph.training import checkpoints
-from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
-from dph.training.loop import Training
-from dph.training.monitor import Best, Monitor, pass_alarm
+from dph.training.loop import Learner, Training, objective_of
+from dph.training.monitor import Best, Certifier, Monitor, pass_alarm
 from dph.training.optim import Optimizer
-from dph.training.rollouts import Explorer, Shaping
-from dph.training.update import Updater
 from dph.training.watch import Watch, ledger_after
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
@@ -51,11 +46,9 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     stop; Interrupted on SIGINT, SIGTERM and SIGHUP. In both cases the state is saved first.
     """
     check_train(config)
-    # Without stored responses the rehearsal term is off, whatever its weight
-    objective = Objective(config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0))
-    advantage = Advantage(config.advantage.name, config.advantage.options)
-    if objective.unused:
-        say(f"policy loss {config.loss.policy!r} does not use: {', '.join(objective.unused)}")
+    Advantage(config.advantage.name, config.advantage.options)  # a mistake in its settings shows before the run begins
+    if unused := objective_of(config).unused:
+        say(f"policy loss {config.loss.policy!r} does not use: {', '.join(unused)}")
     world, run = open_run(config, "train", resume=resume, versions=judging_versions())
     if run.complete:
         return run.path
@@ -63,9 +56,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     metrics = world.together(lambda: Metrics(run, config.tracker, world.leads))
     with make_verifiers(config.verifier, config.reward, reward) as verifiers, metrics:
         saved = newest_checkpoint(run, world)
-        policy, training = world.together(
-            lambda: load(config, objective, advantage, run, verifiers, world, metrics, saved)
-        )
+        policy, training = world.together(lambda: load(config, run, verifiers, world, metrics, saved))
         metrics.begin(training.saver.state.step)
         updates = config.steps * config.optim.minibatches
         certifier, label = training.certifier, f"training {config.method}"
@@ -74,7 +65,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         try:
             frame.repeat(training.step, training.measure)
         finally:
-            training.explorer.sampler.close()
+            training.learner.sampler.close()
     return finish(
         run,
         world,
@@ -90,8 +81,6 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
 
 def load(
     config: TrainConfig,
-    objective: Objective,
-    advantage: Advantage,
     run: RunDir,
     verifiers: Verifiers,
     world: World,
@@ -128,13 +117,10 @@ def load(
         drop_visits(run.path, done)
     if stored is not None:
         check_rehearsal(stored, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
-    # The parts that sample, measure and watch
-    needs_reference = objective.needs_reference or advantage.needs_reference
-    reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
-    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
-    step = -(-rollout.prompts // world.size) * rollout.n
-    settings = settled_rows(config.sampler, policy, items, rollout, run, world, step)
-    sampler = make_sampler(settings, policy, config.model, rollout.longest, training=True)
+    # What draws and learns, and what measures and watches
+    learner = Learner(config, task, problems, verifiers, policy, optimizer, world, budget, run)
+    learner.updater.reduced_budget = state.token_budget
+    sampler = learner.sampler
     tries = rollout.params(config.monitor.n)
     evaluator = Evaluator(policy, sampler, verifiers, tries, rollout.max_prompt_tokens, config.seed)
     alarm, shuffle = pass_alarm(run.path), config.task.shuffle
@@ -146,33 +132,16 @@ def load(
         save = partial(save_with_card, run, policy.save)
         certifier = Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save, logged)
     ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
-    initial = policy if fresh or config.model.lora_rank else reference
+    initial = policy if fresh or config.model.lora_rank else learner.reference
     weights = initial.weight_hash() if initial else ""
     pinned = pin(run.path, problems, monitor.problems, weights, fresh=fresh, note=world.leads)
     by_function = verifiers.only == "function"
-    # The parts that learn
-    updater = Updater(
-        policy,
-        objective,
-        optimizer,
-        temperature=rollout.temperature,
-        token_budget=budget,
-        reduced_budget=state.token_budget,
-        importance_cap=rollout.importance_cap,
-        own_reference=reference,
-        world=world,
-    )
-    limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
-    shaping = Shaping(advantage, *limits, partial(style_of, task), updater.reference_logprobs)
-    explorer = Explorer(policy, sampler, verifiers, items, config, world)
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
     return policy, Training(
         config=config,
         world=world,
-        explorer=explorer,
-        shaping=shaping,
+        learner=learner,
         rehearsal=RehearsalSet(stored.stored if stored else [], config.seed),
-        updater=updater,
         watch=Watch(run.path, world, pinned, ledger, max_unjudged=config.max_unjudged, by_function=by_function),
         monitor=monitor,
         saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),

@@ -60,7 +60,7 @@ def path_of(run: Path, step: int) -> Path:
 def save(
     run: Path, policy: Policy, optimizer: Optimizer, state: TrainState, keep: int, keep_too: Collection[int] = ()
 ) -> Path:
-    """Write a checkpoint and remove all but the newest `keep` and those of the steps `keep_too`; returns its directory.
+    """Write a checkpoint and remove all but the newest `keep` and the steps `keep_too`; returns its directory.
 
     Raises UserError when it cannot be written; earlier checkpoints are then unchanged.
     """
@@ -154,7 +154,7 @@ def read_state(checkpoint: Path) -> TrainState:
 def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainState:
     """Load optimizer and adapter weights (whole models are loaded from the checkpoint's folder `model`).
 
-    Raises UserError when the files are not those of this policy.
+    Raises UserError when the files belong to another policy.
     """
     state = read_state(checkpoint)
     parameters = dict(policy.trainable())

@@ -59,7 +59,7 @@ class Saver:
     ) -> None:
         """
         Args:
-            state: that of the newest checkpoint, or of a new run.
+            state: of the newest checkpoint, or of a new run.
             keep: how many of the newest checkpoints are kept.
             best: names the step whose checkpoint is kept too.
         """
@@ -71,8 +71,8 @@ class Saver:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Context in which weights and optimizer are ahead of `state`, which must follow before it ends: what an error
-        leaves in between is not saved."""
+        """Context in which weights and optimizer are ahead of `state`, which must follow before it ends: after an error
+        in between nothing is saved."""
         self._consistent = False
         yield
         self._consistent = True
@@ -146,11 +146,13 @@ class Frame:
             try:
                 self._repeat(step, measure or (lambda *_: {}), interrupts)
             except Interrupted as error:
-                where = f"stopped after step {saver.state.step} of {steps}"
+                stopped = f"stopped after step {saver.state.step} of {steps}"
                 kept = "which is saved" if saver.rescue() else "but not saved"
                 # torchrun ends the processes that are left, one of which may be saving, when one leaves
                 self.world.wait()
-                raise Interrupted(error.number, f"{where}, {kept}; the same command with --resume continues") from error
+                raise Interrupted(
+                    error.number, f"{stopped}, {kept}; the same command with --resume continues"
+                ) from error
             except Exception as error:
                 if saver.rescue() and isinstance(error, UserError | OSError):
                     say(f"the state after step {saver.state.step} is saved in {saver.path}")

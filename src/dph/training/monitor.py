@@ -1,18 +1,23 @@
-"""Held-out problems during training: their evaluation, the alarm about pass@k, and which checkpoint is the best."""
+"""Held-out problems during training: their evaluation, the alarm about pass@k, the best checkpoint, and certificates of
+checkpoints."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dph.build import select
 from dph.config import MonitorConfig
-from dph.errors import SettingsError
+from dph.errors import RunError, SettingsError
+from dph.evaluation.certificate import Certificate, Counts
+from dph.evaluation.certification import CertificationSet, solved
 from dph.evaluation.evaluator import Evaluator
 from dph.evaluation.measures import Scored, metric_values, score_group
 from dph.evaluation.passk import bootstrap_interval
 from dph.process.distributed import World
+from dph.process.progress import say
+from dph.runs.coverage import CERTIFICATE, drop_visits, read_visits, write_visits
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically
 from dph.runs.samples import MONITOR, Sample
@@ -112,7 +117,7 @@ class Monitor:
         return Measured(values, self.pick(placed), [message for message in noted if message])
 
     def pick(self, placed: Sequence[tuple[int, Sample]]) -> list[Sample]:
-        """The responses to keep, out of those of all processes with the places of their groups: the first of every
+        """The responses to keep, out of all processes' responses with the places of their groups: the first of every
         group, then the second of every group, until there are enough."""
 
         def first(every: Sequence[tuple[int, Sample]]) -> list[tuple[int, Sample]]:
@@ -130,7 +135,7 @@ class Monitor:
 class Best:
     """The best of the measured steps, step 0 included; a function of metrics.jsonl alone.
 
-    Greedy accuracy is highest where a policy has collapsed onto few solutions as often as where it has not. So steps
+    Greedy accuracy may be highest after a policy has collapsed onto few solutions. So steps
     whose value is within a tolerance of the highest count as equal, and among these pass@k decides.
     """
 
@@ -202,3 +207,70 @@ def deciding(values: Mapping[str, float]) -> list[str]:
     there are 2k samples, or else at k = 1; none without samples."""
     ks = sorted(int(name.removeprefix("eval/pass@")) for name in values if name.startswith("eval/pass@"))
     return [f"eval/pass@{max(k for k in ks if k == 1 or 2 * k <= ks[-1])}"] if ks else []
+
+
+class Certifier:
+    """Certificates of checkpoints, in their order, until one fails; the last certified model is kept. Its state is
+    certificate.jsonl.
+
+    Its findings may only end training. Checkpoints of a run that rolled back and continued would depend on the set.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        held: CertificationSet,
+        evaluator: Evaluator,
+        world: World,
+        save: Callable[[Path, str], None],
+        after: int,
+    ) -> None:
+        """save: writes the current model into a folder, with a note in its card. after: the last step whose check
+        counts, of a resumed run; -1 for a new one."""
+        self.certified = self.failed = 0
+        """The last certified step, and the first that failed; 0 if there is none."""
+        self._run, self._held, self._evaluator, self._world, self._save = run, held, evaluator, world, save
+        visits = read_visits(run, CERTIFICATE).items()
+        seen = {step: {id: (c, n) for id, c, n in every} for step, every in visits if step <= after}
+        if world.leads:
+            drop_visits(run, after, CERTIFICATE)
+        if world.leads and not seen:
+            write_visits(run, 0, [(id, *each) for id, each in held.base.items()], CERTIFICATE)
+        if seen.pop(0, held.base) != held.base:
+            raise RunError(f"{held.run.path} is not the certification set that {run} was started with; restore it")
+        for step, counts in seen.items():
+            self._note(step, held.certificate(counts))
+
+    @property
+    def ended(self) -> bool:
+        """Whether training is to end."""
+        return self._held.allowed.stop and self.failed > 0
+
+    def due(self, step: int) -> bool:
+        """Whether the checkpoint after a step is checked."""
+        return step > 0 and step % self._held.allowed.every == 0
+
+    def check(self, step: int) -> dict[str, float]:
+        """Check the current policy; returns the metrics certify/… (docs/reference/metrics.md)."""
+        share = [self._held.problems[i] for i in self._world.share(len(self._held.problems))]
+        parts = self._world.gather(self._world.together(lambda: solved(self._evaluator, share)))
+        known = {id: each for part in parts for id, each in part.items()}
+        counts = {problem.id: known[problem.id] for problem in self._held.problems}  # in one process's order
+        certificate = self._held.certificate(counts)
+        self._note(step, certificate)
+        self._world.decided(lambda: self._write(step, certificate, counts))
+        numbers = {name: getattr(certificate, name) for name in ("loss", "bound", "epsilon")}
+        numbers |= {"lost": len(certificate.lost), "certified": self.certified == step}
+        return {f"certify/{name}": float(value) for name, value in numbers.items()}
+
+    def _note(self, step: int, certificate: Certificate) -> None:
+        if certificate.certified and not self.failed:
+            self.certified = step
+        self.failed = self.failed or (0 if certificate.certified else step)
+
+    def _write(self, step: int, certificate: Certificate, counts: Counts) -> None:
+        write_visits(self._run, step, [(id, *each) for id, each in counts.items()], CERTIFICATE)
+        late = "" if self.failed in (0, step) else f"; nothing is certified after the failure at step {self.failed}"
+        say(f"step {step}: {certificate.sentence()}{late}")
+        if self.certified == step:
+            self._save(self._run / "certified", f"After step {step}, {certificate.sentence()}.")

@@ -31,7 +31,7 @@ class Drawn:
     total: int
     """The step's groups over all processes."""
     attempted: int
-    """Prompts drawn over all processes, those of dropped groups included."""
+    """Prompts drawn over all processes, also for dropped groups."""
     cursor: int
     """Position in the endless order of prompts after this step."""
     dropped: Sequence[Group] | None = None

@@ -24,7 +24,7 @@ class Row(Tokens):
     old_logprobs: Sequence[float] = ()
     """Log-probabilities under the policy that generated the response. Rehearsal rows do not use them."""
     ref_logprobs: Sequence[float] | None = None
-    """Log-probabilities under the reference policy, where they are stored."""
+    """Log-probabilities under the reference policy; None if they are not stored."""
     advantage: float | Sequence[float] = 0.0
     """One value for the response, or one for each of its tokens."""
     is_rehearsal: bool = False
@@ -32,9 +32,9 @@ class Row(Tokens):
     weight: float = 1.0
     """0 excludes the row from the loss: its judging failed, or it was truncated and is masked."""
     sampled_logprobs: Sequence[float] | None = None
-    """Log-probabilities that the sampler reported, where `old_logprobs` are the trainer's own."""
+    """Log-probabilities that the sampler reported; None if `old_logprobs` are its own."""
     selected: Sequence[bool] | None = None
-    """Tokens that the policy loss treats differently, where it selects any."""
+    """Tokens that the policy loss treats differently; None if it selects none."""
 
     @property
     def advances(self) -> bool:
@@ -57,7 +57,7 @@ class Batch(TokenBatch, Inputs):
     """B rows as the model's inputs and the loss's tensors, in fp32; see `Inputs` and `TokenBatch` for the shapes."""
 
     sampled_logprobs: Tensor | None = None
-    """float [B, T]: the sampler's own log-probabilities, where any row has them apart from `old_logprobs`."""
+    """float [B, T]: the sampler's own log-probabilities, if any row has them apart from `old_logprobs`."""
 
 
 def collate(
@@ -65,7 +65,7 @@ def collate(
 ) -> Batch:
     """Rows as tensors: padded or, with `shared`, packed so that common beginnings are stored once.
 
-    Padding is that of `collate_tokens`; `context` is the model's context length. Raises ValueError for no rows.
+    They are padded as by `collate_tokens`; `context` is the model's context length. Raises ValueError for no rows.
     """
     inputs = collate_tokens(rows, shared=shared, context=context)
     steps = inputs.present.shape[1]

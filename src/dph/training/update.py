@@ -20,7 +20,7 @@ from dph.training.optim import Optimizer
 from dph.training.rows import Batch, Row, batches
 
 Groups = Sequence[Sequence[Row]]
-"""The rows of some prompts, those of one prompt together."""
+"""The rows of some prompts, a list for each prompt."""
 
 
 def recomputes_old(rule: str, engine: str, precision: str) -> bool:
@@ -72,7 +72,6 @@ class Updater:
         *,
         temperature: float,
         token_budget: int,
-        reduced_budget: int = 0,
         importance_cap: float = 0.0,
         own_reference: Policy | None = None,
         world: World,
@@ -81,12 +80,11 @@ class Updater:
         Args:
             temperature: of sampling; log-probabilities of training are taken at the same.
             token_budget: tokens per micro-batch.
-            reduced_budget: replaces it if memory has run out before; else 0.
             importance_cap: largest weight of a token whose sampler is not the trainer; 0 weighs all alike.
-            own_reference: π_ref, where training needs it on rollouts; a policy with adapters needs none.
+            own_reference: π_ref, if training needs it on rollouts; a policy with adapters needs none.
         """
-        self.reduced_budget = reduced_budget
-        """Tokens per micro-batch if memory ran out with those of the settings; else 0."""
+        self.reduced_budget = 0
+        """Tokens per micro-batch if memory ran out with the settings', perhaps before a resume; else 0."""
         self.optimizer = optimizer
         self._policy, self._own_reference, self._objective, self._world = policy, own_reference, objective, world
         self._temperature, self._token_budget, self._cap = temperature, token_budget, importance_cap
@@ -187,7 +185,7 @@ class Updater:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's log-probabilities, without gradient, and sums of its metrics.
 
-        learns: its gradient is added to that of the parameters.
+        learns: its gradient is added to the parameters' gradient.
         """
         entropy_mode = "gradient" if self._objective.config.entropy_coef else "value"
         importance, gaps = None, {}

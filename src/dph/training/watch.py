@@ -37,7 +37,7 @@ class StepStats:
     reasons: Sequence[str]
     """Why responses could not be judged: a few of the reasons."""
     attempted: int
-    """Prompts drawn, those of dropped groups included."""
+    """Prompts drawn, also for dropped groups."""
 
     @classmethod
     def of(cls, drawn: Drawn, world: World) -> "StepStats":
@@ -174,7 +174,7 @@ class VerdictAlarm:
     def note(self, stats: StepStats) -> str | None:
         """Take a step into account; returns what is wrong, or None. If all verdicts are errors, that is reported
         instead of the missing reward."""
-        failures = sum(stats.outcomes.get(kind, 0) for kind in FAILURES)
+        failures = sum(stats.outcomes.get(outcome, 0) for outcome in FAILURES)
         self.failed = self.failed + 1 if 0 < failures == stats.responses else 0
         self.unrewarded = self.unrewarded + 1 if stats.responses and not stats.sampled["rewarded"] else 0
         lasted = self.failed or self.unrewarded
@@ -183,7 +183,7 @@ class VerdictAlarm:
         message = "every verdict is an error" if self.failed else "every reward is 0"
         since = "this step" if lasted == 1 else f"{lasted} steps in a row"
         by_count = sorted(stats.outcomes.items(), key=lambda item: (-item[1], item[0]))
-        counts = ", ".join(f"{n} {kind}" for kind, n in by_count)
+        counts = ", ".join(f"{n} {outcome}" for outcome, n in by_count)
         return f"{message} in {since} ({stats.responses} responses: {counts}); {self._advice(by_count[0][0])}"
 
     def _advice(self, commonest: Outcome) -> str:

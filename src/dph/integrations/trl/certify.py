@@ -14,7 +14,7 @@ from dph.evaluation.certification import CertificationSet
 from dph.models.card import save_with_card
 from dph.models.policy import Policy
 from dph.process.distributed import World
-from dph.training.certifier import Certifier
+from dph.training.monitor import Certifier
 from dph.verifiers import Verifiers
 
 

@@ -26,7 +26,7 @@ def gathered(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float
     """Attention over N packed tokens by torch's public attention, on any device: the reference for the other ways.
 
     Every branch gets a copy of its stem's keys. The copies exist only within attention; all other layers still process
-    each packed token once. Arguments and result are those of `dph.models.attention.split_cpu.attend`.
+    each packed token once. Arguments and result as in `dph.models.attention.split_cpu.attend`.
     """
     repeats = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(repeats, dim=1) if repeats > 1 else x for x in (k, v))
@@ -48,9 +48,9 @@ def gathered(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float
     return out
 
 
-def _with(x: Tensor, bucket: Bucket, found: Tensor) -> Tensor:
+def _with(x: Tensor, bucket: Bucket, outputs: Tensor) -> Tensor:
     """Copy of flat [N, H, D] with the bucket's sequences [B, H, L, D] written into it, differentiable by autograd."""
-    return x.index_copy(0, bucket.places, bucket.kept(found.transpose(1, 2)))
+    return x.index_copy(0, bucket.places, bucket.kept(outputs.transpose(1, 2)))
 
 
 IMPLEMENTATIONS: dict[str, Attention] = {
@@ -153,7 +153,7 @@ def try_attention(
             allowed = _MAX_ERROR_RATIO * relative_error(other, truth) + max(_MIN_ERROR, torch.finfo(dtype).eps)
             error = relative_error(value, truth)
             if not error <= allowed:
-                return f"its {what} are off by {error:.2g} of the largest, where {allowed:.2g} is rounding"
+                return f"its {what} are off by {error:.2g} of the largest, but {allowed:.2g} is rounding"
         return ""
 
     with plainly(device), torch.enable_grad():
@@ -166,7 +166,7 @@ _TRIALS = (
     {150: (70, 140, 1), 5: (9,), 40: (30, 30, 30, 2)},  # some groups end within a block of 128, some rows are alone
     {300: (20, 131), 260: (50, 12)},
 )
-"""Trials: prompts of so many tokens, and the lengths of the responses to each."""
+"""Trials: the length of each prompt in tokens, and the lengths of the responses to it."""
 
 
 def _trial_layout(lengths: dict[int, tuple[int, ...]]) -> PrefixLayout:

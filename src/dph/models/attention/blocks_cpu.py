@@ -78,11 +78,11 @@ def block_of(number: int, ratio: int, length: int, keys: int) -> tuple[int, int]
 
 
 def _probabilities(q: Tensor, k: Tensor, scale: float) -> Tensor:
-    """exp(scale·q·kᵀ), where the product includes −λ/scale."""
+    """exp(scale·q·kᵀ); the product includes −λ/scale."""
     rounded = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
-    rest = torch.baddbmm(rounded, q, k.mT, beta=-1, alpha=scale)
+    rounding = torch.baddbmm(rounded, q, k.mT, beta=-1, alpha=scale)
     p = rounded.exp_()
-    return p.addcmul_(p, rest)  # e^(x + y) ≈ e^x·(1 + y) for a small y
+    return p.addcmul_(p, rounding)  # e^(x + y) ≈ e^x·(1 + y) for a small y
 
 
 def _with_terms(x: Tensor, number: Tensor, shared: int) -> Tensor:
@@ -91,10 +91,10 @@ def _with_terms(x: Tensor, number: Tensor, shared: int) -> Tensor:
     widened = x.new_empty(batch, shared, heads // shared, length, width + _TERMS)
     by_rows = widened.permute(0, 3, 1, 2, 4)
     by_rows[..., :width] = x.unflatten(2, (shared, -1))
-    rest = number.unflatten(2, (shared, -1))
+    remainder = number.unflatten(2, (shared, -1))
     for term in range(width, width + _TERMS):
-        by_rows[..., term] = rest
-        rest = rest - by_rows[..., term].float()
+        by_rows[..., term] = remainder
+        remainder = remainder - by_rows[..., term].float()
     return widened.flatten(0, 1)
 
 
@@ -106,6 +106,6 @@ def _with_ones(x: Tensor) -> Tensor:
     return widened.flatten(0, 1)
 
 
-def _keys_back(found: Tensor, like: Tensor) -> Tensor:
+def _keys_back(gradient: Tensor, like: Tensor) -> Tensor:
     """[B·G, S, D] as [B, S, G, D]."""
-    return found.unflatten(0, (like.shape[0], like.shape[2])).transpose(1, 2).to(like.dtype)
+    return gradient.unflatten(0, (like.shape[0], like.shape[2])).transpose(1, 2).to(like.dtype)

@@ -21,7 +21,7 @@ _NARROWEST_HEAD = 16
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
-    """Attention over N packed tokens. Arguments and result are those of `dph.models.attention.split_cpu.attend`."""
+    """Attention over N packed tokens. Arguments and result as in `dph.models.attention.split_cpu.attend`."""
     width = q.shape[-1]
     if width < _NARROWEST_HEAD:
         q, k, v = (pad(x, (0, _NARROWEST_HEAD - width)) for x in (q, k, v))

@@ -125,15 +125,15 @@ class _SplitAttention(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
         out, lse = torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
         for bucket in layout.buckets:
-            found = _attend(bucket.take(q), bucket.take(k), bucket.take(v), True, scale)
-            for x, values in zip((out, lse), found, strict=True):
+            results = _attend(bucket.take(q), bucket.take(k), bucket.take(v), True, scale)
+            for x, values in zip((out, lse), results, strict=True):
                 x.index_copy_(0, bucket.places, bucket.kept(values))
         for group in layout.branches:
-            stem, own = slice(group.stem[0], sum(group.stem)), slice(group.tokens[0], sum(group.tokens))
-            found, found_lse = (x[0] for x in _attend(q[None, own], k[None, stem], v[None, stem], False, scale))
-            gap = found_lse - lse[own]
-            out[own] = torch.lerp(out[own], found, gap.sigmoid().to(out.dtype)[..., None])
-            lse[own] += torch.nn.functional.softplus(gap)
+            stem, tail = slice(group.stem[0], sum(group.stem)), slice(group.tokens[0], sum(group.tokens))
+            over_stem, stem_lse = (x[0] for x in _attend(q[None, tail], k[None, stem], v[None, stem], False, scale))
+            gap = stem_lse - lse[tail]
+            out[tail] = torch.lerp(out[tail], over_stem, gap.sigmoid().to(out.dtype)[..., None])
+            lse[tail] += torch.nn.functional.softplus(gap)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.layout, ctx.scale = layout, scale
         return out
@@ -146,13 +146,13 @@ class _SplitAttention(torch.autograd.Function):
         gradients = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         for bucket in ctx.layout.buckets:
             inputs = (take_zeroed(grad, bucket), *(bucket.take(x) for x in (q, k, v, out, lse)))
-            found = _attend_backward(inputs, True, ctx.scale)
-            for gradient, value in zip(gradients, found, strict=True):
+            results = _attend_backward(inputs, True, ctx.scale)
+            for gradient, value in zip(gradients, results, strict=True):
                 gradient.index_copy_(0, bucket.places, bucket.kept(value))
         for group in ctx.layout.branches:
-            stem, own = slice(group.stem[0], sum(group.stem)), slice(group.tokens[0], sum(group.tokens))
-            inputs = tuple(x[None] for x in (grad[own], q[own], k[stem], v[stem], out[own], lse[own]))
-            found = _attend_backward(inputs, False, ctx.scale)
-            for gradient, value, place in zip(gradients, found, (own, stem, stem), strict=True):
+            stem, tail = slice(group.stem[0], sum(group.stem)), slice(group.tokens[0], sum(group.tokens))
+            inputs = tuple(x[None] for x in (grad[tail], q[tail], k[stem], v[stem], out[tail], lse[tail]))
+            results = _attend_backward(inputs, False, ctx.scale)
+            for gradient, value, place in zip(gradients, results, (tail, stem, stem), strict=True):
                 gradient[place] += value[0]
         return *gradients, None, None

@@ -1,8 +1,8 @@
 """Attention over packed rows by torch's kernel for sequences of variable length (CUDA, 16-bit types).
 
-The split is that of `dph.models.attention.split_cpu`, in two calls of the kernel for all groups: every sequence
+It splits attention as `dph.models.attention.split_cpu` does, in two calls of the kernel for all groups: every sequence
 attends to itself, and the branches of each group attend to their stem. No padding, and no copy of keys: the kernel
-reads the packed tensors in place, also where several query heads share a key head. It needs torch only.
+reads the packed tensors in place, also if several query heads share a key head. It needs torch only.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ _LEAST_BOUND = 2
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
-    """Attention over N packed tokens. Arguments and result are those of `dph.models.attention.split_cpu.attend`.
+    """Attention over N packed tokens. Arguments and result as in `dph.models.attention.split_cpu.attend`.
 
     Heads of other widths than the kernel takes are padded with zeros, which change no score and no output.
     """
@@ -47,10 +47,10 @@ class _VarlenAttention(torch.autograd.Function):
         out, lse, state, unused, _ = forward(q, k, v, *_bounds(every, every), 0.0, True, False, scale=scale)
         if queries.tokens:
             tail, head = queries.place, stems.place
-            outputs, found_lse, *_ = forward(
+            outputs, stem_lse, *_ = forward(
                 q[tail], k[head], v[head], *_bounds(queries, stems), 0.0, False, False, scale=scale
             )
-            gap = found_lse - lse[:, tail]
+            gap = stem_lse - lse[:, tail]
             wide = torch.promote_types(out.dtype, torch.float32)  # so that the sum is rounded once
             weight = gap.sigmoid().T[..., None].to(wide)
             out[tail] = torch.lerp(out[tail].to(wide), outputs.to(wide), weight).to(out.dtype)
@@ -65,12 +65,13 @@ class _VarlenAttention(torch.autograd.Function):
         backward = torch.ops.aten._flash_attention_backward
         q, k, v, out, lse, state, unused = ctx.saved_tensors
         every, queries, stems = ctx.layout.sequences, ctx.layout.queries, ctx.layout.stems
-        more, grad = {"scale": ctx.scale}, grad.contiguous()
-        found = backward(grad, q, k, v, out, lse, *_bounds(every, every), 0.0, True, state, unused, **more)
+        grad = grad.contiguous()
+        inputs = (grad, q, k, v, out, lse)
+        gradients = backward(*inputs, *_bounds(every, every), 0.0, True, state, unused, scale=ctx.scale)
         if queries.tokens:
             tail, head = queries.place, stems.place
             inputs = (grad[tail], q[tail], k[head], v[head], out[tail], lse[:, tail].contiguous())
-            parts = backward(*inputs, *_bounds(queries, stems), 0.0, False, state, unused, **more)
-            for gradient, part, place in zip(found, parts, (tail, head, head), strict=True):
-                gradient[place] += part
-        return *found, None, None
+            over_stems = backward(*inputs, *_bounds(queries, stems), 0.0, False, state, unused, scale=ctx.scale)
+            for gradient, addend, place in zip(gradients, over_stems, (tail, head, head), strict=True):
+                gradient[place] += addend
+        return *gradients, None, None
