@@ -21,7 +21,7 @@ from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import drop_visits
-from dph.runs.directory import RunDir
+from dph.runs.directory import RunDir, read_metrics
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
@@ -32,7 +32,7 @@ from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
 from dph.training.loop import Training
-from dph.training.monitor import Best, Monitor, pass_alarm
+from dph.training.monitor import Best, Monitor, monitored_sets
 from dph.training.optim import Optimizer
 from dph.training.rollouts import Explorer, Shaping
 from dph.training.update import Updater
@@ -137,8 +137,9 @@ def load(
     sampler = make_sampler(settings, policy, config.model, rollout.longest, training=True)
     tries = rollout.params(config.monitor.n)
     evaluator = Evaluator(policy, sampler, verifiers, tries, rollout.max_prompt_tokens, config.seed)
-    alarm, shuffle = pass_alarm(run.path), config.task.shuffle
-    monitor = Monitor(config.monitor, evaluator, task, world, alarm=alarm, shuffle=shuffle)
+    logged_lines, shuffle = read_metrics(run.path), config.task.shuffle
+    sets = monitored_sets(config.monitor, task, logged_lines, shuffle=shuffle) if config.monitor.every else []
+    monitor = Monitor(config.monitor, evaluator, sets, world)
     certifier = None
     if held is not None:
         held.check_apart("monitored", (problem.id for problem in monitor.problems))
