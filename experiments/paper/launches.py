@@ -117,6 +117,12 @@ def _write_presample(recipe: Recipe, folder: Path, data: Path) -> None:
     (folder / "presample.sh").chmod(0o755)
 
 
+def _monitor(recipe: Recipe, data: Path) -> dict[str, Any]:
+    sets = recipe.monitor.get("sets", {})
+    located = {name: {**one, "options": {"root": str(data / one["task"])}} for name, one in sets.items()}
+    return {"monitor": {**recipe.monitor, "sets": located}}
+
+
 def _launch_folder(folder: Path, arm: str, seed: int) -> Path:
     return folder / arm / f"seed-{seed}"
 
@@ -130,7 +136,7 @@ def _write_launch(recipe: Recipe, arm: Arm, seed: int, folder: Path, data: Path,
         "seed": seed,
     }
     out = _launch_folder(folder, arm.name, seed)
-    preset_launch([recipe.preset, *arm.presets], out, {**settings, **_task(recipe, data), **arm.settings}, recipe.shape)
+    preset_launch([recipe.preset, *arm.presets], out, {**settings, **_task(recipe, data), **_monitor(recipe, data), **arm.settings}, recipe.shape)
     return out
 
 
@@ -181,6 +187,9 @@ def _readme(study: Study, runs: Mapping[Recipe, Sequence[Arm]], given: Sequence[
         ]
         for name in [*recipe.benchmarks, *recipe.out_of_domain]:
             rows.append(f"dph report eval/base/{name} eval/*/seed-*/{name} --out report/{name}")
+        wanted = " ".join(f"eval/base/{name} eval/*/seed-*/{name}" for name in recipe.benchmarks)
+        root = shlex.quote(str(Path(__file__).resolve().parents[2]))
+        rows.append(f"PYTHONPATH={root} python -m experiments.figures {wanted} */seed-* --out report/figures")
         parts += ["\n".join(rows[:2]), "\n".join([*rows[2:], "```"])]
     tables = f"python -m experiments paper --report-only --out {shlex.quote(str(out))}"
     parts.append(f"The paper's tables from what is finished, beside its own numbers:\n\n```sh\n{tables}\n```")

@@ -31,6 +31,8 @@ class Recipe:
     response: int
     """Mean lengths in tokens, assumed for the estimate of GPU-hours."""
     shape: ModelShape
+    monitor: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What training measures (Figure 5), as settings of `dph train`; a set's data are in the folder of its task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Study:
         """GPU-hours of one training run and its evaluation, by arithmetic: twice as many operations as parameters for a
         token in a forward pass, three times that in training and once more for recomputation, at the assumed shares of
         the peak rate. Each prompt is computed once for its responses."""
-        settings = {"model": {"path": recipe.model}, **arm.settings}
+        settings = {"model": {"path": recipe.model}, "monitor": recipe.monitor, **arm.settings}
         default = from_dict(VerlConfig, merge_settings("verl", [recipe.preset, *arm.presets], []))
         config = from_dict(VerlConfig, settings, default=default)
         forward = 2 * recipe.shape.parameters
@@ -103,6 +105,10 @@ class Study:
             * (recipe.prompt + 2 * BENCHMARKS[name].k * recipe.response)
             for name in (*recipe.benchmarks, *recipe.out_of_domain)
         )
+        if every := config.monitor.every:
+            limits = [config.monitor.limit, *(one.limit for one in config.monitor.sets.values())]
+            problem = recipe.prompt + config.monitor.n * recipe.response
+            evaluated += (config.steps // every + 1) * sum(limits) * problem
         operations = config.steps * step + forward * evaluated / self.cost["sampling"]
         return operations / self.cost["flops"] / 3600
 

@@ -104,6 +104,7 @@ def test_gpu_hours_follow_the_work() -> None:
     step = 128 * group * forward * (1 / 0.08 + 5 / 0.35)
     tokens = sum(n * (2500 + 2 * k * 500) for n, k in ((1534, 16), (1034, 16), (30, 64), (30, 64), (40, 16)))
     tokens += sum(n * (2500 + 2 * 8 * 500) for n in (500, 675, 272, 2818))
+    tokens += 11 * 2 * 256 * (2500 + 16 * 500)  # Figure 5: steps 0, 20, … 200 on two sets
     assert hours["grpo"] == pytest.approx((209 * step + forward * tokens / 0.08) / 312e12 / 3600)
 
 
