@@ -93,6 +93,45 @@ def test_published_numbers_fill_every_column_and_averages_are_theirs() -> None:
                     assert abs(sum(parts) / len(parts) - average) < 0.1  # of rounded numbers
 
 
+def test_figure_5_is_measured_on_both_sets(tmp_path: Path) -> None:
+    page = reproduce(config(tmp_path, "llama_sql", "grpo", seeds=(1,)))
+    launch = page.parent / "llama_sql" / "grpo" / "seed-1"
+    monitor = tomllib.loads((launch / "train.toml").read_text())["monitor"]
+    assert (monitor["every"], monitor["limit"], monitor["n"]) == (20, 256, 16)
+    assert monitor["sets"]["spider"] == {
+        "task": "spider",
+        "options": {"root": str(Path("d").resolve() / "spider")},
+        "split": "dev",
+        "limit": 256,
+        "n": 16,
+    }
+    assert tomllib.loads((launch / "eval-spider.toml").read_text())["task"]["name"] == "spider"
+    assert "experiments.figures eval/base/bird eval/*/seed-*/bird eval/base/spider" in page.read_text()
+
+
+def test_figure_2_begins_with_a_base_of_five_styles(tmp_path: Path) -> None:
+    page = reproduce(config(tmp_path, "figure-2"))
+    recipe = page.parent / "llama_styles"
+    base, root = str(recipe / "base" / "model"), str(Path("d").resolve())
+    files = {name: tomllib.loads((recipe / name).read_text()) for name in ("sft.toml", "presample.toml")}
+    launches = {arm: tomllib.loads((recipe / arm / "seed-1" / "train.toml").read_text()) for arm in ("rkl", "dph_f")}
+    assert files["sft.toml"]["model"]["path"] == "meta-llama/Llama-3.1-8B-Instruct"
+    assert files["sft.toml"]["demonstrations"] == 20000 and files["sft.toml"]["model"]["lora_rank"] == 64
+    for settings in (files["presample.toml"], *launches.values()):
+        assert settings["model"]["path"] == base
+    for settings in (*files.values(), *launches.values()):
+        assert (settings["task"]["name"], settings["task"]["options"]) == ("styled_sql", {"root": root})
+        [plugin] = settings["plugins"]
+        assert Path(plugin).name == "styled.py" and Path(plugin).is_file()
+    assert f'dph sft --config "$here/sft.toml" --out "$here/base"' in (recipe / "sft.sh").read_text()
+    parsed = [parse("eval", words)[0] for words in evaluations(recipe)]
+    assert {found.label for found in parsed} >= {"base", "base (again)", "GRPO", "DPH-F", "DPH-JS, η = 0.2"}
+    assert {(found.task.name, found.task.split, found.rollout.n) for found in parsed} == {
+        ("styled_sql", "bird,spider", 32)
+    }
+    assert "./sft.sh" in page.read_text() and "PYTHONPATH" in page.read_text()
+
+
 def test_gpu_hours_follow_the_work() -> None:
     study = read_study()
     recipe = {recipe.name: recipe for recipe in study.recipes}

@@ -287,7 +287,7 @@ def test_a_judge_that_fails_gives_no_verdict_and_continues(pairs: str) -> None:
 
 def test_problems_are_written_as_verl_reads_them(tmp_path: Any) -> None:
     chat = Problem("p/2", ({"role": "system", "content": "s"}, {"role": "user", "content": "u"}), 7, "math")
-    write_rows(tmp_path / "train.parquet", [PROBLEM, chat], "toy", "train")
+    write_rows(tmp_path / "train.parquet", [(problem, "toy", "train") for problem in (PROBLEM, chat)])
     first, second = pq.read_table(tmp_path / "train.parquet").to_pylist()
     assert first["prompt"] == [{"role": "user", "content": "What is 2 + 2?"}]
     assert [message["role"] for message in second["prompt"]] == ["system", "user"]
