@@ -87,9 +87,7 @@ def figures(results: Results) -> dict[str, tuple[Figure, str]]:
     return dict(sorted(drawn.items()))
 
 
-def figures_of_runs(
-    evals: Sequence[EvalRun], trains: Sequence[TrainRun], base: str
-) -> dict[str, tuple[Figure, str]]:
+def figures_of_runs(evals: Sequence[EvalRun], trains: Sequence[TrainRun], base: str) -> dict[str, tuple[Figure, str]]:
     """The same of any runs, as far as these have what a figure shows. Raises UserError if no evaluation is labelled
     `base`."""
     domains = _domains(evals, base)
@@ -112,7 +110,9 @@ def _domains(evals: Sequence[EvalRun], base: str) -> Domains:
     tasks = [str(_settings(run.path / "config.toml").get("task.name", "")) for run in evals]
     several = len(set(tasks)) > 1
     domains: dict[str, tuple[Labels, str]] = {}
-    for task, split in dict.fromkeys((task, split) for task, run in zip(tasks, evals, strict=True) for split in run.splits):
+    for task, split in dict.fromkeys(
+        (task, split) for task, run in zip(tasks, evals, strict=True) for split in run.splits
+    ):
         runs = [run for name, run in zip(tasks, evals, strict=True) if name == task and split in run.splits]
         labels = by_label(sorted(runs, key=lambda run: run.label != base))
         if base in labels:
@@ -122,9 +122,7 @@ def _domains(evals: Sequence[EvalRun], base: str) -> Domains:
     return domains
 
 
-def _of_domains(
-    domains: Domains, base: str, k: int, *, only_first: bool = False
-) -> dict[str, tuple[Figure, str]]:
+def _of_domains(domains: Domains, base: str, k: int, *, only_first: bool = False) -> dict[str, tuple[Figure, str]]:
     """The figures that need evaluations alone; with `only_first` all but Fig. 1 of the first distribution only."""
     gaps = {name: of_domain for name, of_domain in domains.items() if len(of_domain[0]) > 1}
     drawn = {"fig1_modes": (modes_figure(), "Fig. 1 right: the Gaussian that each divergence fits to a bimodal target")}
@@ -278,9 +276,7 @@ def styles_figure(labels: Labels, base: str, split: str) -> Figure:
     return figure
 
 
-def sweeps_figure(
-    sweeps: Sequence[tuple[str, str, Points]], base: Sequence[EvalRun], split: str, k: int
-) -> Figure:
+def sweeps_figure(sweeps: Sequence[tuple[str, str, Points]], base: Sequence[EvalRun], split: str, k: int) -> Figure:
     """One row per sweep (label, setting, points): the setting against greedy accuracy and pass@k, the base model as a
     dashed line."""
     metrics = ("greedy", f"pass@{k}")
@@ -440,7 +436,9 @@ def _shared_legend(figure: Figure) -> None:
 
 def main() -> None:
     """Draw the figures that the runs of the command line allow, as FOLDER/figNAME.png."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.figures", description="The paper's figures of any runs.")
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.figures", description="The paper's figures of any runs."
+    )
     parser.add_argument("runs", nargs="*", type=Path, help="run directories; without any, Fig. 1 right alone is drawn")
     parser.add_argument("--base", default="base", help="label of the base model's evaluation (%(default)s)")
     parser.add_argument("--out", type=Path, required=True, help="folder for the figures")

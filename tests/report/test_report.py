@@ -160,7 +160,9 @@ def test_every_set_that_training_measured_is_drawn(runs: list[Path], tmp_path: P
         line |= {"monitor/spider/pass@8": 0.5, "monitor/spider/problems/pass@8": 3.0, "monitor/few/pass@2": 1.0}
     (runs[2] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     _, trains = read_runs(runs)
-    drawn = {title: [(curve.label, list(curve.y)) for curve in curves] for title, curves in training_curves(trains).items()}
+    drawn = {
+        title: [(curve.label, list(curve.y)) for curve in curves] for title, curves in training_curves(trains).items()
+    }
     assert drawn == {
         "the training task: pass@8": [("GRPO|x", [0.25, 0.5, 0.75])],
         "spider: pass@8": [("GRPO|x", [0.5, 0.5, 0.5])],

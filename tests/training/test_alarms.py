@@ -168,6 +168,4 @@ def test_a_fall_on_a_further_set_is_told_with_its_name(tmp_path, monkeypatch, ca
     measured = MonitorConfig(every=1, limit=4, n=4, sets={"easy": MonitorSet(split="easy", limit=4, n=4)})
     train(train_config(tmp_path, "grpo", {"steps": 1}, monitor=measured))
     falls = [message.split(" (")[0] for message in caplog.messages if "has fallen" in message]
-    assert falls == [
-        "step 1: monitor/easy/pass@2 of the monitored problems has fallen from 100.0% at step 0 to 0.0%"
-    ]
+    assert falls == ["step 1: monitor/easy/pass@2 of the monitored problems has fallen from 100.0% at step 0 to 0.0%"]

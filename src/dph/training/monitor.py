@@ -94,9 +94,7 @@ class Measured:
 class Monitor:
     """Evaluation during training on a few held-out problems, spread over processes."""
 
-    def __init__(
-        self, config: MonitorConfig, evaluator: Evaluator, sets: Sequence[MonitoredSet], world: World
-    ) -> None:
+    def __init__(self, config: MonitorConfig, evaluator: Evaluator, sets: Sequence[MonitoredSet], world: World) -> None:
         self._evaluator, self._sets, self._world = evaluator, sets, world
         self._every, self._kept = config.every, config.kept_responses
 

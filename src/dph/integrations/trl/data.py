@@ -1,6 +1,7 @@
 # pyright: reportMissingImports=false
 """The exploration set of a presample run as TRL's dataset, and this package's verifiers as TRL's reward function."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -72,18 +73,28 @@ class VerifierReward:
 
     def __init__(self, config: VerifierConfig | None = None) -> None:
         self.__name__ = "verifier"
-        self._verifiers = make_verifiers(config or VerifierConfig())
+        config = config or VerifierConfig()
+        self._verifiers = make_verifiers(config)
+        self._text = with_calls if config.reward == "paper" else text_of
 
     def __call__(self, completions: Sequence[Any], problem: Sequence[str], **_: Any) -> list[float | None]:
         """
         Args:
-            completions: texts, or conversations whose last message is the response.
+            completions: texts, or conversations whose last message is the response; the scheme `paper` also pays for a
+                call of the SQL tool in an earlier one.
             problem: the column of `exploration_set`.
         """
-        items = zip(map(read_problem, problem), map(text_of, completions), strict=True)
+        items = zip(map(read_problem, problem), map(self._text, completions), strict=True)
         verdicts = self._verifiers.verify(list(items))
         return [verdict.reward if verdict.scored else None for verdict in verdicts]
 
     def close(self) -> None:
         """Stop the verifiers' worker processes."""
         self._verifiers.close()
+
+
+def with_calls(completion: Any) -> str:
+    """The response of a conversation after its tool calls, these as text: what a transcript in one piece holds."""
+    messages = [] if isinstance(completion, str) else completion
+    calls = [call["function"] for message in messages for call in message.get("tool_calls") or ()]
+    return "".join(f"<tool_call>{json.dumps(call)}</tool_call>\n" for call in calls) + text_of(completion)
