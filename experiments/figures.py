@@ -2,9 +2,9 @@
 
     python -m experiments.figures RUN … --base LABEL --out FOLDER
 
-RUN is a run directory of `dph eval`, or for Figure 5 of `dph train` or a launch of `dph verl`. Evaluations with one label
-are seeds of one method. Evaluations of several tasks may be mixed: each task and split is a distribution of its own, the
-first one the task of training.
+RUN is a run directory of `dph eval`, or for Figure 5 of `dph train` or a launch of `dph verl`. Evaluations with one
+label are seeds of one method. Evaluations of several tasks may be mixed: each task and split is a distribution of its
+own, the first one that of training.
 """
 
 import argparse

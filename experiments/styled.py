@@ -42,8 +42,8 @@ class StyledSql:
         Args:
             root: folder with the folders `bird` and `spider`.
             share: of the training questions of both, to demonstrate; the others of BIRD are for reinforcement learning.
-            by: what decides a response's style: the whole response (`experiments.styles.style_of`), or its prefix alone,
-                as in the paper (`style_of_prefix`).
+            by: what decides a response's style: the whole response (`experiments.styles.style_of`), or its prefix
+                alone, as in the paper (`style_of_prefix`).
             skip_missing: leave out questions whose database is missing.
 
         Raises UserError for values that cannot be meant.

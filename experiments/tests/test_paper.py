@@ -123,7 +123,7 @@ def test_figure_2_begins_with_a_base_of_five_styles(tmp_path: Path) -> None:
         assert (settings["task"]["name"], settings["task"]["options"]) == ("styled_sql", {"root": root})
         [plugin] = settings["plugins"]
         assert Path(plugin).name == "styled.py" and Path(plugin).is_file()
-    assert f'dph sft --config "$here/sft.toml" --out "$here/base"' in (recipe / "sft.sh").read_text()
+    assert 'dph sft --config "$here/sft.toml" --out "$here/base"' in (recipe / "sft.sh").read_text()
     parsed = [parse("eval", words)[0] for words in evaluations(recipe)]
     assert {found.label for found in parsed} >= {"base", "base (again)", "GRPO", "DPH-F", "DPH-JS, η = 0.2"}
     assert {(found.task.name, found.task.split, found.rollout.n) for found in parsed} == {

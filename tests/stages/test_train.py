@@ -291,7 +291,7 @@ def test_a_resumed_run_measures_its_sets_as_an_uninterrupted_one(tmp_path, monke
     assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert "monitor/easy/pass@2" in read_metrics(parts)[-1]
     changed = replace(monitor, sets={**SETS, "easy": MonitorSet(split="easy", limit=4, n=2)})
-    with pytest.raises(RunError, match="monitor.sets.easy.limit: 3"):
+    with pytest.raises(RunError, match=r"sets\.easy\.limit: 3"):
         train(replace(config, monitor=changed), resume=True)
 
 

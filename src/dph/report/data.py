@@ -108,7 +108,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
             trains.append(path)
         else:
             raise RunError(
-                f"{path} is not a finished run of `dph eval`, `dph verify` or `dph train`: it has neither scores.json nor "
+                f"{path} is no finished run of `dph eval`, `dph verify` or `dph train`: it has neither scores.json nor "
                 "metrics.jsonl; finish it with --resume if it is one, or name the other runs only"
             )
     if not evals:

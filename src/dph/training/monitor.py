@@ -100,7 +100,7 @@ class Monitor:
 
     @property
     def problems(self) -> list[Problem]:
-        """All problems; the ids of another task begin with their set's name, because the training task may have them."""
+        """All problems; an id of another task begins with its set's prefix: the training task may have that id too."""
         return [
             problem if one.task is self._sets[0].task else replace(problem, id=one.prefix + problem.id)
             for one in self._sets
