@@ -211,7 +211,7 @@ def _readme(study: Study, runs: Mapping[Recipe, Sequence[Arm]], given: Sequence[
         ]
         for name in [*recipe.benchmarks, *recipe.out_of_domain]:
             rows.append(f"dph report eval/base/{name} eval/*/seed-*/{name} --out report/{name}")
-        scored = [*recipe.benchmarks, *([recipe.data] if recipe.splits else [])]
+        scored = [*recipe.benchmarks, *recipe.out_of_domain, *([recipe.data] if recipe.splits else [])]
         wanted = " ".join(f"eval/base/{name} eval/*/seed-*/{name}" for name in scored)
         rows.append(f"PYTHONPATH={root} python -m experiments.figures {wanted} */seed-* --out report/figures")
         parts += ["\n".join(rows[:2]), "\n".join([*rows[2:], "```"])]

@@ -70,7 +70,9 @@ def test_every_published_table_has_its_arms_with_the_settings_that_the_paper_nam
     assert (
         on_exp["dynamic_sampling"] == sql["dapo"]["dynamic_sampling"] and on_exp["overlong"] == sql["dapo"]["overlong"]
     )
-    assert {key.split("/")[0] for key in read} == {"llama_sql", "omnisql_32b", "llama_math", "qwen_math"}
+    assert {key.split("/")[0] for key in read} == {
+        *("llama_sql", "llama_styles", "omnisql_32b", "llama_math", "qwen_math")
+    }
 
 
 def test_rehearsal_is_composed_with_dapo_where_it_is_named(tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ def test_tables_of_sets_are_read_joined_and_written_back(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x = 3", "'monitor' under 'sets' under 'x' must be a table, not 3"),
+        ("x = 3", "'sets' under 'x' must be a table, not 3"),
         ("x.limt = 3", "unknown key 'limt'"),
         ("x.limit = 0", "monitor.sets.x.limit is 0; it must be at least 1"),
         ("x.limit = 'a'", "'limit' must be of type int, not 'a'"),
