@@ -347,7 +347,7 @@ class MonitorSet:
 
 @dataclass(frozen=True)
 class MonitorConfig:
-    """Evaluation during training."""
+    """Evaluation during training; a settings file may name further sets of problems, in tables monitor.sets.NAME."""
 
     every: NonNegativeInt = 0
     """Steps between evaluations (the first is before step 1); 0 evaluates never."""
