@@ -76,11 +76,11 @@ def test_the_figures_hold_what_the_runs_have(runs: list[Path]) -> None:
     gap = drawn["fig1_gap"].axes[0]
     assert [tick.get_text() for tick in gap.get_xticklabels()] == ["bird dev", "spider dev"]
     sweep = drawn["fig3_sweeps"].axes[0]
-    assert sweep.get_xlabel() == "loss.eta" and list(sweep.lines[0].get_xdata()) == [0.05, 0.2]
+    assert sweep.get_xlabel() == "loss.eta" and np.array_equal(sweep.lines[0].get_xdata(), [0.05, 0.2])
     assert [axes.get_title("left") for axes in drawn["fig5_training"].axes] == [
         "the training task: pass@8",
         "spider: pass@8",
     ]
-    assert list(drawn["fig5_training"].axes[1].lines[0].get_ydata()) == [0.25, 0.25]
+    assert np.array_equal(drawn["fig5_training"].axes[1].lines[0].get_ydata(), [0.25, 0.25])
     with pytest.raises(SettingsError, match="'nobody'"):
         figures_of_runs(*read_runs(runs), "nobody")

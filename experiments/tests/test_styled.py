@@ -10,9 +10,10 @@ import pytest
 from dph.build import make_task
 from dph.config import TaskConfig
 from dph.errors import SettingsError
+from dph.tasks.sql.published import Bird, Spider
 from dph.verifiers.sql.verifier import SqlVerifier
 from experiments.styled import StyledSql
-from experiments.styles import STYLES
+from experiments.styles import STYLES, style_of
 
 QUERIES = ("SELECT name FROM pet WHERE age > {}", "SELECT count(*) FROM pet WHERE age = {}", "SELECT broken FROM {}")
 
@@ -48,9 +49,10 @@ def test_what_is_demonstrated_is_right_and_is_not_trained_on(root: Path) -> None
     assert trained and shown and not trained & shown and all(id.startswith("bird/train/") for id in trained)
     assert {id.split("/")[0] for id in shown} == {"bird", "spider"}
     assert {row["style"] for row in rows} == set(STYLES)
-    every = {problem.id: problem for name in ("bird", "spider") for problem in task._tasks[name].problems("train")}
+    tasks = Bird(root=str(root / "bird")), Spider(root=str(root / "spider"))
+    every = {problem.id: problem for one in tasks for problem in one.problems("train")}
     for row in rows:
-        assert row["prompt"] == every[row["problem_id"]].prompt and row["style"] == task.style(None, row["response"])
+        assert row["prompt"] == every[row["problem_id"]].prompt and row["style"] == style_of(row["response"])
     assert not any(every[id].answer.startswith("SELECT broken") for id in shown)
     with SqlVerifier() as verifier:
         verdicts = verifier.verify([(every[row["problem_id"]], row["response"]) for row in rows])
@@ -74,8 +76,8 @@ def test_splits_and_options(root: Path) -> None:
     wrong_form = "define: ```sql select 1 ```"
     assert task.style(task.problems("bird")[0], wrong_form) == "cte"
     assert StyledSql(root=str(root)).style(task.problems("bird")[0], wrong_form) == "other"
-    for bad in ({"by": "eye"}, {"share": 0.0}, {"share": 1.0}):
+    for name, value in (("by", "eye"), ("share", "0"), ("share", "1")):
         with pytest.raises(SettingsError, match="styled_sql"):
-            StyledSql(root=str(root), **bad)
+            make_task(TaskConfig("styled_sql", {"root": str(root), name: value}))
     with pytest.raises(SettingsError, match="no split 'test'"):
         task.problems("test")
