@@ -379,8 +379,7 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
     if origin is dict:
         if not isinstance(value, Mapping):
             raise SettingsError(f"{where} must be a table, not {value!r}")
-        table: Any = arguments[1]
-        if dataclasses.is_dataclass(table):
+        if (table := arguments[1]) is not str:
             return {key: from_dict(table, item, f"{where} under {key!r}") for key, item in value.items()}
         return {str(key): str(item) for key, item in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
