@@ -191,6 +191,9 @@ def test_a_launch_of_verl_has_its_curves_before_and_after_a_second_start(tmp_pat
         assert [row[name] for row in train.metrics] == [0.1, 0.3, 0.9, 0.4]
     assert {"actor/lr", "val-core/bird/acc/pass@8/low"} <= train.metrics[0].keys()
     report(runs, tmp_path / "out", base=None, title="T")
+    (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2}\n')
+    with pytest.raises(RunError, match="is not what verl writes"):
+        read_runs(runs)
 
 
 def test_unknown_numbers_are_left_out_of_charts(runs: list[Path], tmp_path: Path) -> None:

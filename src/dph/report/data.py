@@ -241,18 +241,17 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
-    settings = path / LAUNCH if (path / LAUNCH).is_file() else path / "config.toml"
-    if settings.name == LAUNCH:
-        metrics = _read_verl(path)
-    else:
+    launched = (path / LAUNCH).is_file()
+    if not launched:
         RunDir.open(path, "train")
-        metrics = read_metrics(path)
+    metrics = _read_verl(path) if launched else read_metrics(path)
     if not metrics:
         raise RunError(
             f"{path / 'metrics.jsonl'} has no lines yet; wait for the first step, or run the command without {path}"
         )
     # A training run has the label under which its model was evaluated.
     inside = [run.label for run in evals if run.model.resolve().is_relative_to(path.resolve())]
+    settings = path / (LAUNCH if launched else "config.toml")
     label = inside[0] if inside else str(read_settings(settings).get("method") or path.name)
     return TrainRun(path, label, metrics)
 
@@ -265,7 +264,9 @@ def _read_verl(launch: Path) -> list[dict[str, float]]:
     validation under the names that `dph train` gives them."""
     steps: dict[int, dict[str, float]] = {}
     for file in ("metrics-before.jsonl", "metrics.jsonl"):
-        for _, row in step_lines(launch / file):
+        for line, row in step_lines(launch / file):
+            if not isinstance(row.get("data"), Mapping):
+                raise RunError(f"{launch / file} is not what verl writes: {line:.80}; name the other runs only")
             named = {
                 f"{match['set'] or 'eval'}/{match['name']}" if (match := _OF_VERL.fullmatch(name)) else name: value
                 for name, value in row["data"].items()

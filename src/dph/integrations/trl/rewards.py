@@ -133,9 +133,7 @@ class PassAtKMixin(GRPOTrainer):
             self._counts_passes = False
             warn(f"pass@k is not logged, because {lacks}")
 
-    def evaluate(
-        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
-    ) -> dict[str, float]:
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
         """Trainer.evaluate, which calls itself for each set of a dict, with the prefix eval_NAME."""
         self._set = metric_key_prefix.removeprefix("eval_") + "/" if metric_key_prefix.startswith("eval_") else ""
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)

@@ -77,11 +77,9 @@ def convert(config: TrainConfig, out: Path) -> None:
             f"there are {len(train)} prompts to train on, fewer than a step takes (rollout.prompts "
             f"{config.rollout.prompts}); lower it"
         )
-    held_out = [
-        (problem, config.task.name if one.prefix == "eval/" else one.prefix.rstrip("/"), one.split)
-        for one in monitored_sets(config.monitor, task, shuffle=config.task.shuffle)
-        for problem in one.problems
-    ]
+    sets = monitored_sets(config.monitor, task, shuffle=config.task.shuffle)
+    sources = {one.prefix: one.prefix.rstrip("/") for one in sets} | {"eval/": config.task.name}
+    held_out = [(problem, sources[one.prefix], one.split) for one in sets for problem in one.problems]
     for problem in [*train, *(problem for problem, *_ in held_out)]:
         render_prompt(tokenizer, problem.prompt)
     out.mkdir(parents=True, exist_ok=True)

@@ -384,9 +384,7 @@ esac
         title = f"3. On each of the {nodes} nodes: ray.sh head on the first, ray.sh ADDRESS-OF-THE-FIRST on the others."
         files["ray.sh"] = script(folder, title, "dph-rl[verl] and vLLM", ray)
     join = 'export RAY_ADDRESS="${RAY_ADDRESS:-auto}" # the cluster that ray.sh made\n' if nodes > 1 else ""
-    train = f"""if [ -e "$here/metrics.jsonl" ]; then # verl begins this file anew
-    cat "$here/metrics.jsonl" >> "$here/metrics-before.jsonl"
-fi
+    train = f"""cat "$here/metrics.jsonl" >> "$here/metrics-before.jsonl" 2>/dev/null || true # verl begins it anew
 export VERL_FILE_LOGGER_PATH="$here/metrics.jsonl" TENSORBOARD_DIR="$here/tensorboard"
 {join}cd "$here"
 exec "$python" -m dph.integrations.verl --config-dir "$here" --config-name launch hydra.run.dir="$here/hydra" "$@"
