@@ -139,7 +139,7 @@ def test_scripts_start_what_they_say(tmp_path: Path) -> None:
                               capture_output=True, text=True)  # fmt: skip
         return done.stdout.strip()
 
-    assert command("presample.sh") == f"-m dph presample --config {folder}/presample.toml"
+    assert command("presample.sh") == f"-m dph presample --config {folder}/presample.toml --resume"
     assert command("data.sh") == f"-m dph.integrations.verl.data --config {folder}/train.toml --out {folder}/data"
     wanted = f"--config-dir {folder} --config-name launch hydra.run.dir={folder}/hydra trainer.save_freq=5"
     assert command("train.sh", "trainer.save_freq=5") == f"-m dph.integrations.verl {wanted}"

@@ -356,10 +356,7 @@ python="${{PYTHON:-python}}"
 
 def presample_script(folder: Path, title: str, plugins: str = "") -> str:
     """Pre-sampling with the settings in the folder's presample.toml; started again, it continues."""
-    body = f"""resume=""
-if [ -e "$here/presample" ]; then resume=--resume; fi
-exec "$python" -m dph presample --config "$here/presample.toml" $resume{plugins}
-"""
+    body = f'exec "$python" -m dph presample --config "$here/presample.toml" --resume{plugins}\n'
     return script(folder, title, "dph-rl[vllm]", body)
 
 
@@ -370,8 +367,7 @@ def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
     if presamples(config):
         title = "1. Make the partition and the rehearsal set from the reference policy, sampled through vLLM."
         files["presample.sh"] = presample_script(folder, title, plugins)
-    data = f""""$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}
-"""
+    data = f'"$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}\n'
     title = "2. Write the problems as verl's Parquet, where every node can read them."
     files["data.sh"] = script(folder, title, "dph-rl", data)
     ray = f"""port="${{RAY_PORT:-6379}}"
