@@ -1,7 +1,6 @@
 # pyright: reportMissingImports=false
 """The exploration set of a presample run as TRL's dataset, and this package's verifiers as TRL's reward function."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from dph.errors import UserError
 from dph.models.policy import render_prompt
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems
-from dph.rewards import text_of
+from dph.rewards import text_of, with_calls
 from dph.types import as_messages, as_text, problem_json, read_problem
 from dph.verifiers.sql.tool import SqlTool
 
@@ -91,10 +90,3 @@ class VerifierReward:
     def close(self) -> None:
         """Stop the verifiers' worker processes."""
         self._verifiers.close()
-
-
-def with_calls(completion: Any) -> str:
-    """The response of a conversation after its tool calls, these as text: what a transcript in one piece holds."""
-    messages = [] if isinstance(completion, str) else completion
-    calls = [call["function"] for message in messages for call in message.get("tool_calls") or ()]
-    return "".join(f"<tool_call>{json.dumps(call)}</tool_call>\n" for call in calls) + text_of(completion)
