@@ -367,7 +367,8 @@ def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
     if presamples(config):
         title = "1. Make the partition and the rehearsal set from the reference policy, sampled through vLLM."
         files["presample.sh"] = presample_script(folder, title, plugins)
-    data = f'"$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}\n'
+    data = f""""$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}
+"""
     title = "2. Write the problems as verl's Parquet, where every node can read them."
     files["data.sh"] = script(folder, title, "dph-rl", data)
     ray = f"""port="${{RAY_PORT:-6379}}"
