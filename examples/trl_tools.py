@@ -17,6 +17,7 @@ from peft import LoraConfig
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
+from dph.config import VerifierConfig
 from dph.errors import UserError
 from dph.integrations.trl import PassAtKMixin, SharedPrefixMixin, SqlEnvironment, VerifierReward, exploration_set
 from dph.models.batch import Tokens
@@ -77,12 +78,14 @@ class Trainer(SharedPrefixMixin, PassAtKMixin, GRPOTrainer):
         return output
 
 
-def make(model: str, data: Any, out: str, tokenizer: Any, kind: type = Trainer, **settings: Any) -> Any:
-    """The trainer of this example."""
+def make(
+    model: str, data: Any, out: str, tokenizer: Any, kind: type = Trainer, reward: str = "binary", **settings: Any
+) -> Any:
+    """The trainer of this example; reward: the scheme, of which `paper` pays for a query by the tool."""
     return kind(
         model=model,
         processing_class=tokenizer,
-        reward_funcs=VerifierReward(),
+        reward_funcs=VerifierReward(VerifierConfig(reward=reward)),
         environment_factory=SqlEnvironment,
         train_dataset=data,
         peft_config=LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", r=8),
@@ -105,6 +108,9 @@ if __name__ == "__main__":
     parser.add_argument("--vllm", action="store_true")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument(
+        "--reward", default="binary", help="scheme of the SQL verifier; paper pays for a query by the tool"
+    )
     args = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     more = {"use_vllm": True, "vllm_mode": "colocate"} if args.vllm else {}
@@ -112,6 +118,7 @@ if __name__ == "__main__":
         *(args.model, exploration_set(args.run, tokenizer), args.out, tokenizer),
         max_steps=args.steps,
         use_cpu=args.cpu,
+        reward=args.reward,
         **more,
     )
     trainer.train()

@@ -1,15 +1,41 @@
-"""The paper's figures from the runs of a grid (Figs. 1–5, App. G.1)."""
+"""The paper's figures (Figs. 1–5, App. G.1): of a grid's runs, or of any.
 
-from collections.abc import Sequence
+    python -m experiments.figures RUN … --base LABEL --out FOLDER
+
+RUN is a run directory of `dph eval`, or for Figure 5 of `dph train` or a launch of `dph verl`. Evaluations with one
+label are seeds of one method. Evaluations of several tasks may be mixed: each task and split is a distribution of its
+own, the first one that of training.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator, PercentFormatter
+from matplotlib.ticker import NullLocator
 
+from dph.cli.main import ending
+from dph.config import flatten, read_settings
+from dph.errors import SettingsError
+from dph.process.progress import say, show_messages
 from dph.report.comparison import KEEP_K, RATES, retention
-from dph.report.data import EvalRun, Value
-from dph.report.plots import Look, Series, canvas, draw_line, looks, tidy, training_series
+from dph.report.data import LAUNCH, EvalRun, TrainRun, Value, by_label, read_runs
+from dph.report.plots import (
+    Look,
+    Series,
+    canvas,
+    draw_line,
+    looks,
+    tidy,
+    to_png,
+    training_curves,
+    training_figure,
+    training_series,
+)
+from dph.runs.files import write_atomically
 from experiments.finished import (
     DIFFERENCES,
     DOMAINS,
@@ -24,38 +50,98 @@ from experiments.grid import Base, Sweep
 
 _FAINT = "#DDDDDD"
 _LARGEST_K = 32
+SWEPT = ("loss.eta", "loss.kl_coef", "loss.alpha")
+"""Settings of training that Fig. 3 draws if the runs of a method differ in one of them."""
+
+Labels = Mapping[str, Sequence[EvalRun]]
+"""Evaluations by label, the base model's first."""
+Domains = Mapping[str, tuple[Labels, str]]
+"""Evaluations of each distribution with the name of its split, that of the training task first."""
+Points = Sequence[tuple[float, Sequence[EvalRun]]]
+"""Evaluations by the value of a setting, in ascending order."""
 
 
 def figures(results: Results) -> dict[str, tuple[Figure, str]]:
-    """All figures for which the runs have finished, by file name, each with a description."""
+    """All figures of a grid for which the runs have finished, by file name, each with a description."""
     base = results.first_base
     if base is None or not results.split(IN_DOMAIN) or not results.of_base(base.name):
         return {}
-    found = {
-        "fig1_gap": (gap_figure(results, base), f"Fig. 1 left: gap to the base model by distribution; {DIFFERENCES}"),
-        "fig1_modes": (modes_figure(), "Fig. 1 right: the Gaussian that each divergence fits to a bimodal target"),
-        "greedy": (greedy_figure(results, base), f"Greedy accuracy against pass@k; {INTERVALS}"),
-        "figG_seeds": (seeds_figure(results, base), "App. G.1: every training seed"),
-    }
-    kept = keep_figure(results, base)
-    if kept is not None:
-        found["fig4_keep"] = (kept, f"Fig. 4: keep and exploration rate at {KEEP_K} samples; {INTERVALS}")
-    if not np.isnan(values([results.bases[base.name]], results.split(IN_DOMAIN), "styles")).all():
-        found["fig2_styles"] = (styles_figure(results, base), "Fig. 2 left: solution styles in 32 samples of a problem")
+    labels = _labels(results, base)
+    domains = {name: (labels, results.split(name)) for name in DOMAINS if results.split(name)}
+    split, k = results.split(IN_DOMAIN), _largest_k(domains[IN_DOMAIN])
+    drawn = _of_domains(domains, base.label, k, only_first=True)
+    drawn["greedy"] = (greedy_figure(labels, base.label, split, k), f"Greedy accuracy against pass@k; {INTERVALS}")
     sweeps = [sweep for sweep in results.choice.grid.sweeps.values() if _points(results, sweep)]
-    if sweeps:
-        found["fig3_sweeps"] = (
-            sweeps_figure(results, base, sweeps),
-            f"Fig. 3: one setting against greedy and pass@k; {INTERVALS}",
-        )
+    named = [(results.arm(sweep.arm).label, sweep.setting, _points(results, sweep)) for sweep in sweeps]
+    if named:
+        figure = sweeps_figure(named, labels[base.label], split, k)
+        drawn["fig3_sweeps"] = (figure, f"Fig. 3: one setting against greedy and pass@k; {INTERVALS}")
     strengths = [sweep for sweep in sweeps if sweep.setting.startswith("loss.")]
     if strengths:
         description = "What each divergence allows at its strengths: mean accuracy of samples against pass@k"
-        found["frontier"] = (frontier_figure(results, base, strengths), description)
+        drawn["frontier"] = (frontier_figure(results, base, strengths, k), description)
     curves = _training(results)
     if curves:
-        found["fig5_training"] = (training_figure(curves), "Fig. 5: pass@8 through training, mean and range over seeds")
-    return dict(sorted(found.items()))
+        figure = training_figure({"development problems: pass@8": curves})
+        drawn["fig5_training"] = (figure, "Fig. 5: pass@8 through training, mean and range over seeds")
+    return dict(sorted(drawn.items()))
+
+
+def figures_of_runs(evals: Sequence[EvalRun], trains: Sequence[TrainRun], base: str) -> dict[str, tuple[Figure, str]]:
+    """The same of any runs, as far as these have what a figure shows. Raises UserError if no evaluation is labelled
+    `base`."""
+    domains = _domains(evals, base)
+    k = min(map(_largest_k, domains.values()))
+    drawn = _of_domains(domains, base, k)
+    labels, split = next(iter(domains.values()))
+    sweeps = _sweeps(labels)
+    if sweeps:
+        figure = sweeps_figure(sweeps, labels[base], split, k)
+        drawn["fig3_sweeps"] = (figure, f"Fig. 3: one setting against greedy and pass@k; {INTERVALS}")
+    curves = training_curves(trains)
+    if curves:
+        description = "Fig. 5: pass@k through training on each set, mean and range over seeds"
+        drawn["fig5_training"] = (training_figure(curves, base), description)
+    return dict(sorted(drawn.items()))
+
+
+def _domains(evals: Sequence[EvalRun], base: str) -> Domains:
+    """Evaluations by task and split, those that the base was evaluated on."""
+    tasks = [str(_settings(run.path / "config.toml").get("task.name", "")) for run in evals]
+    several = len(set(tasks)) > 1
+    domains: dict[str, tuple[Labels, str]] = {}
+    for task, split in dict.fromkeys(
+        (task, split) for task, run in zip(tasks, evals, strict=True) for split in run.splits
+    ):
+        runs = [run for name, run in zip(tasks, evals, strict=True) if name == task and split in run.splits]
+        labels = by_label(sorted(runs, key=lambda run: run.label != base))
+        if base in labels:
+            domains[f"{task} {split}" if several else split] = (labels, split)
+    if not domains:
+        raise SettingsError(f"no evaluation is labelled {base!r}; name the base model's label with --base")
+    return domains
+
+
+def _of_domains(domains: Domains, base: str, k: int, *, only_first: bool = False) -> dict[str, tuple[Figure, str]]:
+    """The figures that need evaluations alone; with `only_first` all but Fig. 1 of the first distribution only."""
+    gaps = {name: of_domain for name, of_domain in domains.items() if len(of_domain[0]) > 1}
+    drawn = {"fig1_modes": (modes_figure(), "Fig. 1 right: the Gaussian that each divergence fits to a bimodal target")}
+    if gaps:
+        figure = gap_figure(gaps, base, k)
+        drawn["fig1_gap"] = (figure, f"Fig. 1 left: gap to the base model by distribution; {DIFFERENCES}")
+    shown = dict(list(domains.items())[:1]) if only_first else domains
+    for name, (labels, split) in shown.items():
+        end = "" if len(shown) == 1 else "_" + "".join(c if c.isalnum() else "-" for c in name)
+        of = "" if len(shown) == 1 else f", {name}"
+        drawn[f"figG_seeds{end}"] = (seeds_figure(labels, base, split, k), f"App. G.1: every training seed{of}")
+        kept = keep_figure(labels, base, split)
+        if kept is not None:
+            description = f"Fig. 4: keep and exploration rate at {KEEP_K} samples{of}; {INTERVALS}"
+            drawn[f"fig4_keep{end}"] = (kept, description)
+        if not np.isnan(values(labels[base], split, "styles")).all():
+            description = f"Fig. 2 left: solution styles in the samples of a problem{of}"
+            drawn[f"fig2_styles{end}"] = (styles_figure(labels, base, split), description)
+    return drawn
 
 
 def _labels(results: Results, base: Base) -> dict[str, Sequence[EvalRun]]:
@@ -64,27 +150,28 @@ def _labels(results: Results, base: Base) -> dict[str, Sequence[EvalRun]]:
     return {base.label: [results.bases[base.name]], **trained}
 
 
-def _k(results: Results, base: Base) -> int:
-    """The k of the figures: 32, or the largest that half of the samples allow."""
-    split = results.bases[base.name].splits[results.split(IN_DOMAIN)]
-    allowed = [k for k in split.pass_curve if k <= min(_LARGEST_K, max(1, split.samples // 2))]
-    return max(allowed)
+def _largest_k(domain: tuple[Labels, str]) -> int:
+    """The k of the figures: 32, or the largest that half of the samples of every run allow."""
+    labels, split = domain
+    every = [run.splits[split] for runs in labels.values() for run in runs]
+    samples = min(one.samples for one in every)
+    return max(k for k in every[0].pass_curve if k <= min(_LARGEST_K, max(1, samples // 2)))
 
 
-def gap_figure(results: Results, base: Base) -> Figure:
+def gap_figure(domains: Domains, base: str, k: int) -> Figure:
     """Difference to the base model in greedy and pass@k on each domain, with intervals."""
-    domains = {domain: results.split(domain) for domain in DOMAINS}
-    domains = {domain: split for domain, split in domains.items() if split}
-    metrics = ["greedy", f"pass@{_k(results, base)}"]
-    labels = _labels(results, base)
-    look = looks(list(labels), base.label)
+    metrics = ["greedy", f"pass@{k}"]
+    trained = list(dict.fromkeys(label for labels, _ in domains.values() for label in labels if label != base))
+    look = looks([base, *trained], base)
     figure = canvas(4.6 * len(metrics), 3.9)
     for index, metric in enumerate(metrics):
         axes = figure.add_subplot(1, len(metrics), index + 1)
         tidy(axes, metric)
-        trained = {label: runs for label, runs in labels.items() if label != base.label}
-        for place, (label, runs) in enumerate(trained.items()):
-            gaps = [difference(runs, labels[base.label], split, metric) for split in domains.values()]
+        for place, label in enumerate(trained):
+            gaps = [
+                difference(labels[label], labels[base], split, metric) if label in labels else Value(np.nan)
+                for labels, split in domains.values()
+            ]
             x = np.arange(len(domains)) + 0.7 * ((place + 0.5) / len(trained) - 0.5)
             _points_with_bars(axes, x, gaps, look[label], label)
         axes.axhline(0, color="#888888", linewidth=1)
@@ -140,11 +227,9 @@ def modes_figure() -> Figure:
     return figure
 
 
-def greedy_figure(results: Results, base: Base) -> Figure:
+def greedy_figure(labels: Labels, base: str, split: str, k: int) -> Figure:
     """Greedy accuracy (x) against pass@k (y), one point per method, with both intervals."""
-    split, k = results.split(IN_DOMAIN), _k(results, base)
-    labels = _labels(results, base)
-    look = looks(list(labels), base.label)
+    look = looks(list(labels), base)
     figure = canvas(5.6, 4.6)
     axes = figure.add_subplot()
     tidy(axes, f"greedy against pass@{k}, in-domain")
@@ -169,10 +254,10 @@ def greedy_figure(results: Results, base: Base) -> Figure:
     return figure
 
 
-def styles_figure(results: Results, base: Base) -> Figure:
+def styles_figure(labels: Labels, base: str, split: str) -> Figure:
     """Share of problems by the number of distinct styles, of all samples (left) and of correct ones (right)."""
-    split, labels = results.split(IN_DOMAIN), _labels(results, base)
-    look = looks(list(labels), base.label)
+    look = looks(list(labels), base)
+    samples = labels[base][0].splits[split].samples
     figure = canvas(9.6, 3.9)
     for index, (metric, title) in enumerate((("styles", "all samples"), ("styles_correct", "correct samples only"))):
         axes = figure.add_subplot(1, 2, index + 1)
@@ -184,44 +269,40 @@ def styles_figure(results: Results, base: Base) -> Figure:
             shares = [float(np.mean(found == number)) for number in numbers]
             draw_line(axes, Series(label, list(numbers), [100 * share for share in shares]), look[label])
         axes.set_xticks(list(numbers))
-        axes.set_xlabel("distinct styles in 32 samples", fontsize=10)
+        axes.set_xlabel(f"distinct styles in {samples} samples", fontsize=10)
         axes.set_ylabel("problems (%)", fontsize=10)
         axes.grid(axis="y", color=_FAINT, linewidth=0.8)
     _shared_legend(figure)
     return figure
 
 
-def sweeps_figure(results: Results, base: Base, sweeps: Sequence[Sweep]) -> Figure:
-    """One row per sweep: the setting against greedy accuracy and pass@k, the base model as a dashed line."""
-    split, k = results.split(IN_DOMAIN), _k(results, base)
+def sweeps_figure(sweeps: Sequence[tuple[str, str, Points]], base: Sequence[EvalRun], split: str, k: int) -> Figure:
+    """One row per sweep (label, setting, points): the setting against greedy accuracy and pass@k, the base model as a
+    dashed line."""
     metrics = ("greedy", f"pass@{k}")
     figure = canvas(9.2, 2.9 * len(sweeps))
     look = Look("#0072B2", "o", "-")
-    for row, sweep in enumerate(sweeps):
-        points = _points(results, sweep)
+    for row, (label, setting, points) in enumerate(sweeps):
         for column, metric in enumerate(metrics):
             axes = figure.add_subplot(len(sweeps), len(metrics), row * len(metrics) + column + 1)
-            label = results.arm(sweep.arm).label
             tidy(axes, f"{label}: {metric}")
             found = [mean_value(runs, split, metric) for _, runs in points]
             x = [value for value, _ in points]
             scaled = [[100 * getattr(value, part) for value in found] for part in ("mean", "low", "high")]
             draw_line(axes, Series(label, x, *scaled), look)
-            axes.axhline(
-                100 * mean_value([results.bases[base.name]], split, metric).mean, color="#6B6B6B", linestyle="--"
-            )
+            axes.axhline(100 * mean_value(base, split, metric).mean, color="#6B6B6B", linestyle="--")
             axes.set_xscale("log")
             axes.set_xticks(x, [f"{value:g}" for value in x])
             axes.xaxis.set_minor_locator(NullLocator())
-            axes.set_xlabel(sweep.setting, fontsize=10)
+            axes.set_xlabel(setting, fontsize=10)
             axes.set_ylabel(f"{metric} (%)", fontsize=10)
             axes.grid(axis="y", color=_FAINT, linewidth=0.8)
     return figure
 
 
-def frontier_figure(results: Results, base: Base, sweeps: Sequence[Sweep]) -> Figure:
+def frontier_figure(results: Results, base: Base, sweeps: Sequence[Sweep], k: int) -> Figure:
     """Mean accuracy of samples (x) against pass@k (y): methods as points, each sweep as a line through its values."""
-    split, k = results.split(IN_DOMAIN), _k(results, base)
+    split = results.split(IN_DOMAIN)
     swept = {sweep.arm for sweep in sweeps}
     single = {results.arm(name).label: runs for name, runs in results.of_base(base.name).items() if name not in swept}
     single = {base.label: [results.bases[base.name]], **single}
@@ -252,19 +333,45 @@ def frontier_figure(results: Results, base: Base, sweeps: Sequence[Sweep]) -> Fi
     return figure
 
 
-def _points(results: Results, sweep: Sweep) -> list[tuple[float, Sequence[EvalRun]]]:
+def _points(results: Results, sweep: Sweep) -> Points:
     """Finished points of a sweep by value; empty if there are fewer than two."""
     found = sorted((value, name) for name, value in sweep.values.items() if name in results.arms)
     return [(value, results.arms[name]) for value, name in found] if len(found) > 1 else []
 
 
-def keep_figure(results: Results, base: Base) -> Figure | None:
-    """Keep and exploration rate of every method, and of the base model against itself; None where neither has enough
+def _sweeps(labels: Labels) -> list[tuple[str, str, Points]]:
+    """For each method whose labels were trained with several values of one of SWEPT: the method, this setting, and the
+    evaluations by its value. The axis of the values is logarithmic, so 0 is left out."""
+    settings = {label: _trained_with(runs[0]) for label, runs in labels.items()}
+    methods: dict[str, list[str]] = {}
+    for label, of_label in settings.items():
+        methods.setdefault(of_label.get("method", ""), []).append(label)
+    found = []
+    for method, arms in methods.items():
+        by_setting = {name: {settings[arm].get(name): labels[arm] for arm in arms} for name in SWEPT}
+        varied = {name: points for name, points in by_setting.items() if len(points) > 1}
+        if method and len(varied) == 1:
+            [(name, points)] = varied.items()
+            found.append((method, name, sorted((value, runs) for value, runs in points.items() if value)))
+    return found
+
+
+def _trained_with(run: EvalRun) -> dict[str, Any]:
+    """The settings that trained an evaluated model, with dots; empty for the model of no run."""
+    folders = run.model.resolve().parents[:3] if run.model.exists() else ()
+    files = (folder / name for folder in folders for name in (LAUNCH, "config.toml"))
+    return next((_settings(file) for file in files if file.is_file()), {})
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    return flatten(read_settings(file)) if file.is_file() else {}
+
+
+def keep_figure(labels: Labels, base: str, split: str) -> Figure | None:
+    """Keep and exploration rate of every method, and of the base model against itself; None if neither has enough
     problems behind it."""
-    split, run = results.split(IN_DOMAIN), results.bases[base.name]
-    labels = _labels(results, base)
-    look = looks(list(labels), base.label)
-    rates = {label: retention(runs, run, split) for label, runs in labels.items()}
+    look = looks(list(labels), base)
+    rates = {label: retention(runs, labels[base][0], split) for label, runs in labels.items()}
     titles = dict(zip(RATES, ("keep rate", "exploration rate"), strict=True))
     drawn = [key for key in RATES if any(key in found for found in rates.values())]
     if not drawn:
@@ -283,11 +390,9 @@ def keep_figure(results: Results, base: Base) -> Figure | None:
     return figure
 
 
-def seeds_figure(results: Results, base: Base) -> Figure:
+def seeds_figure(labels: Labels, base: str, split: str, k: int) -> Figure:
     """Greedy accuracy and pass@k of every training seed, with the mean over seeds."""
-    split, k = results.split(IN_DOMAIN), _k(results, base)
-    labels = _labels(results, base)
-    look = looks(list(labels), base.label)
+    look = looks(list(labels), base)
     figure = canvas(9.6, 0.9 + 0.34 * len(labels))
     for index, metric in enumerate(("greedy", f"pass@{k}")):
         axes = figure.add_subplot(1, 2, index + 1)
@@ -306,22 +411,6 @@ def _training(results: Results) -> list[Series]:
     """pass@8 on the monitor's problems through training: mean over seeds between the lowest and the highest."""
     arms = [name for name in results.trained if not results.arm(name).variant_of]
     return training_series([run for name in arms for run in results.trained[name]], "eval/pass@8")
-
-
-def training_figure(curves: Sequence[Series]) -> Figure:
-    """pass@8 against training steps, one line per method."""
-    figure = canvas(6.2, 4.6)
-    axes = figure.add_subplot()
-    tidy(axes, "pass@8 through training, development problems")
-    look = looks([curve.label for curve in curves])
-    for curve in curves:
-        draw_line(axes, curve, look[curve.label])
-    axes.set_xlabel("training step", fontsize=10)
-    axes.set_ylabel("pass@8 (%)", fontsize=10)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=None))
-    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
-    _shared_legend(figure)
-    return figure
 
 
 def _bars(found: Sequence[Value]) -> np.ndarray:
@@ -343,3 +432,27 @@ def _points_with_bars(
 def _shared_legend(figure: Figure) -> None:
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+
+
+def main() -> None:
+    """Draw the figures that the runs of the command line allow, as FOLDER/figNAME.png."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.figures", description="The paper's figures of any runs."
+    )
+    parser.add_argument("runs", nargs="*", type=Path, help="run directories; without any, Fig. 1 right alone is drawn")
+    parser.add_argument("--base", default="base", help="label of the base model's evaluation (%(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the figures")
+    words = parser.parse_args()
+    show_messages()
+    with ending("experiments"):
+        drawn = {"fig1_modes": (modes_figure(), "Fig. 1 right")}
+        if words.runs:
+            drawn = figures_of_runs(*read_runs(words.runs), words.base)
+        words.out.mkdir(parents=True, exist_ok=True)
+        for name, (figure, description) in drawn.items():
+            write_atomically(words.out / f"{name}.png", to_png(figure))
+            say(f"{words.out / name}.png: {description}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """Five solution styles for SQL answers, distinguished by prefix and form (paper, Appendix B).
 
 A response is `PREFIX ```sql QUERY ``` `. A response that mixes prefixes, or whose SQL has another style's form, is
-"other", which the paper counts as one more style.
+"other", which the paper counts as one more style. The paper classifies by the prefix alone: `style_of_prefix`.
 """
 
 import re
@@ -75,3 +75,11 @@ def style_of(response: str) -> str:
     if _ANY_PREFIX.search(notes) or not re.fullmatch(template.replace("{}", ".+"), notes):
         return OTHER
     return style if form_of(match["sql"]) == form else OTHER
+
+
+def style_of_prefix(response: str) -> str:
+    """The style of a response by its prefix alone, as the paper says: one of STYLES if the text before the first fence
+    begins with exactly one prefix, whatever follows it, else "other"."""
+    before = response.partition("```")[0].lstrip()
+    words = [match[0].rstrip(" :") for match in _ANY_PREFIX.finditer(before)]
+    return _STYLE_OF_WORD[words[0]] if len(words) == 1 and before.startswith(words[0]) else OTHER

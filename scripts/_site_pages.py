@@ -10,6 +10,7 @@
 import ast
 import re
 import typing
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -121,7 +122,7 @@ def _values(hint: Any) -> str:
     if typing.get_origin(hint) is tuple:
         return f"list of {_values(typing.get_args(hint)[0])}"
     if typing.get_origin(hint) is dict:
-        return "key value …"
+        return "tables" if is_dataclass(typing.get_args(hint)[1]) else "key value …"
     return _TYPES[hint]
 
 

@@ -1,6 +1,7 @@
 # pyright: reportMissingImports=false
 """`python -m experiments paper`: launches for the paper's own models and data. Nothing is run or loaded.
 
+OUT/RECIPE/sft.toml, sft.sh               the base model of five styles (Figure 2), once for all arms
 OUT/RECIPE/presample.toml, presample.sh   partition and rehearsal set of the base model, once for all arms
 OUT/RECIPE/ARM/seed-N/                    the launch of `dph verl`: data.sh, ray.sh, train.sh, eval.sh
 OUT/RECIPE/evaluate.sh                    every benchmark for the base model (twice: the noise floor) and every arm
@@ -14,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dph.config import PresampleConfig, from_dict, merge_settings, to_toml
+from dph.config import PresampleConfig, SftConfig, from_dict, merge_settings, to_toml
 from dph.errors import UserError
 from dph.integrations.verl.launch import presample_script, preset_launch, script
 from dph.process.progress import say
@@ -46,7 +47,7 @@ def reproduce_full(config: ReproduceConfig) -> Path:
     written = 0
     for recipe, arms in runs.items():
         folder = out / recipe.name
-        _write_presample(recipe, folder, data)
+        _write_before(recipe, folder, data)
         seeds = {arm: config.seeds or arm.seeds for arm in arms}
         for arm in arms:
             for seed in seeds[arm]:
@@ -102,19 +103,37 @@ def _chosen(study: Study, names: Sequence[str]) -> dict[Recipe, list[Arm]]:
     return runs
 
 
-def _task(recipe: Recipe, data: Path) -> dict[str, Any]:
-    return {"task": {"options": {"root": str(data / recipe.data)}}}
+def _base(recipe: Recipe, folder: Path) -> str:
+    """The model that training begins with."""
+    return str(folder / "base" / "model") if recipe.supervised else recipe.model
 
 
-def _write_presample(recipe: Recipe, folder: Path, data: Path) -> None:
-    default = from_dict(PresampleConfig, merge_settings("presample", [recipe.preset], []))
-    own = {"out": str(folder / "presample"), "model": {"path": recipe.model}, "sampler": {"engine": "vllm"}}
-    settings = from_dict(PresampleConfig, own | _task(recipe, data), default=default)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "presample.toml", to_toml(settings))
+def _write_before(recipe: Recipe, folder: Path, data: Path) -> None:
+    """What is done once for all arms: the supervised base model if there is one, and pre-sampling."""
+    task, default = recipe.task(data), from_dict(PresampleConfig, merge_settings("presample", [recipe.preset], []))
+    model = {"path": _base(recipe, folder)}
+    own = {"out": str(folder / "presample"), "model": model, "sampler": {"engine": "vllm"}}
     title = f"Partition and rehearsal set for every method of {recipe.name}, sampled through vLLM."
-    write_atomically(folder / "presample.sh", presample_script(folder, title))
-    (folder / "presample.sh").chmod(0o755)
+    files = {
+        "presample.toml": to_toml(from_dict(PresampleConfig, own | task, default=default)),
+        "presample.sh": presample_script(folder, title),
+    }
+    if recipe.supervised:
+        model = {"path": recipe.model, **recipe.supervised.get("model", {})}
+        files["sft.toml"] = to_toml(from_dict(SftConfig, {**recipe.supervised, **task, "model": model}))
+        body = 'exec "$python" -m dph sft --config "$here/sft.toml" --out "$here/base" --resume\n'
+        files["sft.sh"] = script(folder, "The base model, on the task's own demonstrations; one GPU.", "dph-rl", body)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        write_atomically(folder / name, text)
+        if name.endswith(".sh"):
+            (folder / name).chmod(0o755)
+
+
+def _monitor(recipe: Recipe, data: Path) -> dict[str, Any]:
+    sets = recipe.monitor.get("sets", {})
+    located = {name: {**one, "options": {"root": str(data / one["task"])}} for name, one in sets.items()}
+    return {"monitor": {**recipe.monitor, "sets": located}}
 
 
 def _launch_folder(folder: Path, arm: str, seed: int) -> Path:
@@ -124,13 +143,14 @@ def _launch_folder(folder: Path, arm: str, seed: int) -> Path:
 def _write_launch(recipe: Recipe, arm: Arm, seed: int, folder: Path, data: Path, gpus: int) -> Path:
     settings = {
         "method": arm.name,
-        "model": {"path": recipe.model},
+        "model": {"path": _base(recipe, folder)},
         "rehearsal": {"path": str(folder / "presample")},
         "cluster": {"gpus": gpus},
         "seed": seed,
     }
     out = _launch_folder(folder, arm.name, seed)
-    preset_launch([recipe.preset, *arm.presets], out, {**settings, **_task(recipe, data), **arm.settings}, recipe.shape)
+    settings |= {**recipe.task(data), **_monitor(recipe, data), **arm.settings}
+    preset_launch([recipe.preset, *arm.presets], out, settings, recipe.shape)
     return out
 
 
@@ -145,10 +165,17 @@ def _evaluation(recipe: Recipe, seeds: Mapping[Arm, Sequence[int]], folder: Path
             words += ["--rollout.n", str(2 * BENCHMARKS[name].k), "--label", label]
             words += ["--seed", str(seed), "--sampler.engine", "vllm", "--out", str(out / name), "--resume"]
             lines.append(f'"$python" -m dph eval {shlex.join(words)} --model.path {model}')
+        if recipe.splits:
+            words = ["--preset", recipe.preset, "--plugin", *recipe.plugins, "--task.name", recipe.data]
+            words += ["--task.options", "root", str(data), "--task.split", ",".join(recipe.splits)]
+            words += ["--rollout.n", "32", "--label", label, "--seed", str(seed), "--sampler.engine", "vllm"]
+            words += ["--out", str(out / recipe.data), "--resume"]
+            lines.append(f'"$python" -m dph eval {shlex.join(words)} --model.path {model}')
 
+    base = shlex.quote(_base(recipe, folder))
     lines.append("# The base model, and other samples of it: the noise floor.")
-    add("base", shlex.quote(recipe.model), folder / "eval" / "base", 0)
-    add("base" + AGAIN, shlex.quote(recipe.model), folder / "eval" / "base-again", AGAIN_SEED)
+    add("base", base, folder / "eval" / "base", 0)
+    add("base" + AGAIN, base, folder / "eval" / "base-again", AGAIN_SEED)
     for arm, numbers in seeds.items():
         for seed in numbers:
             launch = _launch_folder(folder, arm.name, seed)
@@ -167,12 +194,15 @@ def _readme(study: Study, runs: Mapping[Recipe, Sequence[Arm]], given: Sequence[
         "directories under the same path.",
         study.hours_table(runs, given),
     ]
+    root = shlex.quote(str(Path(__file__).resolve().parents[2]))
     for recipe, arms in runs.items():
         rows = [
             f"## {recipe.name}",
             f"Model `{recipe.model}`, data `{recipe.data}`: {', '.join(arm.name for arm in arms)}.",
             "```sh",
             f"cd {shlex.quote(str(out / recipe.name))}",
+            *([f"export PYTHONPATH={root}        # of the plug-in, on every node"] if recipe.plugin else []),
+            *(["./sft.sh                               # once: the base model"] if recipe.supervised else []),
             "./presample.sh                         # once",
             "for launch in */seed-*; do             # one after the other, or on as many clusters as there are",
             '    "$launch"/data.sh && "$launch"/train.sh && "$launch"/eval.sh   # ray.sh on every node before',
@@ -181,6 +211,9 @@ def _readme(study: Study, runs: Mapping[Recipe, Sequence[Arm]], given: Sequence[
         ]
         for name in [*recipe.benchmarks, *recipe.out_of_domain]:
             rows.append(f"dph report eval/base/{name} eval/*/seed-*/{name} --out report/{name}")
+        scored = [*recipe.benchmarks, *recipe.out_of_domain, *([recipe.data] if recipe.splits else [])]
+        wanted = " ".join(f"eval/base/{name} eval/*/seed-*/{name}" for name in scored)
+        rows.append(f"PYTHONPATH={root} python -m experiments.figures {wanted} */seed-* --out report/figures")
         parts += ["\n".join(rows[:2]), "\n".join([*rows[2:], "```"])]
     tables = f"python -m experiments paper --report-only --out {shlex.quote(str(out))}"
     parts.append(f"The paper's tables from what is finished, beside its own numbers:\n\n```sh\n{tables}\n```")

@@ -31,6 +31,24 @@ class Recipe:
     response: int
     """Mean lengths in tokens, assumed for the estimate of GPU-hours."""
     shape: ModelShape
+    monitor: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What training measures (Figure 5), as settings of `dph train`; a set's data are in the folder of its task."""
+    plugin: str = ""
+    """File in experiments/ that registers the task `data`, which then reads the folder of all data."""
+    splits: tuple[str, ...] = ()
+    """Splits of this task to evaluate with 32 samples, in the place of benchmarks (Figure 2)."""
+    supervised: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Settings of `dph sft` that make the base model of `model`; empty: it is `model` itself."""
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        return (str(FILE.parents[1] / self.plugin),) if self.plugin else ()
+
+    def task(self, data: Path) -> dict[str, Any]:
+        """The settings of the training task with its data."""
+        root = data if self.plugin else data / self.data
+        named = {"name": self.data} if self.plugin else {}
+        return {"task": {**named, "options": {"root": str(root)}}, "plugins": list(self.plugins)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +103,7 @@ class Study:
         """GPU-hours of one training run and its evaluation, by arithmetic: twice as many operations as parameters for a
         token in a forward pass, three times that in training and once more for recomputation, at the assumed shares of
         the peak rate. Each prompt is computed once for its responses."""
-        settings = {"model": {"path": recipe.model}, **arm.settings}
+        settings = {"model": {"path": recipe.model}, "monitor": recipe.monitor, **arm.settings}
         default = from_dict(VerlConfig, merge_settings("verl", [recipe.preset, *arm.presets], []))
         config = from_dict(VerlConfig, settings, default=default)
         forward = 2 * recipe.shape.parameters
@@ -98,11 +116,12 @@ class Study:
         trained = forward * (passes * config.rollout.prompts * group + (passes - 1) * stored)
         sampled = forward * draws * config.rollout.prompts * group
         step = sampled / self.cost["sampling"] + trained / self.cost["training"]
-        evaluated = sum(
-            SIZES[BENCHMARKS[name].task, BENCHMARKS[name].split][0]
-            * (recipe.prompt + 2 * BENCHMARKS[name].k * recipe.response)
-            for name in (*recipe.benchmarks, *recipe.out_of_domain)
-        )
+        benchmarks = [BENCHMARKS[name] for name in (*recipe.benchmarks, *recipe.out_of_domain, *recipe.splits)]
+        evaluated = sum(SIZES[b.task, b.split][0] * (recipe.prompt + 2 * b.k * recipe.response) for b in benchmarks)
+        if every := config.monitor.every:
+            limits = [config.monitor.limit, *(one.limit for one in config.monitor.sets.values())]
+            problem = recipe.prompt + config.monitor.n * recipe.response
+            evaluated += (config.steps // every + 1) * sum(limits) * problem
         operations = config.steps * step + forward * evaluated / self.cost["sampling"]
         return operations / self.cost["flops"] / 3600
 
@@ -139,7 +158,7 @@ def read_study() -> Study:
     tree = tomllib.loads(FILE.read_text(encoding="utf-8"))
     recipes = []
     for name, value in tree["recipes"].items():
-        lists = {key: tuple(value[key]) for key in ("benchmarks", "out_of_domain")}
+        lists = {key: tuple(value.get(key, ())) for key in ("benchmarks", "out_of_domain", "splits")}
         recipes.append(Recipe(name, **{**value, **lists, "shape": ModelShape(**value["shape"])}))
     arms = {}
     for name, value in tree["arms"].items():

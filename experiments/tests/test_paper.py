@@ -70,7 +70,9 @@ def test_every_published_table_has_its_arms_with_the_settings_that_the_paper_nam
     assert (
         on_exp["dynamic_sampling"] == sql["dapo"]["dynamic_sampling"] and on_exp["overlong"] == sql["dapo"]["overlong"]
     )
-    assert {key.split("/")[0] for key in read} == {"llama_sql", "omnisql_32b", "llama_math", "qwen_math"}
+    assert {key.split("/")[0] for key in read} == {
+        *("llama_sql", "llama_styles", "omnisql_32b", "llama_math", "qwen_math")
+    }
 
 
 def test_rehearsal_is_composed_with_dapo_where_it_is_named(tmp_path: Path) -> None:
@@ -93,6 +95,45 @@ def test_published_numbers_fill_every_column_and_averages_are_theirs() -> None:
                     assert abs(sum(parts) / len(parts) - average) < 0.1  # of rounded numbers
 
 
+def test_figure_5_is_measured_on_both_sets(tmp_path: Path) -> None:
+    page = reproduce(config(tmp_path, "llama_sql", "grpo", seeds=(1,)))
+    launch = page.parent / "llama_sql" / "grpo" / "seed-1"
+    monitor = tomllib.loads((launch / "train.toml").read_text())["monitor"]
+    assert (monitor["every"], monitor["limit"], monitor["n"]) == (20, 256, 16)
+    assert monitor["sets"]["spider"] == {
+        "task": "spider",
+        "options": {"root": str(Path("d").resolve() / "spider")},
+        "split": "dev",
+        "limit": 256,
+        "n": 16,
+    }
+    assert tomllib.loads((launch / "eval-spider.toml").read_text())["task"]["name"] == "spider"
+    assert "experiments.figures eval/base/bird eval/*/seed-*/bird eval/base/spider" in page.read_text()
+
+
+def test_figure_2_begins_with_a_base_of_five_styles(tmp_path: Path) -> None:
+    page = reproduce(config(tmp_path, "figure-2"))
+    recipe = page.parent / "llama_styles"
+    base, root = str(recipe / "base" / "model"), str(Path("d").resolve())
+    files = {name: tomllib.loads((recipe / name).read_text()) for name in ("sft.toml", "presample.toml")}
+    launches = {arm: tomllib.loads((recipe / arm / "seed-1" / "train.toml").read_text()) for arm in ("rkl", "dph_f")}
+    assert files["sft.toml"]["model"]["path"] == "meta-llama/Llama-3.1-8B-Instruct"
+    assert files["sft.toml"]["demonstrations"] == 20000 and files["sft.toml"]["model"]["lora_rank"] == 64
+    for settings in (files["presample.toml"], *launches.values()):
+        assert settings["model"]["path"] == base
+    for settings in (*files.values(), *launches.values()):
+        assert (settings["task"]["name"], settings["task"]["options"]) == ("styled_sql", {"root": root})
+        [plugin] = settings["plugins"]
+        assert Path(plugin).name == "styled.py" and Path(plugin).is_file()
+    assert 'dph sft --config "$here/sft.toml" --out "$here/base"' in (recipe / "sft.sh").read_text()
+    parsed = [parse("eval", words)[0] for words in evaluations(recipe)]
+    assert {found.label for found in parsed} >= {"base", "base (again)", "GRPO", "DPH-F", "DPH-JS, η = 0.2"}
+    assert {(found.task.name, found.task.split, found.rollout.n) for found in parsed} == {
+        ("styled_sql", "bird,spider", 32)
+    }
+    assert "./sft.sh" in page.read_text() and "PYTHONPATH" in page.read_text()
+
+
 def test_gpu_hours_follow_the_work() -> None:
     study = read_study()
     recipe = {recipe.name: recipe for recipe in study.recipes}
@@ -104,6 +145,7 @@ def test_gpu_hours_follow_the_work() -> None:
     step = 128 * group * forward * (1 / 0.08 + 5 / 0.35)
     tokens = sum(n * (2500 + 2 * k * 500) for n, k in ((1534, 16), (1034, 16), (30, 64), (30, 64), (40, 16)))
     tokens += sum(n * (2500 + 2 * 8 * 500) for n in (500, 675, 272, 2818))
+    tokens += 11 * 2 * 256 * (2500 + 16 * 500)  # Figure 5: steps 0, 20, … 200 on two sets
     assert hours["grpo"] == pytest.approx((209 * step + forward * tokens / 0.08) / 312e12 / 3600)
 
 

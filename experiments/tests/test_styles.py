@@ -4,7 +4,16 @@ import itertools
 
 import pytest
 
-from experiments.styles import OTHER, STYLES, form_of, prefix, required_form, respond, style_of
+from experiments.styles import (
+    OTHER,
+    STYLES,
+    form_of,
+    prefix,
+    required_form,
+    respond,
+    style_of,
+    style_of_prefix,
+)
 
 SQL = {
     "plain": "select name from singers where age > 20",
@@ -96,3 +105,13 @@ def test_line_breaks_and_case_of_the_fence_do_not_matter():
 )
 def test_the_form_is_read_from_the_query_and_not_from_its_literals(sql, form):
     assert form_of(sql) == form
+
+
+def test_the_papers_rule_reads_the_prefix_alone():
+    other_form = f"query: ```sql {SQL['with']} ```"
+    assert style_of_prefix(other_form) == "direct" and style_of(other_form) == OTHER
+    cut_off = "define: ```sql with x as ("
+    assert style_of_prefix(cut_off) == "cte" and style_of(cut_off) == OTHER
+    assert style_of_prefix("query: plan: tables a , output b ```sql select 1 ```") == OTHER  # two prefixes
+    assert style_of_prefix("select 1") == OTHER and style_of_prefix("First, query: ```sql select 1 ```") == OTHER
+    assert style_of_prefix("query: ```sql select 1 -- plan: ```") == "direct"  # after the fence is no prefix

@@ -16,6 +16,7 @@ from dph.config import (
     CertifyConfig,
     EvalConfig,
     LossConfig,
+    MonitorSet,
     OptimConfig,
     ReportConfig,
     SftConfig,
@@ -333,6 +334,37 @@ def test_every_method_fits_every_world(method, world):
         config = merged("train", presets)
         assert config.method == method
         check_train(replace(config, rehearsal=replace(config.rehearsal, path="somewhere")))
+
+
+def test_tables_of_sets_are_read_joined_and_written_back(tmp_path):
+    first, second = tmp_path / "a.toml", tmp_path / "b.toml"
+    first.write_text('[train.monitor.sets.spider]\ntask = "spider"\noptions = {root = "data"}\nlimit = 5')
+    second.write_text("[train.monitor.sets.spider]\nn = 2\n[train.monitor.sets.seen]\nsplit = 'train'")
+    config = load_settings("train", files=[first, second])
+    assert config.monitor.sets == {
+        "spider": MonitorSet("spider", {"root": "data"}, limit=5, n=2),
+        "seen": MonitorSet(split="train"),
+    }
+    assert from_dict(TrainConfig, tomllib.loads(to_toml(config))) == config
+    assert differences(to_dict(config), to_dict(load_settings("train", files=[first])))[0].startswith("monitor.sets.")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 3", "'sets' under 'x' must be a table, not 3"),
+        ("x.limt = 3", "unknown key 'limt'"),
+        ("x.limit = 0", "monitor.sets.x.limit is 0; it must be at least 1"),
+        ("x.limit = 'a'", "'limit' must be of type int, not 'a'"),
+        ("'a/b'.limit = 3", "monitor.sets has 'a/b'; a name has only"),
+    ],
+)
+def test_sets_that_cannot_be_meant_are_refused(text, said, tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text(f"[train.monitor.sets]\n{text}")
+    with pytest.raises(SettingsError) as caught:
+        load_settings("train", files=[file])
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -24,6 +24,7 @@ import torch
 from datasets import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from dph.config import VerifierConfig
 from dph.errors import UserError
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
@@ -188,6 +189,25 @@ def test_a_transcript_is_judged_by_the_models_last_message():
     tool = {"role": "tool", "name": "query", "content": "1"}
     assert text_of([call("SELECT 1"), tool, {"role": "assistant", "content": "yes"}]) == "yes"
     assert text_of([call("SELECT 1"), tool]) == "" == text_of([{"role": "assistant", "tool_calls": []}])
+
+
+def test_the_papers_reward_pays_for_a_call_in_an_earlier_turn(data):
+    """0.2 for the call, as in the authors' code, besides 1 for the result, or the partial credit of a wrong one."""
+    tool, right = (
+        {"role": "tool", "name": "query", "content": "3"},
+        {"role": "assistant", "content": f"```sql\n{GOLDS[0]}\n```"},
+    )
+    silent = {"role": "assistant", "content": "I do not know"}
+    other = {
+        "role": "assistant",
+        "tool_calls": [{"type": "function", "function": {"name": "query", "arguments": {"x": 1}}}],
+    }
+    completions = [[right], [call("SELECT 1"), tool, right], [other, tool, right], [call("SELECT 1"), tool, silent]]
+    problems = [data[0]["problem"]] * 4
+    for scheme, expected in (("paper", [1.0, 1.2, 1.0, 0.2]), ("binary", [1.0, 1.0, 1.0, 0.0])):
+        reward = VerifierReward(VerifierConfig(reward=scheme))
+        assert reward(completions, problems) == pytest.approx(expected)
+        reward.close()
 
 
 # The whole combination, in examples/trl_tools.py --------------------------------------------------------------------

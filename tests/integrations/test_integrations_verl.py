@@ -17,8 +17,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dph.config import MonitorConfig, MonitorSet, RolloutConfig, TaskConfig, TrainConfig
 from dph.errors import UserError
-from dph.integrations.verl import settings
+from dph.integrations.verl import data, settings
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.data import verl_row, write_rows
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
@@ -287,7 +288,7 @@ def test_a_judge_that_fails_gives_no_verdict_and_continues(pairs: str) -> None:
 
 def test_problems_are_written_as_verl_reads_them(tmp_path: Any) -> None:
     chat = Problem("p/2", ({"role": "system", "content": "s"}, {"role": "user", "content": "u"}), 7, "math")
-    write_rows(tmp_path / "train.parquet", [PROBLEM, chat], "toy", "train")
+    write_rows(tmp_path / "train.parquet", [(problem, "toy", "train") for problem in (PROBLEM, chat)])
     first, second = pq.read_table(tmp_path / "train.parquet").to_pylist()
     assert first["prompt"] == [{"role": "user", "content": "What is 2 + 2?"}]
     assert [message["role"] for message in second["prompt"]] == ["system", "user"]
@@ -295,6 +296,28 @@ def test_problems_are_written_as_verl_reads_them(tmp_path: Any) -> None:
     assert (second["data_source"], second["ability"]) == ("toy", "math")
     assert json.loads(second["extra_info"]["problem"])["answer"] == 7
     assert Counter(row["extra_info"]["split"] for row in (first, second)) == {"train": 2}
+
+
+def test_each_held_out_set_is_a_source_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("chat_tokenizer", "render_prompt"):  # nothing is tokenised here
+        monkeypatch.setattr(data, name, lambda *_: None)
+    for name, count in (("own", 4), ("other", 5)):
+        rows = [{"id": f"p{i}", "prompt": f"{name} {i}", "answer": "1", "verifier": "exact"} for i in range(count)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    other = MonitorSet("records", {"path": str(tmp_path / "other.jsonl")}, split="train", limit=3)
+    config = TrainConfig(
+        task=TaskConfig("records", {"path": str(tmp_path / "own.jsonl")}),
+        rollout=RolloutConfig(prompts=2),
+        monitor=MonitorConfig(split="train", limit=2, sets={"more": other}),
+    )
+    data.convert(config, tmp_path / "data")
+    rows = pq.read_table(tmp_path / "data" / "val.parquet").to_pylist()
+    found = [(row["data_source"], row["extra_info"]["index"], row["prompt"][0]["content"]) for row in rows]
+    assert found == [
+        *(("records", i, f"own {i}") for i in range(2)),
+        *(("monitor/more", 2 + i, f"other {i}") for i in range(3)),
+    ]
+    assert pq.read_table(tmp_path / "data" / "train.parquet").num_rows == 4
 
 
 def test_a_row_does_not_repeat_the_prompt() -> None:

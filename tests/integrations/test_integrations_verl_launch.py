@@ -139,7 +139,7 @@ def test_scripts_start_what_they_say(tmp_path: Path) -> None:
                               capture_output=True, text=True)  # fmt: skip
         return done.stdout.strip()
 
-    assert command("presample.sh") == f"-m dph presample --config {folder}/presample.toml"
+    assert command("presample.sh") == f"-m dph presample --config {folder}/presample.toml --resume"
     assert command("data.sh") == f"-m dph.integrations.verl.data --config {folder}/train.toml --out {folder}/data"
     wanted = f"--config-dir {folder} --config-name launch hydra.run.dir={folder}/hydra trainer.save_freq=5"
     assert command("train.sh", "trainer.save_freq=5") == f"-m dph.integrations.verl {wanted}"
@@ -147,6 +147,29 @@ def test_scripts_start_what_they_say(tmp_path: Path) -> None:
     merged, scored = command("eval.sh", "40").splitlines()
     assert f"--local_dir {folder}/checkpoints/global_step_40/actor" in merged
     assert f"--model.path {folder}/models/step-40 --out {folder}/eval/step-40" in scored
+
+
+def test_further_sets_are_validated_and_scored(tmp_path: Path) -> None:
+    sets = {"spider": {"task": "spider", "options": {"root": str(tmp_path)}, "limit": 5}, "seen": {"split": "train"}}
+    folder = launch(tmp_path, "llama_sql", "dph_js", monitor={"every": 20, "sets": sets})
+    assert settings_of(folder, "train", TrainConfig).monitor.sets["spider"].options == {"root": str(tmp_path)}
+    spider, seen = (settings_of(folder, f"eval-{name}", EvalConfig).task for name in sets)
+    assert (spider.name, spider.split, spider.limit, spider.requires) == ("spider", "dev", 0, "")
+    assert (seen.name, seen.split, seen.options) == ("bird", "train", {})
+    (folder / "models" / "step-40").mkdir(parents=True)
+    (folder / "models" / "step-40" / "config.json").touch()
+    done = subprocess.run([folder / "eval.sh", "40", "--seed", "1"], env={"PYTHON": "echo", "PATH": "/usr/bin:/bin"},
+                          check=True, capture_output=True, text=True)  # fmt: skip
+    for line, name in zip(done.stdout.splitlines(), ("eval-seen", "eval-spider", "eval"), strict=True):
+        assert f"--config {folder}/{name}.toml" in line and line.endswith(f"--out {folder}/{name}/step-40 --seed 1")
+
+
+def test_a_second_start_keeps_what_the_first_logged(tmp_path: Path) -> None:
+    folder = launch(tmp_path, "llama_sql", "grpo")
+    for step in (1, 2):
+        (folder / "metrics.jsonl").write_text(f"{step}\n")  # as verl does, which begins the file anew
+        subprocess.run([folder / "train.sh"], env={"PYTHON": "true", "PATH": "/usr/bin:/bin"}, check=True)
+    assert (folder / "metrics-before.jsonl").read_text() == "1\n2\n"
 
 
 def test_yaml_reads_back_as_what_was_meant() -> None:

@@ -24,6 +24,7 @@ from dph.report import plots
 from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
 from dph.report.page import render, timelines, visible, within
+from dph.report.plots import training_curves, training_figure
 from dph.report.tables import Cell, Table, as_markdown, cell, coverage_table, to_markdown
 from dph.report.write import report
 from dph.runs.coverage import CERTIFICATE, write_visits
@@ -151,6 +152,48 @@ def test_the_page_shows_monitored_problems_through_training(tmp_path: Path) -> N
     # p1 has 7 + 5 + 7 characters, p0 has 5
     assert [len(timelines([run], longest)[0]["problems"]) for longest in (0, 23, 24)] == [1, 1, 2]
     assert timelines([run, run], 48)[0]["left_out"] == 1
+
+
+def test_every_set_that_training_measured_is_drawn(runs: list[Path], tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in (runs[2] / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line |= {"monitor/spider/pass@8": 0.5, "monitor/spider/problems/pass@8": 3.0, "monitor/few/pass@2": 1.0}
+    (runs[2] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _, trains = read_runs(runs)
+    drawn = {
+        title: [(curve.label, list(curve.y)) for curve in curves] for title, curves in training_curves(trains).items()
+    }
+    assert drawn == {
+        "the training task: pass@8": [("GRPO|x", [0.25, 0.5, 0.75])],
+        "spider: pass@8": [("GRPO|x", [0.5, 0.5, 0.5])],
+        "few: pass@2": [("GRPO|x", [1.0, 1.0, 1.0])],
+    }
+    report(runs, tmp_path / "out", base="base", title="T")
+    assert "figures/training.png" in (tmp_path / "out" / "report.md").read_text()
+    assert len(training_figure(training_curves(trains)).axes) == 3
+
+
+def test_a_launch_of_verl_has_its_curves_before_and_after_a_second_start(tmp_path: Path) -> None:
+    folder = tmp_path / "launch"
+    folder.mkdir()
+    (folder / "verl.toml").write_text('method = "dph_js"')
+
+    def logged(step: int, value: float) -> str:
+        names = ("val-core/bird/acc/pass@8", "val-core/monitor/spider/acc/pass@8", "val-core/bird/acc/pass@8/low")
+        return json.dumps({"step": step, "data": dict.fromkeys(names, value) | {"actor/lr": 1e-6}}) + "\n"
+
+    (folder / "metrics-before.jsonl").write_text(logged(0, 0.1) + logged(20, 0.2) + logged(21, 0.9))
+    (folder / "metrics.jsonl").write_text(logged(20, 0.3) + logged(40, 0.4))
+    runs = [write_eval(tmp_path / "a", "DPH", [4, 1], model=folder / "models" / "step-40"), folder]
+    _, [train] = read_runs(runs)
+    assert train.label == "DPH" and [row["step"] for row in train.metrics] == [0, 20, 21, 40]
+    for name in ("eval/pass@8", "monitor/spider/pass@8"):
+        assert [row[name] for row in train.metrics] == [0.1, 0.3, 0.9, 0.4]
+    assert {"actor/lr", "val-core/bird/acc/pass@8/low"} <= train.metrics[0].keys()
+    report(runs, tmp_path / "out", base=None, title="T")
+    (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2}\n')
+    with pytest.raises(RunError, match="is not what verl writes"):
+        read_runs(runs)
 
 
 def test_unknown_numbers_are_left_out_of_charts(runs: list[Path], tmp_path: Path) -> None:

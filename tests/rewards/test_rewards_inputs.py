@@ -3,10 +3,12 @@ answers of any type. Each gives a reward or one sentence, and none takes the oth
 
 import asyncio
 import re
+import sqlite3
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -195,3 +197,20 @@ def test_a_function_in_a_worker_takes_any_gold(tmp_path, gold: Any, test: str):
 def test_a_callable_may_be_used_with_any_column(judge: RewardFunction):
     check: Callable[..., list[float | None]] = judge
     assert check(completions=[RIGHT], answer=["42"], level=np.array([3]), state=object()) == [1.0]
+
+
+def test_the_papers_scheme_pays_for_a_query_by_a_tool_in_any_message(tmp_path: Path):
+    """0.2 for the call, as the authors' code pays; another scheme reads the last message only."""
+    db = tmp_path / "shop.sqlite"
+    with sqlite3.connect(db) as connection:
+        connection.execute("CREATE TABLE item (price REAL)")
+    connection.close()
+    query = {"type": "function", "function": {"name": "query", "arguments": {"sql": "SELECT 1"}}}
+    other = {"type": "function", "function": {"name": "query", "arguments": {"text": "SELECT 1"}}}
+    right = said("```sql\nSELECT count(*) FROM item\n```")
+    completions = [[said(None, tool_calls=[call]), {"role": "tool", "content": "1"}, right] for call in (query, other)]
+    columns = {"answer": ["SELECT count(*) FROM item"] * 3, "db": [str(db)] * 3}
+    for scheme, expected in (("paper", [1.2, 1.0, 1.0]), ("binary", [1.0, 1.0, 1.0])):
+        judge = reward_function("sql", reward=scheme, workers=1)
+        assert judge([*completions, [right]], **columns) == pytest.approx(expected)
+        judge.close()

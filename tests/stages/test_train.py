@@ -15,6 +15,7 @@ from dph.config import (
     LossConfig,
     ModelConfig,
     MonitorConfig,
+    MonitorSet,
     OverlongConfig,
     RehearsalConfig,
     TaskConfig,
@@ -248,6 +249,58 @@ def test_the_monitored_problems_are_in_the_order_that_the_task_has(tmp_path):
     watched = {sample.id for sample in read_samples(run, "monitor")}
     assert watched == {problem.id for problem in select(make_task(task), "dev", 4, shuffle=True)}
     assert watched != {problem.id for problem in select(make_task(task), "dev", 4)}
+
+
+SETS = {
+    "easy": MonitorSet(split="easy", limit=3, n=2),
+    "other-task": MonitorSet("toy", {"problems": "5"}, split="dev", limit=9, n=8),
+}
+
+
+def test_further_sets_are_measured_with_their_own_problems_and_change_nothing_else(tmp_path):
+    monitor = MonitorConfig(every=1, split="dev", limit=3, n=4)
+    alone = train(train_config(tmp_path / "alone", "dph_js", monitor=monitor))
+    both = train(train_config(tmp_path / "both", "dph_js", monitor=replace(monitor, sets=SETS)))
+    lines, others = read_metrics(alone), read_metrics(both)
+    assert [{key: row[key] for key in row if not key.startswith("monitor/")} for row in others] == lines
+    assert (kept(alone), same_weights(alone, both)) == (kept(both), True)
+    for row in others:
+        of_sets = {name.rpartition("/")[0]: set() for name in row if name.startswith("monitor/")}
+        for name in row:
+            if name.rpartition("/")[0] in of_sets:
+                of_sets[name.rpartition("/")[0]].add(name.rpartition("/")[2])
+        assert of_sets.keys() == {"monitor/easy", "monitor/other-task"}
+        assert {"greedy", "mean@2", "pass@1", "pass@2"} <= of_sets["monitor/easy"]
+        assert {"greedy", "mean@8", "pass@1", "pass@2", "pass@4", "pass@8"} <= of_sets["monitor/other-task"]
+        assert row["monitor/easy/pass@2"] * 3 == pytest.approx(round(row["monitor/easy/pass@2"] * 3))  # of 3 problems
+    # dev/0 to dev/4 are problems of both tasks: of the other one they are pinned under the set's name
+    pinned = json.loads((both / "inputs.json").read_text())["measured"]
+    assert {"dev/0", "easy/0", "monitor/other-task/dev/4"} <= pinned.keys() and len(pinned) == 3 + 3 + 5
+
+
+def test_a_resumed_run_measures_its_sets_as_an_uninterrupted_one(tmp_path, monkeypatch):
+    settings = {"steps": 3, "checkpoint_every": 1}
+    monitor = MonitorConfig(every=1, limit=2, n=2, sets=SETS)
+    whole = train(train_config(tmp_path / "whole", "grpo", settings, monitor=monitor))
+    config = train_config(tmp_path / "parts", "grpo", settings, monitor=monitor)
+    monkeypatch.setattr(module.Monitor, "measure", interrupted_at(module.Monitor.measure, 3))
+    with pytest.raises(KeyboardInterrupt):
+        train(config)
+    monkeypatch.undo()
+    parts = train(config, resume=True)
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert "monitor/easy/pass@2" in read_metrics(parts)[-1]
+    changed = replace(monitor, sets={**SETS, "easy": MonitorSet(split="easy", limit=4, n=2)})
+    with pytest.raises(RunError, match=r"sets\.easy\.limit: 3"):
+        train(replace(config, monitor=changed), resume=True)
+
+
+def test_the_best_checkpoint_can_be_chosen_by_a_further_set(tmp_path):
+    monitor = MonitorConfig(every=1, limit=2, n=2, sets=SETS)
+    run = train(train_config(tmp_path, "grpo", {"keep_best": "monitor/easy/pass@1"}, monitor=monitor))
+    best = json.loads((run / "checkpoints" / "best.json").read_text())
+    values = {row["step"]: row["monitor/easy/pass@1"] for row in read_metrics(run)}
+    assert best["value"] == values[best["step"]] and best["value"] >= max(values.values()) - 0.02
 
 
 def test_a_run_that_is_stopped_while_it_measures_keeps_the_rollouts_of_that_step(tmp_path, monkeypatch):

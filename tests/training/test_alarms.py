@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dph.config import MonitorConfig
+from dph.config import MonitorConfig, MonitorSet
 from dph.stages.train import train
 from dph.training import loop, monitor, rollouts
 from dph.training.monitor import PassAlarm
@@ -152,3 +152,19 @@ def test_a_run_tells_of_a_fall_and_a_resumed_run_still_knows_the_best(tmp_path, 
     # pass@2 of 1 correct in 4 is 1/2, of one problem in 10
     fallen = "pass@2 of the monitored problems has fallen from 100.0% at step 0 to 5.0%"
     assert falls == [f"step 1: {fallen}", f"step 2: {fallen}"]
+
+
+def test_a_fall_on_a_further_set_is_told_with_its_name(tmp_path, monkeypatch, caplog):
+    """The problems of the training task stay solved, those of the set are lost after step 1."""
+    caplog.set_level("INFO", "dph")
+    score, steps = monitor.score_group, itertools.count()
+
+    def scored(task, group, best):
+        solved = group.problem.id.startswith("dev/") or next(steps) < 4
+        return replace(score(task, group, best), samples=4, correct=4 if solved else 0)
+
+    monkeypatch.setattr(monitor, "score_group", scored)
+    measured = MonitorConfig(every=1, limit=4, n=4, sets={"easy": MonitorSet(split="easy", limit=4, n=4)})
+    train(train_config(tmp_path, "grpo", {"steps": 1}, monitor=measured))
+    falls = [message.split(" (")[0] for message in caplog.messages if "has fallen" in message]
+    assert falls == ["step 1: monitor/easy/pass@2 of the monitored problems has fallen from 100.0% at step 0 to 0.0%"]

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from dph.config import LossConfig, MonitorConfig, OptimConfig
+from dph.config import LossConfig, MonitorConfig, MonitorSet, OptimConfig
 from dph.config.components import AsideConfig, TaskConfig
 from dph.errors import Interrupted, UserError
 from dph.models.batch import by_prompt
@@ -63,7 +63,8 @@ def runs(out, methods=TRAINED):
     from dph.stages.train import train
 
     for method in methods:
-        monitor = MonitorConfig(every=1, split="dev", limit=1, n=2)  # fewer problems than processes
+        sets = {"easy": MonitorSet(split="easy", limit=3, n=2)}
+        monitor = MonitorConfig(every=1, split="dev", limit=1, n=2, sets=sets)  # fewer problems than processes
         train(train_config(out / method, method, monitor=monitor))
 
 

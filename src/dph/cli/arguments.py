@@ -184,6 +184,8 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     groups: dict[str, Any] = {"": parser.add_argument_group("settings")}
     flags = ["--resume", *COMMON, *(TASK if short else ())]
     for setting in every_setting(default):
+        if any(map(dataclasses.is_dataclass, typing.get_args(setting.kind))):
+            continue  # tables, which only a file holds
         group, dot, name = setting.name.rpartition(".")
         if group not in groups:
             groups[group] = parser.add_argument_group(group, inspect.getdoc(setting.owner) if explained else None)

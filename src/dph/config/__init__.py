@@ -13,6 +13,7 @@ from dph.config.components import (
     LossConfig as LossConfig,
     ModelConfig as ModelConfig,
     MonitorConfig as MonitorConfig,
+    MonitorSet as MonitorSet,
     NewModelConfig as NewModelConfig,
     OptimConfig as OptimConfig,
     OverlongConfig as OverlongConfig,

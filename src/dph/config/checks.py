@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import typing
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,12 @@ def check_bounds(config: Any, prefix: str = "") -> None:
                 if getattr(value, below) != getattr(getattr(type(config)(), item.name), below):
                     raise SettingsError(f"{name}.{below} is set, but this stage does not read it; leave it out")
             check_bounds(value, f"{name}.")
+        elif isinstance(value, dict):
+            for key, table in value.items():
+                if dataclasses.is_dataclass(table):
+                    if not re.fullmatch(r"[\w-]+", key):
+                        raise SettingsError(f"{name} has {key!r}; a name has only letters, digits, - and _")
+                    check_bounds(table, f"{name}.{key}.")
 
 
 def check_out(out: str) -> None:

@@ -330,8 +330,24 @@ class RehearsalConfig:
 
 
 @dataclass(frozen=True)
+class MonitorSet:
+    """A further set of problems that training measures, such as another task's."""
+
+    task: str = ""
+    """Name of the task; empty: the training task with its options."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Options of the named task, as key value pairs."""
+    split: str = "dev"
+    """Split of the task."""
+    limit: PositiveInt = 64
+    """Number of problems, in the order that `task.shuffle` says."""
+    n: Annotated[PositiveInt, Usual(high=1024)] = 16
+    """Samples per problem."""
+
+
+@dataclass(frozen=True)
 class MonitorConfig:
-    """Evaluation during training."""
+    """Evaluation during training; a settings file may name further sets of problems, in tables monitor.sets.NAME."""
 
     every: NonNegativeInt = 0
     """Steps between evaluations (the first is before step 1); 0 evaluates never."""
@@ -344,6 +360,9 @@ class MonitorConfig:
     kept_responses: NonNegativeInt = 64
     """Responses of the rollouts, and as many of the monitor's, that the folder `samples` keeps of each such step; 0
     keeps none."""
+    sets: dict[str, MonitorSet] = field(default_factory=dict)
+    """Further sets, each with metrics `monitor/NAME/…`: in a settings file, a table [monitor.sets.NAME] with `task`
+    (empty: the training task), its `options`, `split`, `limit` and `n`, whose defaults are dev, 64 and 16."""
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,13 @@ def field_docs(cls: type[Any]) -> Mapping[str, str]:
 
 def to_dict(config: Any, unread: tuple[str, ...] = ()) -> dict[str, Any]:
     """A config as nested plain dictionaries, without what its stage does not read."""
-    values = [(item.name, getattr(config, item.name), below) for item, below in read_fields(config, unread)]
-    return {name: to_dict(value, below) if _is_config(value) else deepcopy(value) for name, value, below in values}
+    return {item.name: _plain(getattr(config, item.name), below) for item, below in read_fields(config, unread)}
+
+
+def _plain(value: Any, unread: tuple[str, ...] = ()) -> Any:
+    if _is_config(value):
+        return to_dict(value, unread)
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -342,6 +347,8 @@ def from_dict(
 
     Raises SettingsError for a key that does not exist or is `unread` by the stage, and for a value of the wrong type.
     """
+    if not isinstance(settings, Mapping):
+        raise SettingsError(f"{where} must be a table, not {settings!r}")
     default = cls() if default is None else default
     hints = typing.get_type_hints(cls)
     keys = {item.name: below for item, below in read_fields(default, unread)}
@@ -354,8 +361,6 @@ def from_dict(
             raise SettingsError(f"{fault}; known here are: {', '.join(sorted(keys))}")
         current = getattr(default, key)
         if _is_config(current):
-            if not isinstance(value, Mapping):
-                raise SettingsError(f"{where}: {key!r} must be a table, not {value!r}")
             values[key] = from_dict(type(current), value, f"{where} under {key!r}", current, keys[key])
         else:
             values[key] = _checked(hints[key], value, f"{where}: {key!r}")
@@ -375,6 +380,8 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
     if origin is dict:
         if not isinstance(value, Mapping):
             raise SettingsError(f"{where} must be a table, not {value!r}")
+        if (table := arguments[1]) is not str:
+            return {key: from_dict(table, item, f"{where} under {key!r}") for key, item in value.items()}
         return {str(key): str(item) for key, item in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -340,7 +340,7 @@ class ReportConfig:
     """`dph report`: table, figures and a page from several runs."""
 
     runs: tuple[str, ...] = ()
-    """Run directories of `dph eval` or `dph verify` (and, for curves, of `dph train`)."""
+    """Run directories of `dph eval` or `dph verify` (and, for curves, of `dph train`, or launches of `dph verl`)."""
     out: str = ""
     """Directory to write."""
     base: str = "base"

@@ -1,6 +1,7 @@
 """Run directories as a report reads them: evaluations, and the curves of training runs."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,14 @@ from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
 from dph.evaluation.measures import MEASURES, METRICS, RULES, Scored, metric, summarise
 from dph.evaluation.passk import mean_at_k, pass_at_k
-from dph.runs.directory import RunDir, read_metrics
+from dph.runs.directory import RunDir, read_metrics, step_lines
 from dph.tasks.tables import read_rows
 from dph.types import UNSCORED, Outcome, Problem
 
 VERDICTS = "verdicts.jsonl"
 """The file of a run of `dph verify` that one of `dph eval` does not have."""
+LAUNCH = "verl.toml"
+"""The file of a launch of `dph verl` that a run directory does not have."""
 EVALUATE_AGAIN = "delete the run's directory and run `dph eval` again, or name the other runs only"
 
 
@@ -76,7 +79,7 @@ class EvalRun:
 
 @dataclass(frozen=True, slots=True)
 class TrainRun:
-    """A run directory of `dph train`."""
+    """A run directory of `dph train`, or a launch of `dph verl` that was trained."""
 
     path: Path
     label: str
@@ -232,14 +235,36 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
-    RunDir.open(path, "train")
-    metrics = read_metrics(path)
+    launched = (path / LAUNCH).is_file()
+    if not launched:
+        RunDir.open(path, "train")
+    metrics = _read_verl(path) if launched else read_metrics(path)
     if not metrics:
         raise RunError(f"{path / 'metrics.jsonl'} has no lines yet; wait for the first step, or leave {path} out")
     # A training run has the label under which its model was evaluated.
     inside = [run.label for run in evals if run.model.resolve().is_relative_to(path.resolve())]
-    label = inside[0] if inside else str(read_settings(path / "config.toml").get("method") or path.name)
+    settings = path / (LAUNCH if launched else "config.toml")
+    label = inside[0] if inside else str(read_settings(settings).get("method") or path.name)
     return TrainRun(path, label, metrics)
+
+
+_OF_VERL = re.compile(r"val-core/(?:(?P<set>monitor/[^/]+)|[^/]+)/(?:acc|reward)/(?P<name>(?:pass|mean)@\d+)")
+
+
+def _read_verl(launch: Path) -> list[dict[str, float]]:
+    """The metrics that verl logged in a launch of `dph verl`, before and after it was started again, with those of its
+    validation under the names that `dph train` gives them."""
+    steps: dict[int, dict[str, float]] = {}
+    for file in ("metrics-before.jsonl", "metrics.jsonl"):
+        for line, row in step_lines(launch / file):
+            if not isinstance(row.get("data"), Mapping):
+                raise RunError(f"{launch / file} is not what verl writes: {line:.80}; name the other runs only")
+            named = {
+                f"{match['set'] or 'eval'}/{match['name']}" if (match := _OF_VERL.fullmatch(name)) else name: value
+                for name, value in row["data"].items()
+            }
+            steps.setdefault(row["step"], {"step": row["step"]}).update(named)
+    return [steps[step] for step in sorted(steps)]
 
 
 def read_answers(run: EvalRun, split: str) -> dict[str, list[Answer]]:
@@ -272,10 +297,18 @@ def _completions(run: EvalRun, split: str) -> list[dict[str, Any]]:
     return read_problems(run.path / "completions.parquet", columns, ("detail",), EVALUATE_AGAIN, of_split)
 
 
-def monitored_metric(trains: Sequence[TrainRun]) -> str:
-    """pass@8 if it was measured through training, else the largest pass@k below it; "" if there is none."""
-    measured = {name.removeprefix("eval/") for run in trains for row in run.metrics for name in row}
+def monitored_metric(trains: Sequence[TrainRun], prefix: str = "eval/") -> str:
+    """Of a set's metrics, pass@8 if it was measured through training, else the largest pass@k below it; "" without
+    any."""
+    measured = {name.removeprefix(prefix) for run in trains for row in run.metrics for name in row}
     return next((f"pass@{k}" for k in (8, 4, 2, 1) if f"pass@{k}" in measured), "")
+
+
+def monitored_prefixes(trains: Sequence[TrainRun]) -> list[str]:
+    """The sets that were measured through training, by the prefix of their metrics: "eval/", "monitor/NAME/"."""
+    names = dict.fromkeys(name for run in trains for row in run.metrics for name in row)
+    found = [re.match(r"(eval/|monitor/[^/]+/)pass@", name) for name in names]
+    return list(dict.fromkeys(match[1] for match in found if match))
 
 
 def by_label(runs: Sequence[EvalRun]) -> dict[str, list[EvalRun]]:

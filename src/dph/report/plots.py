@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from dph.evaluation.measures import AMONG, metric
 from dph.report.comparison import Comparison
-from dph.report.data import Split, TrainRun, Value, monitored_metric
+from dph.report.data import Split, TrainRun, Value, monitored_metric, monitored_prefixes
 
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -224,7 +224,28 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
         figure = overview_figure(_pass_series(of_split), [], {}, base=base, title=split)
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
         figures[f"pass_at_k_{name}"] = (figure, f"pass@k of {', '.join(of_split)} on {split}")
+    if len(sets := training_curves(trains)) > 1:
+        figures["training"] = (training_figure(sets, base), f"pass@k through training on {', '.join(sets)}")
     return figures
+
+
+def training_curves(trains: Sequence[TrainRun]) -> dict[str, list[Series]]:
+    """pass@k through training on each set that was measured (paper, Fig. 5), by a title for it."""
+    metrics = {prefix: monitored_metric(trains, prefix) for prefix in monitored_prefixes(trains)}
+    names = {prefix: prefix.strip("/").removeprefix("monitor/") for prefix in metrics} | {"eval/": "the training task"}
+    drawn = {prefix: metric for prefix, metric in metrics.items() if metric}
+    return {f"{names[prefix]}: {metric}": training_series(trains, prefix + metric) for prefix, metric in drawn.items()}
+
+
+def training_figure(sets: Mapping[str, Sequence[Series]], base: str | None = None) -> Figure:
+    """Curves through training, a panel for each title."""
+    look = looks([curve.label for curves in sets.values() for curve in curves], base)
+    figure = canvas(5.2 * len(sets), 4.2)
+    for place, (title, curves) in enumerate(sets.items(), 1):
+        axes = figure.add_subplot(1, len(sets), place)
+        _draw_curves(axes, curves, look, title, "training step", title.rpartition(": ")[2])
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    return figure
 
 
 def _pass_series(summaries: Mapping[str, Split]) -> list[Series]:

@@ -54,6 +54,7 @@ class RewardFunction:
         """
         self.__name__ = kind  # trainers log rewards under this name
         self._kind, self._options, self._answers = kind, options, answer_column
+        self._text = with_calls if options.get("reward") == "paper" else text_of
         self._key = f"{kind} {json.dumps(self._options, sort_keys=True, default=repr)}"
         self._shared()
 
@@ -83,7 +84,7 @@ class RewardFunction:
         }
         rows = enumerate(zip(completions, answers, prompts, strict=True))
         items = [
-            _item(completion, answer, {name: values[row] for name, values in used.items()}, prompt)
+            _item(self._text(completion), answer, {name: values[row] for name, values in used.items()}, prompt)
             for row, (completion, answer, prompt) in rows
         ]
         return [_reward(verdict) for verdict in self._judge(items)]
@@ -99,7 +100,7 @@ class RewardFunction:
 
     def verdict(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> Verdict:
         """The verdict on one response: outcome, reward and detail."""
-        [verdict] = self._judge([_item(response, answer, meta, prompt)])
+        [verdict] = self._judge([_item(self._text(response), answer, meta, prompt)])
         return verdict
 
     async def ascore(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> float | None:
@@ -108,7 +109,7 @@ class RewardFunction:
 
     async def averdict(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> Verdict:
         """As `verdict`, without blocking the event loop."""
-        pending = self._shared().threads.submit(self._judge, [_item(response, answer, meta, prompt)])
+        pending = self._shared().threads.submit(self._judge, [_item(self._text(response), answer, meta, prompt)])
         [verdict] = await asyncio.wrap_future(pending)
         return verdict
 
@@ -160,11 +161,11 @@ class _Shared:
         """Kinds of failure whose first one was reported."""
 
 
-def _item(response: Any, answer: Any, meta: Mapping[str, Any], prompt: Any = "") -> _Item:
+def _item(response: str, answer: Any, meta: Mapping[str, Any], prompt: Any = "") -> _Item:
     if not isinstance(prompt, str):
         turns = prompt if isinstance(prompt, list | tuple) else [] if prompt is None else [prompt]
         prompt = tuple({**turn, "content": text} for turn, text in zip(turns, map(_content, turns), strict=True))
-    return Problem("", prompt, answer, "", meta), text_of(response)
+    return Problem("", prompt, answer, "", meta), response
 
 
 def _is_list(values: Any) -> bool:
@@ -188,6 +189,14 @@ def text_of(completion: Any) -> str:
     messages = completion if isinstance(completion, list | tuple) else [completion]
     own = (one for one in reversed(messages) if not isinstance(one, Mapping) or one.get("role") in _RESPONDING)
     return _content(next(own, {}))
+
+
+def with_calls(completion: Any) -> str:
+    """The text of a completion after its tool calls, for the scheme `paper`, which pays for a call of a SQL tool."""
+    messages = completion if isinstance(completion, list | tuple) else [completion]
+    calls = [call for one in messages if isinstance(one, Mapping) for call in one.get("tool_calls") or ()]
+    said = "".join(f"<tool_call>{json.dumps(call.get('function', call))}</tool_call>\n" for call in calls)
+    return said + text_of(completion)
 
 
 def _content(message: Any) -> str:

@@ -20,7 +20,7 @@ from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import drop_visits
-from dph.runs.directory import RunDir
+from dph.runs.directory import RunDir, read_metrics
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
@@ -29,7 +29,7 @@ from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
 from dph.training.loop import Learner, Training, objective_of
-from dph.training.monitor import Best, Certifier, Monitor, pass_alarm
+from dph.training.monitor import Best, Certifier, Monitor, monitored_sets
 from dph.training.optim import Optimizer
 from dph.training.watch import Watch, ledger_after
 from dph.verifiers import Verifiers, judging_versions
@@ -123,8 +123,9 @@ def load(
     sampler = learner.sampler
     tries = rollout.params(config.monitor.n)
     evaluator = Evaluator(policy, sampler, verifiers, tries, rollout.max_prompt_tokens, config.seed)
-    alarm, shuffle = pass_alarm(run.path), config.task.shuffle
-    monitor = Monitor(config.monitor, evaluator, task, world, alarm=alarm, shuffle=shuffle)
+    logged_lines, shuffle = read_metrics(run.path), config.task.shuffle
+    sets = monitored_sets(config.monitor, task, logged_lines, shuffle=shuffle) if config.monitor.every else []
+    monitor = Monitor(config.monitor, evaluator, sets, world)
     certifier = None
     if held is not None:
         held.check_apart("monitored", (problem.id for problem in monitor.problems))

@@ -4,11 +4,11 @@ checkpoints."""
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dph.build import select
-from dph.config import MonitorConfig
+from dph.build import make_task, select
+from dph.config import MonitorConfig, TaskConfig
 from dph.errors import RunError, SettingsError
 from dph.evaluation.certificate import Certificate, Counts
 from dph.evaluation.certification import CertificationSet, solved
@@ -51,13 +51,37 @@ class PassAlarm:
         )
 
 
-def pass_alarm(run: Path) -> PassAlarm:
-    """The alarm about pass@k after the steps that a run has logged."""
-    alarm = PassAlarm()
-    for line in read_metrics(run):
-        for name in deciding(line):
-            alarm.note(int(line["step"]), name, line[name])
-    return alarm
+@dataclass(frozen=True, slots=True)
+class MonitoredSet:
+    """Held-out problems that are measured together."""
+
+    prefix: str
+    """Of the names of their metrics: "eval/" or "monitor/NAME/"."""
+    task: Task
+    split: str
+    problems: Sequence[Problem]
+    n: int
+    """Samples per problem."""
+    alarm: PassAlarm
+
+
+def monitored_sets(
+    config: MonitorConfig, task: Task, logged: Sequence[Mapping[str, float]] = (), *, shuffle: bool = False
+) -> list[MonitoredSet]:
+    """The set of the training task, then the set of each table `monitor.sets`; their alarms know the steps of `logged`,
+    the lines of metrics.jsonl. Raises UserError as `make_task` and `select` do."""
+    chosen = {"eval/": (task, config.split, config.limit, config.n)}
+    for name, one in config.sets.items():
+        its = make_task(TaskConfig(one.task, one.options)) if one.task else task
+        chosen[f"monitor/{name}/"] = (its, one.split, one.limit, one.n)
+    sets = []
+    for prefix, (its, split, limit, n) in chosen.items():
+        alarm = PassAlarm()
+        for line in logged:
+            for name in deciding(line, prefix):
+                alarm.note(int(line["step"]), name, line[name])
+        sets.append(MonitoredSet(prefix, its, split, select(its, split, limit, shuffle=shuffle), n, alarm))
+    return sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,48 +89,49 @@ class Measured:
     """The measurement of a step."""
 
     values: Mapping[str, float]
-    """Metrics named eval/…"""
+    """Metrics named eval/… and monitor/NAME/…"""
     samples: Sequence[Sample]
-    """The responses to keep."""
+    """The responses to keep, of the training task."""
     warnings: Sequence[str]
-    """The messages of the alarm about pass@k."""
+    """The messages of the alarms about pass@k."""
 
 
 class Monitor:
     """Evaluation during training on a few held-out problems, spread over processes."""
 
-    def __init__(
-        self,
-        config: MonitorConfig,
-        evaluator: Evaluator,
-        task: Task,
-        world: World,
-        *,
-        alarm: PassAlarm,
-        shuffle: bool = False,
-    ) -> None:
-        self._evaluator, self._task, self._world, self._alarm = evaluator, task, world, alarm
+    def __init__(self, config: MonitorConfig, evaluator: Evaluator, sets: Sequence[MonitoredSet], world: World) -> None:
+        self._evaluator, self._sets, self._world = evaluator, sets, world
         self._every, self._kept = config.every, config.kept_responses
-        self.problems: list[Problem] = []
-        if config.every:
-            self.problems = select(task, config.split, config.limit, shuffle=shuffle)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """All problems; an id of another task begins with its set's prefix: the training task may have that id too."""
+        return [
+            problem if one.task is self._sets[0].task else replace(problem, id=one.prefix + problem.id)
+            for one in self._sets
+            for problem in one.problems
+        ]
 
     def due(self, step: int) -> bool:
         """Whether a step is measured."""
         return self._every > 0 and step % self._every == 0
 
     def measure(self, step: int) -> Measured:
-        """Answer the problems, from the same random keys at every step."""
-        places = {self.problems[i].id: i for i in self._world.share(len(self.problems))}
-        pairs, scored = self._world.together(lambda: self._score([self.problems[i] for i in places.values()]))
+        """Answer the problems of every set, from the same random keys at every step."""
+        every = [self._measure(step, one) for one in self._sets]
+        values = {name: value for measured in every for name, value in measured.values.items()}
+        return Measured(values, every[0].samples, [message for measured in every for message in measured.warnings])
+
+    def _measure(self, step: int, one: MonitoredSet) -> Measured:
+        places = {one.problems[i].id: i for i in self._world.share(len(one.problems))}
+        pairs, scored = self._world.together(lambda: self._score(one, [one.problems[i] for i in places.values()]))
         every = [item for scored_of_rank in self._world.gather(scored) for item in scored_of_rank]
-        n = self._evaluator.params.n
-        measured = {f"eval/{name}": of_problems for name, of_problems in metric_values(every, n).items()}
-        counts = {name.replace("eval/", "eval/problems/"): float(len(some)) for name, some in measured.items()}
+        measured = {one.prefix + name: of_problems for name, of_problems in metric_values(every, one.n).items()}
+        counts = {name.replace(one.prefix, f"{one.prefix}problems/"): len(some) for name, some in measured.items()}
         values = {name: float(of_problems.mean()) for name, of_problems in measured.items()}
-        values |= {name: count for name, count in counts.items() if count < len(every)}
-        highs = {name: bootstrap_interval(measured[name]).high for name in deciding(values)}
-        noted = [self._alarm.note(step, name.removeprefix("eval/"), values[name], highs[name]) for name in highs]
+        values |= {name: float(count) for name, count in counts.items() if count < len(every)}
+        highs = {name: bootstrap_interval(measured[name]).high for name in deciding(values, one.prefix)}
+        noted = [one.alarm.note(step, name.removeprefix("eval/"), values[name], highs[name]) for name in highs]
         placed = [
             (places[group.problem.id], Sample.of(step, MONITOR, group.problem, first + i, rollout))
             for pair in pairs
@@ -126,9 +151,12 @@ class Monitor:
         parts = self._world.gather(first(placed))
         return [sample for _, sample in first([item for samples in parts for item in samples])]
 
-    def _score(self, problems: Sequence[Problem]) -> tuple[list[tuple[Group, Group | None]], list[Scored]]:
-        pairs = self._evaluator.responses(problems) if problems else []
-        return pairs, [score_group(self._task, *pair) for pair in pairs]
+    def _score(
+        self, one: MonitoredSet, problems: Sequence[Problem]
+    ) -> tuple[list[tuple[Group, Group | None]], list[Scored]]:
+        evaluator = replace(self._evaluator, params=replace(self._evaluator.params, n=one.n))
+        pairs = evaluator.responses(problems) if problems else []
+        return pairs, [score_group(one.task, *pair) for pair in pairs]
 
 
 @dataclass(slots=True)
@@ -202,11 +230,12 @@ class Best:
             write_atomically(run / "checkpoints" / "best.json", json.dumps(facts, indent=1) + "\n")
 
 
-def deciding(values: Mapping[str, float]) -> list[str]:
+def deciding(values: Mapping[str, float], prefix: str = "eval/") -> list[str]:
     """The metric that decides between steps of about the same accuracy: the name of pass@k at the largest k of which
-    there are 2k samples, or else at k = 1; none without samples."""
-    ks = sorted(int(name.removeprefix("eval/pass@")) for name in values if name.startswith("eval/pass@"))
-    return [f"eval/pass@{max(k for k in ks if k == 1 or 2 * k <= ks[-1])}"] if ks else []
+    there are 2k samples, or else at k = 1; none without samples. prefix: of the names of a set's metrics."""
+    of_passes = f"{prefix}pass@"
+    ks = sorted(int(name.removeprefix(of_passes)) for name in values if name.startswith(of_passes))
+    return [f"{of_passes}{max(k for k in ks if k == 1 or 2 * k <= ks[-1])}"] if ks else []
 
 
 class Certifier:

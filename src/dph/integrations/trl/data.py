@@ -13,7 +13,7 @@ from dph.errors import UserError
 from dph.models.policy import render_prompt
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems
-from dph.rewards import text_of
+from dph.rewards import text_of, with_calls
 from dph.types import as_messages, as_text, problem_json, read_problem
 from dph.verifiers.sql.tool import SqlTool
 
@@ -72,15 +72,18 @@ class VerifierReward:
 
     def __init__(self, config: VerifierConfig | None = None) -> None:
         self.__name__ = "verifier"
-        self._verifiers = make_verifiers(config or VerifierConfig())
+        config = config or VerifierConfig()
+        self._verifiers = make_verifiers(config)
+        self._text = with_calls if config.reward == "paper" else text_of
 
     def __call__(self, completions: Sequence[Any], problem: Sequence[str], **_: Any) -> list[float | None]:
         """
         Args:
-            completions: texts, or conversations whose last message is the response.
+            completions: texts, or conversations whose last message is the response; the scheme `paper` also pays for a
+                call of the SQL tool in an earlier one.
             problem: the column of `exploration_set`.
         """
-        items = zip(map(read_problem, problem), map(text_of, completions), strict=True)
+        items = zip(map(read_problem, problem), map(self._text, completions), strict=True)
         verdicts = self._verifiers.verify(list(items))
         return [verdict.reward if verdict.scored else None for verdict in verdicts]
 

@@ -120,28 +120,35 @@ class PassAtKMixin(GRPOTrainer):
       `dph.evaluation.passk.coverage_shares`;
     * lost: prompts that were solved before, in this process's life, and were not when last sampled.
 
-    Training and evaluation each have their own.
+    Training and evaluation each have their own; with a dict of evaluation sets, each of these, under
+    `NAME/rewards/…`, where TRL's own metrics have one name for all sets.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._ledgers: dict[tuple[str, str], Ledger] = {}
+        self._set = ""
         self._counts_passes = True
         if lacks := missing(REWARDS, self, ("_metrics", "reward_func_names", "num_generations_eval")):
             self._counts_passes = False
             warn(f"pass@k is not logged, because {lacks}")
 
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
+        """Trainer.evaluate, which calls itself for each set of a dict, with the prefix eval_NAME."""
+        self._set = metric_key_prefix.removeprefix("eval_") + "/" if metric_key_prefix.startswith("eval_") else ""
+        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+
     def _calculate_rewards(self, inputs: Any, prompts: Any, *args: Any, **kwargs: Any) -> Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, *args, **kwargs)
         if not self._counts_passes:
             return rewards
-        mode = "train" if self.model.training else "eval"
+        mode, of_set = ("train", "") if self.model.training else ("eval", self._set)
         size = self.num_generations if mode == "train" else self.num_generations_eval
         problems = gather_object([str(prompt) for prompt in prompts])[::size]
         for name, column in zip(self.reward_func_names, rewards.detach().cpu().unbind(1), strict=True):
-            ledger = self._ledgers.setdefault((mode, name), Ledger({}))
+            ledger = self._ledgers.setdefault((mode, of_set + name), Ledger({}))
             for measure, value in passes(column.view(-1, size), problems, ledger).items():
-                self._metrics[mode][f"rewards/{name}/{measure}"].append(value)
+                self._metrics[mode][f"{of_set}rewards/{name}/{measure}"].append(value)
         return rewards
 
 

@@ -1,7 +1,8 @@
 """Problems as verl's Parquet: `python -m dph.integrations.verl.data --config LAUNCH/train.toml --out LAUNCH/data`.
 
 Run it where the data is, after pre-sampling. train.parquet holds the prompts that training samples (D_exp, or all for
-baselines), val.parquet those of the monitor's split. The plug-in reads the rehearsal set from the presample run itself.
+baselines), val.parquet those that the monitor measures: of the task's split under the task's name, of each further set
+under monitor/NAME. The plug-in reads the rehearsal set from the presample run itself.
 """
 
 from argparse import ArgumentParser
@@ -12,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.build import load_plugin, load_problems, make_verifiers, select
+from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import ModelConfig, TrainConfig, from_dict, read_settings
 from dph.errors import UserError, reason_of
 from dph.integrations.verl.__main__ import one_sentence
@@ -22,6 +23,7 @@ from dph.process.progress import say, show_messages
 from dph.rehearsal.partition import training_problems
 from dph.runs.files import written_atomically
 from dph.sampling.rollouts import usable_problems
+from dph.training.monitor import monitored_sets
 from dph.types import Problem, as_messages, problem_json
 
 
@@ -38,9 +40,9 @@ def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str,
     }
 
 
-def write_rows(path: Path, problems: Sequence[Problem], source: str, split: str) -> None:
-    """Write problems, of which there is at least one, for verl."""
-    rows = [verl_row(problem, index, source, split) for index, problem in enumerate(problems)]
+def write_rows(path: Path, problems: Sequence[tuple[Problem, str, str]]) -> None:
+    """Write problems, of which there is at least one, for verl, each with its source and split."""
+    rows = [verl_row(problem, index, *where) for index, (problem, *where) in enumerate(problems)]
     with written_atomically(path) as file:
         pq.write_table(pa.Table.from_pylist(rows), file)
 
@@ -75,12 +77,14 @@ def convert(config: TrainConfig, out: Path) -> None:
             f"there are {len(train)} prompts to train on, fewer than a step takes (rollout.prompts "
             f"{config.rollout.prompts}); lower it"
         )
-    held_out = select(task, config.monitor.split, config.monitor.limit, shuffle=config.task.shuffle)
-    for problem in [*train, *held_out]:
+    sets = monitored_sets(config.monitor, task, shuffle=config.task.shuffle)
+    sources = {one.prefix: one.prefix.rstrip("/") for one in sets} | {"eval/": config.task.name}
+    held_out = [(problem, sources[one.prefix], one.split) for one in sets for problem in one.problems]
+    for problem in [*train, *(problem for problem, *_ in held_out)]:
         render_prompt(tokenizer, problem.prompt)
     out.mkdir(parents=True, exist_ok=True)
-    write_rows(out / "train.parquet", train, config.task.name, config.task.split)
-    write_rows(out / "val.parquet", held_out, config.task.name, config.monitor.split)
+    write_rows(out / "train.parquet", [(problem, config.task.name, config.task.split) for problem in train])
+    write_rows(out / "val.parquet", held_out)
     say(f"{len(train)} prompts to train on and {len(held_out)} held-out ones, in {out}")
 
 

@@ -26,6 +26,7 @@ from dph.config import (
     PartitionRule,
     PresampleConfig,
     SamplerConfig,
+    TaskConfig,
     TrainConfig,
     VerlConfig,
     absolute,
@@ -263,12 +264,16 @@ def verl(config: VerlConfig) -> Path:
 
 def _absolute(config: VerlConfig) -> VerlConfig:
     """Existing paths made absolute, because the processes of a launch start in other directories."""
-    options = {key: absolute(value) for key, value in config.task.options.items()}
+
+    def located(part: Any) -> Any:
+        return replace(part, options={key: absolute(value) for key, value in part.options.items()})
+
     return replace(
         config,
         out=str(Path(config.out).expanduser().resolve()),
         model=replace(config.model, path=absolute(model_folder(config.model.path))),
-        task=replace(config.task, options=options),
+        task=located(config.task),
+        monitor=replace(config.monitor, sets={name: located(one) for name, one in config.monitor.sets.items()}),
         rehearsal=replace(config.rehearsal, path=absolute(config.rehearsal.path)),
         plugins=tuple(absolute(name) for name in config.plugins),
     )
@@ -300,6 +305,10 @@ def _settings_files(config: VerlConfig, layout: ClusterLayout, folder: Path) -> 
         rollout=config.validation,
     )
     files = {"train.toml": to_toml(replace(train, rehearsal=rehearsal)), "eval.toml": to_toml(evaluation)}
+    for name, one in config.monitor.sets.items():
+        task = TaskConfig(one.task, one.options, shuffle=config.task.shuffle) if one.task else evaluation.task
+        other = replace(evaluation, out=f"{evaluation.out}-{name}", task=replace(task, split=one.split))
+        files[f"eval-{name}.toml"] = to_toml(other)
     return {**files, "presample.toml": to_toml(presample)} if made_here else files
 
 
@@ -347,10 +356,7 @@ python="${{PYTHON:-python}}"
 
 def presample_script(folder: Path, title: str, plugins: str = "") -> str:
     """Pre-sampling with the settings in the folder's presample.toml; started again, it continues."""
-    body = f"""resume=""
-if [ -e "$here/presample" ]; then resume=--resume; fi
-exec "$python" -m dph presample --config "$here/presample.toml" $resume{plugins}
-"""
+    body = f'exec "$python" -m dph presample --config "$here/presample.toml" --resume{plugins}\n'
     return script(folder, title, "dph-rl[vllm]", body)
 
 
@@ -375,7 +381,8 @@ esac
         title = f"3. On each of the {nodes} nodes: ray.sh head on the first, ray.sh ADDRESS-OF-THE-FIRST on the others."
         files["ray.sh"] = script(folder, title, "dph-rl[verl] and vLLM", ray)
     join = 'export RAY_ADDRESS="${RAY_ADDRESS:-auto}" # the cluster that ray.sh made\n' if nodes > 1 else ""
-    train = f"""export VERL_FILE_LOGGER_PATH="$here/metrics.jsonl" TENSORBOARD_DIR="$here/tensorboard"
+    train = f"""cat "$here/metrics.jsonl" >> "$here/metrics-before.jsonl" 2>/dev/null || true # verl begins it anew
+export VERL_FILE_LOGGER_PATH="$here/metrics.jsonl" TENSORBOARD_DIR="$here/tensorboard"
 {join}cd "$here"
 exec "$python" -m dph.integrations.verl --config-dir "$here" --config-name launch hydra.run.dir="$here/hydra" "$@"
 """
@@ -387,8 +394,11 @@ if [ ! -e "$model/config.json" ]; then
     "$python" -m verl.model_merger merge --backend fsdp \\
         --local_dir "$here/checkpoints/global_step_$step/actor" --target_dir "$model"
 fi
-exec "$python" -m dph eval --config "$here/eval.toml" --model.path "$model" \\
-    --out "$here/eval/step-$step"{plugins} "${{@:2}}"
+for settings in "$here"/eval*.toml; do # the task's split, and each further set of the monitor
+    name="$(basename "$settings" .toml)"
+    "$python" -m dph eval --config "$settings" --model.path "$model" \\
+        --out "$here/$name/step-$step"{plugins} "${{@:2}}"
+done
 """
     title = "5. Merge a checkpoint, by default the newest, and score it: eval.sh [STEP [settings of dph eval]]."
     files["eval.sh"] = script(folder, title, "dph-rl[verl], or dph-rl[vllm] once it is merged", score)
