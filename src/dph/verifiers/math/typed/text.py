@@ -3,6 +3,7 @@ r"""From what a model writes to plain LaTeX: Unicode, delimiters, fonts and word
 import re
 import unicodedata
 from functools import lru_cache
+from html import unescape
 
 
 def word_list(text: str) -> list[str]:
@@ -18,7 +19,7 @@ _SIGNS = word_list(
     ⩾ \ge ≧ \ge ≠ \ne ≈ \approx ≡ \equiv ∈ \in ∉ \notin ∪ \cup ⋃ \cup ∩ \cap ∅ \emptyset ⌀ \emptyset ∖ \setminus
     ° ^\circ º ^\circ ℝ \RR ℤ \ZZ ℚ \QQ ℂ \CC ℕ \NN ⟨ \langle ⟩ \rangle → \to ⌊ \lfloor ⌋ \rfloor ⌈ \lceil ⌉ \rceil
     ∑ \sum ∏ \prod ∫ \int € \euro £ \gbp ¥ \yen ¢ \cent ∠ \angle △ \triangle ∧ \land
-    ∨ \lor ϕ \phi ∣ | ′ ' ’ ' ‘ ' ″ '' “ "
+    ∨ \lor ϕ \phi ∣ | ′ ' ’ ' ‘ ' ″ '' ∛ \sqrt[3] ∜ \sqrt[4] ∶ : ⁄ / ∕ / ˚ ^\circ ₹ \rupee “ "
     ” " 。 . 、 , − - – - — - ‒ - ― - ‐ - ‑ - """
     "或 \x01or\x02 和 \x01and\x02 与 \x01and\x02"
 )
@@ -31,6 +32,7 @@ _RAISED = (("[⁰¹²³⁴-⁹⁺⁻ⁿ]+", "^"), ("[₀-₉₊₋]+", "_"))
 
 def _ascii(text: str) -> str:
     """LaTeX for the Unicode signs of a text."""
+    text = re.sub("(?:\\d\u0305)+", lambda run: rf"\overline{{{run[0][::2]}}}", text)
     for signs, mark in _RAISED:
         text = re.sub(signs, lambda run, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', run[0])}}}", text)
     text = re.sub(
@@ -47,18 +49,45 @@ def _greek(letter: re.Match[str]) -> str:
 
 _AGAIN = r"[dtc]?frac|sqrt|left|right|[lg]eq?|pi|text|cup|cap|infty|times|cdot|mathbb|pm|in|begin|end|circ|alpha|theta"
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]|\$")
-_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!|\\,)\s*(?=\d{3}(?!\d))")
-_BLACKBOARD = re.compile(r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))|\\(?:R|reals|Reals)(?![A-Za-z])")
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))")
+_BLACKBOARD = re.compile(
+    r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))|\\mathbf ?\{ ?([NQRZ]) ?\}|\\(?:R|reals|Reals)(?![A-Za-z])"
+)
 _TEXT = re.compile(
-    r"\\(text|textbf|textrm|textit|textsf|textnormal|textup|emph|mbox|hbox|mathrm|rm|textsc) ?"
+    r"\\(text|textbf|textrm|textit|textsf|texttt|textnormal|textup|emph|mbox|hbox|fbox|mathrm|rm|textsc) ?"
     r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
 _FONTS = (
     r"mathbf|boldsymbol|bm|mathit|mathsf|mathcal|mathnormal|underline|pmb|displaystyle|textstyle|bold|mathop|limits|"
-    r"nolimits|mathstrut|strut|hline|nonumber|phantom|hfill|centering|middle|q?quad|left\s*\.|right\s*\.|left|right|"
-    r"[bB]igg?[lr]?"
+    r"nolimits|mathstrut|strut|hline|nonumber|phantom|hfill|centering|middle|q?quad|bf|it|sf|[lL]arge|LARGE|[hH]uge|"
+    r"ensuremath|therefore"
 )
-_NOISE = re.compile(rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|\\tag ?\{{[^{{}}]*\}}")
+_FENCES = re.compile(r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?")
+_ONE_BRACE = re.compile(
+    r"\\left ?\\\{ ?\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\} ?\\right ?\."
+)
+_LONE = re.compile(r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}")
+_CHOOSE = re.compile(r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?")
+_SPELLED = (
+    (_FENCES, ""),
+    (_LONE, r"\1"),
+    (_CHOOSE, r"\\binom{\1}{\2}"),
+    (re.compile(r"\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])|\.{3}"), r"\\ldots "),
+    (re.compile(r"\\q?quad(?= *[A-Za-z]\w* *=)"), ","),
+    (re.compile(r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))"), r"^\\circ "),
+    (re.compile(r"\+/-"), r"\\pm "),
+)
+"""Notations and their usual spelling."""
+_NOISE = re.compile(
+    rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|\\(?:tag|[hv]space\*?|(?:text)?color) ?\{{[^{{}}]*\}}"
+)
+_SWITCH = re.compile(r"\{ ?\\(?:rm|bf|it|sf|tt) ")
+_MARKDOWN = re.compile(r"\s*(\*{1,3}|`)(.+)\1\s*", re.S)
+_HTML = (
+    (re.compile("</?(?:b|i|em|strong|p|span|code)>"), ""),
+    (re.compile("<su([bp])>(.*?)</su[bp]>"), lambda found: f"{'^' if found[1] == 'p' else '_'}{{{found[2]}}}"),
+    (re.compile(r"&#?\w+;"), lambda found: unescape(found[0])),
+)
 _END = re.compile(r"(?:(?<!\\)\\\\|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
 _LINK = re.compile(r"[,;.\s]*(and|or)[,\s]*", re.I)
 _VALUE_END = re.compile(
@@ -86,12 +115,19 @@ def _words(match: re.Match[str]) -> str:
 
 def plain_latex(text: str) -> str:
     r"""LaTeX without delimiters, spacing and fonts. Words of \text{…} are enclosed by `WORDS`."""
+    for pattern, latex in _HTML:
+        text = pattern.sub(latex, text)
+    if marked := _MARKDOWN.fullmatch(text):
+        text = marked[2]
     text = re.sub(
         rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\", text if text.isascii() else _ascii(text)
     )  # escaped twice
+    text = _ONE_BRACE.sub(r"\\begin{cases}\2\\end{cases}", _SWITCH.sub(r"\\text{", text))
+    for pattern, usual in _SPELLED:
+        text = pattern.sub(usual, text)
     text = _DELIMITERS.sub(" ", re.sub(r"\s", " ", text).replace(r"\$", r"\dollar "))
     text = re.sub(r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 ", _THOUSANDS.sub("", text))
-    text = _BLACKBOARD.sub(lambda found: rf"\{(found[1] or found[2] or 'R') * 2} ", text)
+    text = _BLACKBOARD.sub(lambda found: rf"\{(found[1] or found[2] or found[3] or 'R') * 2} ", text)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
     text = re.sub(r"\^\s*\{\s*\\circ\s*\}", r"^\\circ ", text)
     text = re.sub(r"\\not\s*(=|\\in(?![a-z]))", lambda found: r"\ne " if found[1] == "=" else r"\notin ", text)
@@ -111,6 +147,7 @@ def same_text(gold: str, answer: str) -> bool:
         re.sub(rf"[{WORDS}{{}}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(x))
         for x in (gold, answer)
     )
+    left, right = (re.sub(r"\s+(?!\w)|(?<!\w)\s+", "", text) for text in (left, right))
     return " ".join(left.split()) == " ".join(right.split())
 
 
