@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from dph.verifiers.math.typed.text import word_list
-from dph.verifiers.math.typed.units import is_spelled_unit, unit_of
+from dph.verifiers.math.typed.units import UNITS, is_spelled_unit, unit_of
 
 Node = tuple[Any, ...]
 Token = tuple[str, Any]
@@ -131,7 +131,7 @@ def tokens(text: str, letters: bool, units: bool) -> list[Token]:
             at = match.start("word")
             if found and found[-1][0] in ("num", "rep") and _TIMES_TEN.match(text, at):
                 kind, value, length = "op", "*", 1
-            elif found and _ends_value(found[-1]) and is_spelled_unit(value):
+            elif found and _ends_value(found[-1]) and (is_spelled_unit(value) or (units and value in UNITS)):
                 kind, length = "text", len(value)
             else:
                 kind, value, length = _word(value, letters)
@@ -528,6 +528,9 @@ class Parser:
         if self.accept("(", "["):
             arguments = self.items(",")
             self.expect(")", "]")
+        elif self.accept(r"\{"):  # \max\{x, 5\}
+            arguments = self.items(",")
+            self.expect(r"\}")
         elif self.at("{"):
             inner = self.group()
             arguments = inner[1] if inner[0] == "set" else (inner,)

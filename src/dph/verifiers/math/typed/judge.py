@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 from dph.types import UNPARSED
@@ -13,7 +14,7 @@ from dph.verifiers.math.answer import Decimals
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import same_text, stands_in, word_list
-from dph.verifiers.math.typed.units import DEGREE, PERCENT, adds_a_name
+from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name
 from dph.verifiers.math.typed.values import (
     Numeric,
     alone,
@@ -169,8 +170,8 @@ class Comparison:
             values = [[x.items[-1] for x in side.items] if side is listed else side.items for side in (gold, answer)]
             return self.in_order(*values)
         if kinds & {"letters", "choice"}:
-            run = _run_of_letters(answer) if gold.kind == "letters" else None
-            return (letters := _letters(gold)) is not None and letters in (_letters(answer), run)
+            letters, others = (_letters(x) or _run_of_letters(x) for x in (gold, answer))
+            return letters is not None and letters == others
         if gold.kind != answer.kind:
             return False
         match gold.kind:
@@ -212,6 +213,8 @@ class Comparison:
         if (left == () and right) or (right == () and left):  # "units" are of length
             return {name for name, _ in left or right or ()} == {"L"} and self.expressions(g, a)
         if left and right:
+            if {left, right} == {DEGREE, RADIAN}:
+                return self.identical(*(("deg", x) if unit == DEGREE else x for x, unit in ((g, left), (a, right))))
             if left != right:
                 return False
             if factor == other:
@@ -536,7 +539,7 @@ def _letters(answer: Answer) -> frozenset[str] | None:
 
 
 def _run_of_letters(answer: Answer) -> frozenset[str] | None:
-    r"""The letters of AC or \text{AC}, if each is there once."""
+    r"""The letters of the choices AC or \text{AC}: in order, each once."""
     match answer:
         case Answer("text", run) if run.isalpha():
             run = run.upper()
@@ -544,7 +547,8 @@ def _run_of_letters(answer: Answer) -> frozenset[str] | None:
             run = "".join(factor[1] for factor in factors)
         case _:
             return None
-    return frozenset(run) if len({*run}) == len(run) < 6 else None
+    in_order = len(run) > 1 and run in ("".join(letters) for letters in combinations("ABCDEFGH", len(run)))
+    return frozenset(run) if in_order else None
 
 
 def _names_differ(answer: Answer) -> bool:

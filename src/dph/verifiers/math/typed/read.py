@@ -248,7 +248,7 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     return Answer("text", re.sub("^(?:an?|the) |(?<=^infinitely many) solutions$", "", text))
 
 
-_DEGREES = {"C": "celsius", "F": "fahrenheit"}
+_DEGREES = {"C": "celsius", "F": "fahrenheit", "CELSIUS": "celsius", "FAHRENHEIT": "fahrenheit", "K": "kelvin"}
 
 
 def sign_of_infinity(node: Any) -> int:
@@ -334,8 +334,10 @@ def _typed(node: Node) -> Answer | None:
             return unit and Answer("quantity", fraction(top, bottom), unit=unit)
         case ("deg", value) if _plain(value):
             return Answer("quantity", value, unit=(DEGREE, Fraction(1)))
-        case ("*", ("deg", value), ("s", "C" | "F" | "K" as letter)):
-            return Answer("quantity", value, unit=read_unit((_DEGREES.get(letter, "kelvin"),)))
+        case ("*", ("deg", _) as degrees, ("s", "C" | "F" | "K" as letter)):
+            return _quantity(degrees, (letter,))
+        case ("-", ("*", ("deg", _) as degrees, ("s", "C" | "F" | "K" as letter))):
+            return _quantity(("-", degrees), (letter,))
         case ("named", "R" | "0" as name):
             return Answer("intervals", REALS if name == "R" else ())
         case ("named", "R>0" | "R<0" | "R>=0" | "R<=0" as name):
@@ -372,8 +374,12 @@ def _typed(node: Node) -> Answer | None:
 def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
     if value[0] == "unit" and (inner := _quantity(value[1], value[2])) and inner.kind == "expression":  # $5 million
         value = inner.value
+    if value[0] == "-" and value[1][0] == "deg":
+        value = ("deg", ("-", value[1][1]))
     if value[0] == "deg":
-        value, words = value[1], (_DEGREES.get(words[0], "degree"), *words[1:])
+        if words[0].upper() not in _DEGREES:
+            return None
+        value, words = value[1], (_DEGREES[words[0].upper()], *words[1:])
     while words and (scale := _SCALES.get(words[0].lower().removesuffix("s"))):  # 5 million
         number = Fraction(scale)
         value = (

@@ -33,6 +33,7 @@ _RAISED = (("[⁰¹²³⁴-⁹⁺⁻ⁿ]+", "^"), ("[₀-₉₊₋]+", "_"))
 def _ascii(text: str) -> str:
     """LaTeX for the Unicode signs of a text."""
     text = re.sub("(?:\\d\u0305)+", lambda run: rf"\overline{{{run[0][::2]}}}", text)
+    text = re.sub(r"[µμ](?=[msglLFAVW](?![A-Za-z]))", "u", text)
     for signs, mark in _RAISED:
         text = re.sub(signs, lambda run, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', run[0])}}}", text)
     text = re.sub(

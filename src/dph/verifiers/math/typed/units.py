@@ -23,7 +23,7 @@ M g gm gram =1/1000 kilogram kilo kg =1 milligram mg =1/1000000 lb pound =453592
 T^-1 hz hertz =1
 M*L*T^-2 n newton =1
 M*L^-1*T^-2 pa pascal =1
-M*L^2*T^-2 j joule =1 erg =1/10000000 ev =801088317/5000000000000000000000000000
+M*L^2*T^-2 j joule =1 wh =3600 erg =1/10000000 ev =801088317/5000000000000000000000000000
 M*L^2*T^-3 w watt =1
 AMP ampere amp =1
 VO v volt =1
@@ -43,7 +43,7 @@ PCT percent pct % percentage =1
 U unit u =1
 """
 _PREFIXES = {"p": -12, "n": -9, "u": -6, "m": -3, "c": -2, "d": -1, "h": 2, "k": 3, "M": 6, "G": 9, "T": 12}
-_PREFIXED = {"m", "g", "s", "l", "L", "Hz", "Pa", "N", "J", "W", "V", "eV", "mol", "ohm"}
+_PREFIXED = {"m", "g", "s", "l", "L", "Hz", "Pa", "N", "J", "W", "Wh", "V", "eV", "mol", "ohm"}
 
 _Powers = tuple[tuple[str, int], ...]
 
@@ -64,31 +64,31 @@ def _read_table() -> dict[str, tuple[_Powers, Fraction]]:
     return units
 
 
-_UNITS = _read_table()
+UNITS = _read_table()
 _COMPOUND = {"mph": "mi / h", "kph": "km / h", "kmph": "km / h", "fps": "ft / s", "degrees? c(?:elsius)?": "celsius",
              "degrees? f(?:ahrenheit)?": "fahrenheit"}  # fmt: skip
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-_SPELLED = {name for name in _UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc", "ev")}
+_SPELLED = {name for name in UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc", "ev", "wh")}
 SPELLED_UNITS = _SPELLED | {f"{name}s" for name in _SPELLED} | {*word_list("mph kph kmph fps dm nm um ms"), *_POWERS}
 for _symbol in _PREFIXED:
     for _prefix, _exponent in _PREFIXES.items():
-        _UNITS.setdefault(
-            _prefix + _symbol, (_UNITS[_symbol.lower()][0], _UNITS[_symbol.lower()][1] * Fraction(10) ** _exponent)
+        UNITS.setdefault(
+            _prefix + _symbol, (UNITS[_symbol.lower()][0], UNITS[_symbol.lower()][1] * Fraction(10) ** _exponent)
         )
 """Words of two and more small letters that are units without \\text."""
-PERCENT, DEGREE = (("PCT", 1),), (("A", 1),)
+PERCENT, DEGREE, RADIAN = (("PCT", 1),), (("A", 1),), (("R", 1),)
 
 
 def unit_of(word: str) -> Unit | None:
     """The powers of dimensions of a word and its factor; None if it is not a unit."""
     low = word.strip(".").lower()
     spellings = (word.strip("."), low, low.removesuffix("s"), low.removesuffix("es"))
-    return next((_UNITS[spelling] for spelling in spellings if spelling in _UNITS), None)
+    return next((UNITS[spelling] for spelling in spellings if spelling in UNITS), None)
 
 
 def is_spelled_unit(word: str) -> bool:
     """Whether a word is a unit without \\text: cm, feet, kPa."""
-    return word.lower() in SPELLED_UNITS or (word in _UNITS and len(word) > 1 and not word.islower())
+    return word.lower() in SPELLED_UNITS or (word in UNITS and len(word) > 1 and not word.islower())
 
 
 def read_unit(words: Sequence[str]) -> Unit | None:
