@@ -49,11 +49,35 @@ def _greek(letter: re.Match[str]) -> str:
 
 
 _AGAIN = r"[dtc]?frac|sqrt|left|right|[lg]eq?|pi|text|cup|cap|infty|times|cdot|mathbb|pm|in|begin|end|circ|alpha|theta"
-_DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]|\$")
-_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))")
-_BLACKBOARD = re.compile(
-    r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))|\\mathbf ?\{ ?([NQRZ]) ?\}|\\(?:R|reals|Reals)(?![A-Za-z])"
-)
+_ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\}"
+_USUAL: list[tuple[re.Pattern[str], str]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
+    (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"),
+    (r"<sup>(.*?)</sup>", r"^{\1}"),
+    (r"<sub>(.*?)</sub>", r"_{\1}"),
+    (r"\A\s*(\*{1,3}|`)(.+)\1\s*\Z", r"\2"),
+    (rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\"),  # escaped twice
+    (r"\{ ?\\(?:rm|bf|it|sf|tt) ", r"\\text{"),
+    (rf"\\left ?\\\{{ ?{_ROWS} ?\\right ?\.", r"\\begin{cases}\2\\end{cases}"),
+    (r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?", ""),
+    (r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}", r"\1"),
+    (r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?", r"\\binom{\1}{\2}"),
+    (r"\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])|\.{3}", r"\\ldots "),
+    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","),
+    (r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))", r"^\\circ "),
+    (r"\+/-", r"\\pm "),
+    (r"\s", " "),
+    (r"\\\$", r"\\dollar "),
+    (r"(?<!\\)\\[()\[\]]|\$", " "),
+    (r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""),
+    (r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 "),
+    (r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))", r"\\\1\2\1\2 "),
+    (r"\\mathbf ?\{ ?([NQRZ]) ?\}", r"\\\1\1 "),
+    (r"\\(?:R|reals|Reals)(?![A-Za-z])", r"\\RR "),
+    (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "),
+    (r"\\not\s*=", r"\\ne "),
+    (r"\\not\s*\\in(?![a-z])", r"\\notin "),
+)]  # fmt: skip
+"""Notations and their usual spelling, in the order of their replacement."""
 _TEXT = re.compile(
     r"\\(text|textbf|textrm|textit|textsf|texttt|textnormal|textup|emph|mbox|hbox|fbox|mathrm|rm|textsc) ?"
     r"\{((?:[^{}]|\{[^{}]*\})*)\}"
@@ -63,31 +87,8 @@ _FONTS = (
     r"nolimits|mathstrut|strut|hline|nonumber|phantom|hfill|centering|middle|q?quad|bf|it|sf|[lL]arge|LARGE|[hH]uge|"
     r"ensuremath|therefore"
 )
-_FENCES = re.compile(r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?")
-_ONE_BRACE = re.compile(
-    r"\\left ?\\\{ ?\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\} ?\\right ?\."
-)
-_LONE = re.compile(r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}")
-_CHOOSE = re.compile(r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?")
-_SPELLED = (
-    (_FENCES, ""),
-    (_LONE, r"\1"),
-    (_CHOOSE, r"\\binom{\1}{\2}"),
-    (re.compile(r"\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])|\.{3}"), r"\\ldots "),
-    (re.compile(r"\\q?quad(?= *[A-Za-z]\w* *=)"), ","),
-    (re.compile(r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))"), r"^\\circ "),
-    (re.compile(r"\+/-"), r"\\pm "),
-)
-"""Notations and their usual spelling."""
 _NOISE = re.compile(
     rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|\\(?:tag|[hv]space\*?|(?:text)?color) ?\{{[^{{}}]*\}}"
-)
-_SWITCH = re.compile(r"\{ ?\\(?:rm|bf|it|sf|tt) ")
-_MARKDOWN = re.compile(r"\s*(\*{1,3}|`)(.+)\1\s*", re.S)
-_HTML = (
-    (re.compile("</?(?:b|i|em|strong|p|span|code)>"), ""),
-    (re.compile("<su([bp])>(.*?)</su[bp]>"), lambda found: f"{'^' if found[1] == 'p' else '_'}{{{found[2]}}}"),
-    (re.compile(r"&#?\w+;"), lambda found: unescape(found[0])),
 )
 _END = re.compile(r"(?:(?<!\\)\\\\|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
 _LINK = re.compile(r"[,;.\s]*(and|or)[,\s]*", re.I)
@@ -116,22 +117,12 @@ def _words(match: re.Match[str]) -> str:
 
 def plain_latex(text: str) -> str:
     r"""LaTeX without delimiters, spacing and fonts. Words of \text{…} are enclosed by `WORDS`."""
-    for pattern, latex in _HTML:
-        text = pattern.sub(latex, text)
-    if marked := _MARKDOWN.fullmatch(text):
-        text = marked[2]
-    text = re.sub(
-        rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\", text if text.isascii() else _ascii(text)
-    )  # escaped twice
-    text = _ONE_BRACE.sub(r"\\begin{cases}\2\\end{cases}", _SWITCH.sub(r"\\text{", text))
-    for pattern, usual in _SPELLED:
+    text = re.sub(r"&#?\w+;", lambda entity: unescape(entity[0]), text)
+    if not text.isascii():
+        text = _ascii(text)
+    for pattern, usual in _USUAL:
         text = pattern.sub(usual, text)
-    text = _DELIMITERS.sub(" ", re.sub(r"\s", " ", text).replace(r"\$", r"\dollar "))
-    text = re.sub(r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 ", _THOUSANDS.sub("", text))
-    text = _BLACKBOARD.sub(lambda found: rf"\{(found[1] or found[2] or found[3] or 'R') * 2} ", text)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
-    text = re.sub(r"\^\s*\{\s*\\circ\s*\}", r"^\\circ ", text)
-    text = re.sub(r"\\not\s*(=|\\in(?![a-z]))", lambda found: r"\ne " if found[1] == "=" else r"\notin ", text)
     text = " ".join(_TEXT.sub(_words, _NOISE.sub(" ", text)).split())
     return text[:-60] + _END.sub("", text[-60:])
 
