@@ -78,8 +78,9 @@ def _number_in_words(words: str) -> Node | None:
         before, found, after = f"{words} ".partition(f" {scale} ")
         if found:
             high, low = _NUMBER_WORDS.get(before), _number_in_words(after.strip() or "zero")
-            fits = high and low and low[2] == "int" and 0 <= low[1] < _SCALES[scale]
-            return integer_node(high * _SCALES[scale] + low[1]) if fits else None
+            if not high or low is None or low[2] != "int" or not 0 <= low[1] < _SCALES[scale]:
+                return None
+            return integer_node(high * _SCALES[scale] + low[1])
     count, _, part = words.removesuffix("s").rpartition(" ")
     if count in _NUMBER_WORDS and part in _PARTS:
         return ("n", Fraction(_NUMBER_WORDS[count], _PARTS[part]), "frac")
@@ -334,10 +335,10 @@ def _typed(node: Node) -> Answer | None:
             return unit and Answer("quantity", fraction(top, bottom), unit=unit)
         case ("deg", value) if _plain(value):
             return Answer("quantity", value, unit=(DEGREE, Fraction(1)))
-        case ("*", ("deg", _) as degrees, ("s", "C" | "F" | "K" as letter)):
-            return _quantity(degrees, (letter,))
-        case ("-", ("*", ("deg", _) as degrees, ("s", "C" | "F" | "K" as letter))):
-            return _quantity(("-", degrees), (letter,))
+        case ("*", ("deg", value), ("s", "C" | "F" | "K" as letter)):
+            return _quantity(("deg", value), (letter,))
+        case ("-", ("*", ("deg", value), ("s", "C" | "F" | "K" as letter))):
+            return _quantity(("deg", ("-", value)), (letter,))
         case ("named", "R" | "0" as name):
             return Answer("intervals", REALS if name == "R" else ())
         case ("named", "R>0" | "R<0" | "R>=0" | "R<=0" as name):
