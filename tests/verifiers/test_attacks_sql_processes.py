@@ -172,6 +172,41 @@ def test_a_gold_that_writes_is_a_gold_error(verifier: SqlVerifier, db: Path):
     assert db.read_bytes() == before
 
 
+STUCK = "SELECT instr(zeroblob(40000000), zeroblob(20000000) || x'01') FROM t"  # one step of hours
+
+
+@pytest.mark.parametrize("gold", [FOREVER, STUCK])
+def test_a_gold_that_times_out_runs_twice_however_many_responses_there_are(db: Path, gold: str):
+    """Counted by the processor time of the workers, which is that of its runs."""
+    before = judging_seconds()
+    with SqlVerifier(timeout=0.5, gold_timeout=1.5) as verifier:
+        for batch in range(3):
+            items = [(problem(db, gold), f"```sql SELECT {batch}, {n} ```") for n in range(8)]
+            assert {verdict.outcome for verdict in verifier.verify(items)} == {Outcome.GOLD_ERROR}
+        assert list(verifier.check([problem(db, gold)])) == ["p"]
+        assert outcomes(verifier, db, "SELECT 1", "SELECT 2") == [Outcome.CORRECT, Outcome.WRONG]
+    assert 3.0 <= judging_seconds() - before < 4.5
+
+
+def test_a_gold_that_timed_out_once_is_asked_again(db: Path):
+    """Here one that never ends until the machine's clock has a certain time."""
+    with SqlVerifier(timeout=0.5, gold_timeout=0.3) as verifier:
+        assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]  # the worker has started
+        end = int(time.time()) + 3
+        gold = f"SELECT CASE WHEN strftime('%s', 'now') + 0 < {end} THEN ({FOREVER}) ELSE 7 END"
+        items = [(problem(db, gold), f"```sql SELECT {n} ```") for n in (7, 8)]
+        assert [verdict.outcome for verdict in verifier.verify(items)] == [Outcome.GOLD_ERROR] * 2
+        while time.time() < end:
+            time.sleep(0.05)
+        assert [verdict.outcome for verdict in verifier.verify(items)] == [Outcome.CORRECT, Outcome.WRONG]
+
+
+def test_a_gold_that_crashes_two_workers_is_no_error_of_the_response(db: Path):
+    with SqlVerifier(gold_timeout=60) as verifier, killing(databases=1, after=0.05, name="SIGSEGV") as killed:
+        [verdict] = verifier.verify([(problem(db, FOREVER), "```sql SELECT 1 ```")])
+    assert (verdict.outcome, len(killed)) == (Outcome.GOLD_ERROR, 2) and "crashed twice" in verdict.detail
+
+
 def test_sixty_four_callers_of_which_one_is_hostile_lose_nothing(tmp_path: Path):
     paths = [database(tmp_path / f"{number}.sqlite", number) for number in range(64)]
 

@@ -33,7 +33,7 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
 def placed_rows(
     path: Path, required: Sequence[str] = (), texts: Sequence[str] = ()
 ) -> list[tuple[str, dict[str, Any]]]:
-    """As `read_rows`, each row with its place for messages: "FILE, row 3", and its line where that is another."""
+    """As `read_rows`, each row with its place for messages: "FILE, row 3", and its line if that is another."""
     if not path.is_file():
         raise DataError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
     try:

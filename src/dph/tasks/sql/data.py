@@ -40,7 +40,7 @@ def existing(root: Path, names: Iterable[str], what: str) -> list[Path]:
 
 
 def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
-    """Replace the questions' gold queries by those of a file in the benchmarks' format: one line "SQL<TAB>db_id" each.
+    """Replace the questions' gold queries by the lines of a file in the benchmarks' format: "SQL<TAB>db_id" each.
 
     Raises UserError if the number of lines or a database does not match the questions.
     """

@@ -2,7 +2,7 @@
 
 Every text value of at most 40 characters is a document. The queries are all runs of up to eight words of the question,
 and the whole question; BM25 returns ten documents for each. A document is kept if more than 85 % of it occurs in the
-question as one piece, and the best twenty are used. Text analysis and scores are those of the pipeline's search engine
+question as one piece, and the best twenty are used. Text analysis and scores are as in the pipeline's search engine
 (Lucene through Pyserini: k1 = 0.9, b = 0.4, English stop words, Porter's stemmer, ties by document name).
 """
 

@@ -69,9 +69,9 @@ def send(message: Message) -> None:
 def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bool = False) -> None:
     """Answer requests until the parent closes the pipe.
 
-    A handler may `send({"extend": seconds})` before its answer: this starts a new phase with that time limit. With
-    "resume": {…} in this message, a request whose process is lost later is sent again with these values added, so that
-    the handler need not repeat what is done.
+    A handler may `send({"extend": seconds})` before its answer: this starts a new phase with that time limit, and with
+    the name "phase" if the message has one. With "resume": {…} in this message, a request whose process is lost later
+    is sent again with these values added, so that the handler need not repeat what is done.
 
     memory_mb: address space of this process. may_write: allow it to write files.
     """

@@ -73,11 +73,12 @@ class Reply:
 
     "ok": the worker answered with `value`; "timeout": it was killed at its limit; "crash": it ended by a fault in the
     process; "lost": something outside ended it. After "crash" and "lost", `value` is what the worker asked to be added
-    to the payload if the request is sent again.
+    to the payload if the request is sent again; `phase` is the worker's name for what it did at its end.
     """
 
     status: Literal["ok", "timeout", "crash", "lost"]
     value: Mapping[str, Any] = field(default_factory=dict)
+    phase: str = ""
 
 
 class Worker:
@@ -95,6 +96,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._expired = False
         self._resume: Mapping[str, Any] = {}
+        self._phase = ""
 
     def call(self, requests: Sequence[Request], stopped: threading.Event) -> list[Reply]:
         """Send requests and return the replies in order. If the process ends, its end is the last reply.
@@ -122,8 +124,8 @@ class Worker:
         """Why the process ended while a request was waiting."""
         code = self.stop()
         if self._expired or -code == signal.SIGXCPU:
-            return Reply("timeout")
-        return Reply("crash" if code < 0 and -code in CRASHES else "lost", self._resume)
+            return Reply("timeout", phase=self._phase)
+        return Reply("crash" if code < 0 and -code in CRASHES else "lost", self._resume, self._phase)
 
     @property
     def pid(self) -> int | None:
@@ -165,13 +167,13 @@ class Worker:
         was killed at its limit."""
         peer = self._peer
         peer.post(*(json.dumps(payload, default=_plain) for payload in payloads))
-        self._resume = {}
+        self._resume, self._phase = {}, ""
         peer.clock.restart()
         while (message := peer.receive(limit)) is not None:
             if "extend" not in message:
                 return message
             limit = message["extend"]
-            self._resume = message.get("resume", self._resume)
+            self._resume, self._phase = message.get("resume", self._resume), message.get("phase", "")
             peer.clock.restart()
         self._expired = peer.clock.spent > limit
         if self._expired and self._process is not None:
@@ -377,7 +379,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _call_all(worker: Worker, chain: Sequence[Request], stopped: threading.Event) -> list[Reply]:
-    """Replies to all requests of a chain; a request whose worker disappeared is sent again."""
+    """Replies to all requests of a chain. A request whose worker disappeared is sent again; if a named phase, which is
+    work that the chain shares, hits its limit, that is the reply to the rest of the chain."""
     waiting = deque(chain)
     replies: list[Reply] = []
     ends: Counter[str] = Counter()  # of the workers that had the first waiting request, since it last made progress
@@ -398,4 +401,6 @@ def _call_all(worker: Worker, chain: Sequence[Request], stopped: threading.Event
             replies.append(reply)
             waiting.popleft()
             ends.clear()
+            if reply.status == "timeout" and reply.phase:
+                return replies + [reply] * len(waiting)
     return replies

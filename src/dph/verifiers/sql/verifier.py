@@ -19,6 +19,7 @@ Answer = Literal["block", "whole"]
 
 _GRACE = 0.3  # seconds that a worker may take beyond its own limit before it is killed
 _CHAIN = 8  # predictions for one gold query that one worker judges in sequence
+_GOLD_ATTEMPTS = 2  # time-outs of a gold query, in different batches, after which it does not run again
 _BROKEN = ("file is not a database", "database disk image is malformed", "unable to open database file")
 
 
@@ -46,7 +47,8 @@ class SqlVerifier(UsesWorkers):
 
     `Problem.answer` is the gold SQL and `Problem.meta["db"]` the path of the SQLite file, which is never written. If
     `Problem.meta["suite"]` lists further databases, the results must be equal on all of them. Gold results and verdicts
-    are cached by the content of the databases.
+    are cached by the content of the databases. A gold query that has used all of its processor time twice does not run
+    again.
     """
 
     def __init__(
@@ -99,6 +101,8 @@ class SqlVerifier(UsesWorkers):
         self._unterminated = unterminated
         self._verdicts = LRU(cache_size)
         self._golds = LRU(cache_size)
+        self._attempts = LRU(cache_size)
+        """The final reply of a gold query that ran, or timed out too often; and how often each has timed out."""
         self._returned = LRU(cache_size if answers else 1)
         credit = self._reward.credit
         settings = {"rule": comparator, "options": asdict(self._options), "credit": credit, "digests": answers}
@@ -128,7 +132,7 @@ class SqlVerifier(UsesWorkers):
         """
         failures = {}
         for problem, reply in self._run_golds(problems):
-            outcome, detail = read_reply(reply)
+            outcome, detail = _read(reply)
             if any(sign in detail for sign in _BROKEN):
                 raise UserError(f"problem {problem.id!r}: cannot read the database {problem.meta['db']}: {detail}")
             if outcome is not Outcome.CORRECT:
@@ -230,17 +234,24 @@ class SqlVerifier(UsesWorkers):
             except MissingDatabase as error:
                 raise UserError(f"problem {problem.id!r}: {error}") from error
         replies = {query: self._golds.get(query) for query in asked}
-        missing = [query for query, reply in replies.items() if reply is None]
-        for query, [reply] in zip(missing, self._pool.run_all([[self._request(*q)] for q in missing]), strict=True):
+        requests = {query: self._request(*query) for query, reply in replies.items() if reply is None}
+        ran = self._pool.run_all([[request] for request in requests.values()])
+        for (query, request), [reply] in zip(requests.items(), ran, strict=True):
             replies[query] = reply
             if reply.value.get("outcome") == Outcome.CORRECT:
                 self._golds.put(query, reply)
+            self._count_timeout(query, request, reply)
         return [(problem, replies[query]) for problem, query in zip(problems, asked, strict=True)]
 
     def _judge(self, queries: Sequence[_Query]) -> list[tuple[_Query, Verdict]]:
         alike: dict[tuple[Databases, str, str], tuple[str, list[_Query]]] = {}
         texts = {query: self._executed(query) for query in queries}
+        judged: list[tuple[_Query, Verdict]] = []
         for query, text in texts.items():
+            gold = self._golds.get((query.databases, query.gold))
+            if gold and (failure := _read(gold))[0] is Outcome.GOLD_ERROR:
+                judged.append((query, self._verdict(*failure)))
+                continue
             alike.setdefault((query.databases, query.gold, plain_text(text)), (text, []))[1].append(query)
         chains: list[list[tuple[Request, list[_Query]]]] = []
         open_chain: dict[tuple[Databases, str], list[tuple[Request, list[_Query]]]] = {}
@@ -252,11 +263,11 @@ class SqlVerifier(UsesWorkers):
             prepared = self._prepared(gold)
             chain.append((self._request(databases, gold, prepared.sql if plain == prepared.plain else text), same))
         replies = self._pool.run([[request for request, _ in chain] for chain in chains])
-        judged: list[tuple[_Query, Verdict]] = []
         for chain, answers in zip(chains, replies, strict=True):
-            for (_, same), reply in zip(chain, answers, strict=True):
-                verdict = self._verdict(*read_reply(reply), reply.value.get("credit"))
+            for (request, same), reply in zip(chain, answers, strict=True):
+                verdict = self._verdict(*_read(reply), reply.value.get("credit"))
                 judged += [(query, verdict) for query in same]
+                self._count_timeout((same[0].databases, same[0].gold), request, reply)
                 if (returned := reply.value.get("digest")) is not None:
                     for query in same:
                         self._returned.put(short_key((query.databases[:1], texts[query])), returned)
@@ -271,13 +282,30 @@ class SqlVerifier(UsesWorkers):
         """predicted: the query as executed; the gold query's own text if it is the same query."""
         prepared = self._prepared(gold)
         limits = {"gold_timeout": self._gold_timeout, "timeout": self._timeout, "grace": _GRACE}
-        payload: dict[str, Any] = {"databases": databases, "gold": prepared.sql} | limits
+        attempt = self._attempts.get((databases, gold)) or 0
+        payload: dict[str, Any] = {"databases": databases, "gold": prepared.sql, "attempt": attempt} | limits
         if predicted is not None:
             payload |= {"predicted": predicted, "ordered": prepared.ordered}
         return Request(payload, self._timeout + _GRACE)
 
+    def _count_timeout(self, gold: tuple[Databases, str], request: Request, reply: Reply) -> None:
+        """Count a time-out of a gold query once for each attempt, and keep the last one. The limit is processor time; a
+        busy machine needs somewhat more of it, so that one time-out decides nothing."""
+        if reply.value.get("gold_timeout") or (reply.status == "timeout" and reply.phase == "gold"):
+            attempts = request.payload["attempt"] + 1
+            self._attempts.put(gold, attempts)
+            if attempts >= _GOLD_ATTEMPTS:
+                self._golds.put(gold, reply)
+
     def _verdict(self, outcome: Outcome, detail: str, credit: float | None = None) -> Verdict:
         return Verdict(outcome, self._reward.fixed.get(outcome, 0.0) if credit is None else credit, detail)
+
+
+def _read(reply: Reply) -> tuple[Outcome, str]:
+    """As `read_reply`; a time-out or a crash of the worker in the gold query says nothing about the response."""
+    outcome, detail = read_reply(reply)
+    own = reply.phase != "gold" or reply.status not in ("timeout", "crash")
+    return (outcome, detail) if own else (Outcome.GOLD_ERROR, f"the gold query: {detail}")
 
 
 def _reading(reply: Reply) -> str:

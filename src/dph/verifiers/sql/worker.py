@@ -156,7 +156,7 @@ class SqlWorker:
     def _judge(self, request: Message, uri: str, stamp: str) -> Message:
         gold = self._gold(request, uri, stamp)
         if gold.failure:
-            return {"outcome": "gold_error", "detail": gold.detail}
+            return {"outcome": "gold_error", "detail": gold.detail, "gold_timeout": gold.failure == "timeout"}
         if "predicted" not in request:
             return {"outcome": "correct", "detail": gold.shape, "rows": len(gold.rows), "columns": gold.width}
         result = gold  # the same query has the same result
@@ -185,13 +185,15 @@ class SqlWorker:
         return {"outcome": result.failure or "correct", "detail": result.detail} | returned
 
     def _gold(self, request: Message, uri: str, stamp: str) -> Result:
-        """The gold query's result, cached by the content of the database."""
-        gold = self._golds.get((stamp, request["gold"]))
+        """The gold query's result, cached by the content of the database; a time-out, for one attempt only."""
+        key = stamp, request["gold"]
+        attempt = *key, request["attempt"]
+        gold = self._golds.get(key) or self._golds.get(attempt)
         if gold is None:
-            send({"extend": request["gold_timeout"] + request["grace"]})
+            send({"extend": request["gold_timeout"] + request["grace"], "phase": "gold"})
             gold = self._execute(uri, stamp, request["gold"], request["gold_timeout"])
-            if not gold.failure:
-                self._golds.put((stamp, request["gold"]), gold, gold.size)
+            if gold.failure in ("", "timeout"):
+                self._golds.put(attempt if gold.failure else key, gold, gold.size)
             send({"extend": request["timeout"] + request["grace"]})  # the prediction's time starts now
         return gold
 

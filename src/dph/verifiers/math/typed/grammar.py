@@ -10,12 +10,12 @@ A construct that is not understood is an error; it is never skipped.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from dph.verifiers.math.typed.text import word_list
-from dph.verifiers.math.typed.units import SPELLED_UNITS, unit_of
+from dph.verifiers.math.typed.units import UNITS, is_spelled_unit, unit_of
 
 Node = tuple[Any, ...]
 Token = tuple[str, Any]
@@ -55,10 +55,11 @@ def _table(text: str) -> dict[str, str]:
 
 
 _SAME = _table(r"""
-    * \cdot \times \ast \bullet \cdotp ; / \div ; ^ ** ; % \% ; \frac \dfrac \tfrac \cfrac ; | \vert \lvert
-    \rvert \mid ; \binom \dbinom \tbinom ; \{ \lbrace ; \} \rbrace ; \| \Vert \lVert \rVert ; : \colon ; \circ \degree ;
+    * \cdot \times \ast \bullet \cdotp ; / \div ; ^ ** ; % \% ; \frac \dfrac \tfrac \cfrac \nicefrac \sfrac ;
+    | \vert \lvert \rvert \mid ; \dollar \textdollar ; \gbp \pounds ; \binom \dbinom \tbinom ; \{ \lbrace ; \} \rbrace ;
+    [ \lbrack ; ] \rbrack ; \| \Vert \lVert \rVert ; : \colon ; \circ \degree ;
     \sqrt \surd ; \mod \bmod \pmod ; \setminus \backslash ; \land \wedge ; \lor \vee ; \cup \bigcup ; \cap \bigcap ;
-    \emptyset \varnothing \O ; \int \iint \oint ; = == ; < \lt ; > \gt ; <= \le \leq \leqslant \leqq ;
+    \emptyset \varnothing \O ; \int \iint \oint ; = == := ; < \lt ; > \gt ; <= \le \leq \leqslant \leqq ;
     >= \ge \geq \geqslant \geqq ; != \ne \neq ; ~ \approx \simeq \cong \doteq ; \to \rightarrow \mapsto \implies
     \Rightarrow ; \sim \propto ; \subset \subseteq ; \angle \measuredangle""")
 _RELATIONS = {*word_list(r"= < > <= >= != ~ \equiv \in \notin \sim \to \subset \perp \parallel")}
@@ -67,6 +68,7 @@ _FUNCTIONS = _table("""sin ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; c
     acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ; det ;
     sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im""")
 FUNCTIONS = frozenset(_FUNCTIONS)
+_NAMED_FUNCTIONS = {*word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp")}  # as \text{sin}
 _AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
 _INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
 _GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu
@@ -76,7 +78,7 @@ _SETS = {r"\RR": "R", r"\ZZ": "Z", r"\QQ": "Q", r"\CC": "C", r"\NN": "N", r"\emp
 PI, INFINITY = ("c", "pi"), ("c", "inf")
 _CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
 _BIG = (r"\sum", r"\prod", r"\int", r"\lim")
-_CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\cent")
+_CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\rupee", r"\cent")
 _LINKS = {",": ",", ";": ";", "&": ",", r"\land": "and", r"\lor": "or", "and": "and", "or": "or"} | dict.fromkeys(
     ["for", "if", "where", "when", "with"], ","
 )
@@ -85,7 +87,7 @@ _AFTER_CASE = {*word_list("if for when otherwise else")}
 
 _TOKEN = re.compile(
     r"""\s*(?:
- (?P<rep>\d*\.\d*\\(?:overline|bar|dot)\ ?(?:\{\d+\}|\d)(?:\d*\\dot\ ?(?:\{\d\}|\d))?)
+ (?P<rep>\d*\.\d*(?:\s*\\(?:overline|bar|dot)\ ?(?:\{\d+\}|\d)(?:\d*\\dot\ ?(?:\{\d\}|\d))?|\(\d+\)))
 |(?P<num>(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?:[eE][-+]?\d{1,6}(?![\d.A-Za-z]))?)
 |\x01\s*(?P<text>[^\x02]*?)\s*\x02
 |\\begin\ ?\{(?P<begin>[a-zA-Z]+)\*?\}(?:\s*\{[lcr|\ ]*\})?
@@ -95,7 +97,7 @@ _TOKEN = re.compile(
     (?:\{\s*\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*\}|\\?[A-Za-z](?![A-Za-z]))
  |\\(?:angle|measuredangle|triangle)\s*(?:[A-Z](?:_?\{?\d?\}?\s*[A-Z]){0,3}|\d|\\?[a-z]+)
  |\\frac\s*\{\s*(?:d|\\partial)\s*(?:\^\s*\{?\d\}?)?\s*\\?[A-Za-z]+\s*\}\s*\{\s*(?:d|\\partial)\s*\\?[A-Za-z]\s*(?:\^\s*\{?\d\}?)?\s*\})
-|(?P<op>\\(?:[A-Za-z]+|[{}|%&\#_])|<=|>=|!=|==|\*\*|[-+*/^_!|,;:()\[\]{}&%'=<>])
+|(?P<op>\\(?:[A-Za-z]+|[{}|%&\#_])|:=|<=|>=|!=|==|\*\*|[-+*/^_!|,;:()\[\]{}&%'=<>])
 |(?P<word>[^\W\d_]+))""",
     re.X,
 )
@@ -129,11 +131,15 @@ def tokens(text: str, letters: bool, units: bool) -> list[Token]:
             at = match.start("word")
             if found and found[-1][0] in ("num", "rep") and _TIMES_TEN.match(text, at):
                 kind, value, length = "op", "*", 1
-            elif found and _ends_value(found[-1]) and value.lower() in SPELLED_UNITS:
+            elif found and _ends_value(found[-1]) and (is_spelled_unit(value) or (units and value in UNITS)):
                 kind, length = "text", len(value)
             else:
                 kind, value, length = _word(value, letters)
             at += length
+        elif kind == "text" and value in _NAMED_FUNCTIONS:
+            kind, value = "fn", _FUNCTIONS[value]
+        elif kind == "text" and value == "mod":
+            kind, value = "op", r"\mod"
         elif kind == "id":
             value = (
                 re.sub(r"\\(?:measured|wide)?|[\s{}]", "", value)
@@ -142,7 +148,10 @@ def tokens(text: str, letters: bool, units: bool) -> list[Token]:
             )
         if kind == "id":
             at, value = _named(text, at, value)
-            if units and value in _UNIT_LETTERS and found and _ends_value(found[-1]):
+            after = found[-1] if found else ("eof", "")
+            if (value == "Omega" and after[0] == "num") or (
+                units and value in _UNIT_LETTERS and (_ends_value(after) or after[0] == "text")
+            ):
                 kind = "text"
         found.append((kind, value))
     return [*found, ("eof", "")]
@@ -188,7 +197,7 @@ def _word(word: str, letters: bool) -> tuple[str, Any, int]:
     for name in ("arcsin", "arccos", "arctan", "sqrt", "sin", "cos", "tan", "log", "ln", "pi", "exp"):
         if word.startswith(name) and len(word) - len(name) <= 2 and not letters:
             return ("node", _CONSTANTS["pi"], 2) if name == "pi" else ("fn", name, len(name))
-    if len(word) == 1 or letters or (len(word) < 4 and low not in SPELLED_UNITS):
+    if len(word) == 1 or letters or (len(word) < 4 and not is_spelled_unit(word)):
         return "id", word[0], 1
     return "text", word, len(word)
 
@@ -329,7 +338,7 @@ class Parser:
                 return self.ratio(left)
             elif self.is_word((kind, value)) or self.unit_fraction():
                 left = self.unit(left)
-            elif not self.starts():
+            elif not self.starts() or ((kind, value) == ("id", "U") and left[0] in ("seq", "set", "named")):
                 return left
             elif left[0] in ("unit", "units", "%") and kind in ("num", "rep"):  # 5 ft 6 in
                 left = ("units", *(left[1:] if left[0] == "units" else (left,)), self.unit(self.power()))
@@ -480,7 +489,7 @@ class Parser:
                 return ("f", name, inner)
             case r"\langle":
                 return ("seq", "<", self.items(","), self.expect(r"\rangle"))
-            case r"\dollar" | r"\euro" | r"\gbp" | r"\yen":
+            case _ if operator in _CURRENCIES:
                 return ("unit", signed(self.sign(), self.product()), (operator[1:],))
             case r"\boxed":
                 return self.argument()
@@ -519,6 +528,9 @@ class Parser:
         if self.accept("(", "["):
             arguments = self.items(",")
             self.expect(")", "]")
+        elif self.accept(r"\{"):  # \max\{x, 5\}
+            arguments = self.items(",")
+            self.expect(r"\}")
         elif self.at("{"):
             inner = self.group()
             arguments = inner[1] if inner[0] == "set" else (inner,)
@@ -607,7 +619,11 @@ class Parser:
         return ("cases", (*rows,))
 
     def big(self, kind: str) -> Node:
-        return ("big", kind[1:], *self.scripts(), self.product())
+        sub, sup = self.scripts()
+        body = self.product()
+        if sub and sub[0] == "rel" and sub[1][0] == ("c", "i"):  # the index i
+            sub, body = (replaced(node, {("c", "i"): ("s", "i")}) for node in (sub, body))
+        return ("big", kind[1:], sub, sup, body)
 
     # Units.
     def unit_fraction(self) -> bool:
@@ -671,9 +687,9 @@ def _number(text: str) -> Node:
 
 
 def _repeating(text: str) -> Node:
-    r"""0.1\overline{6} and 0.\dot{1}4\dot{2}."""
-    whole, _, rest = re.sub(r"[ {}]", "", text).partition(".")
-    before, _, period = re.sub(r"\\(?:overline|bar|dot)", "|", rest, count=1).partition("|")
+    r"""0.1\overline{6}, 0.1(6) and 0.\dot{1}4\dot{2}."""
+    whole, _, rest = re.sub(r"[\s{})]", "", text).partition(".")
+    before, _, period = re.sub(r"\\(?:overline|bar|dot)|\(", "|", rest, count=1).partition("|")
     period = period.replace(r"\dot", "")
     if len(before) + len(period) > 300:
         raise ParseError("long number")
@@ -710,6 +726,13 @@ def holds(node: Any, *kinds: str) -> bool:
         return False
     parts = node[3:] if node[0] == "big" else node  # k = 1 below a sum is not a relation of the answer
     return node[0] in kinds or any(holds(part, *kinds) for part in parts if isinstance(part, tuple))
+
+
+def replaced(node: Any, new: Mapping[Node, Node]) -> Any:
+    """A tree in which some nodes are others."""
+    if not isinstance(node, tuple):
+        return node
+    return new[node] if node in new else tuple(replaced(part, new) for part in node)
 
 
 def _is_shallow(nodes: list[Any]) -> bool:

@@ -6,14 +6,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 from dph.types import UNPARSED
 from dph.verifiers.math.answer import Decimals
-from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node
+from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import same_text, stands_in, word_list
-from dph.verifiers.math.typed.units import DEGREE, PERCENT, adds_a_name
+from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name
 from dph.verifiers.math.typed.values import (
     Numeric,
     alone,
@@ -44,7 +45,7 @@ def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bo
     if len(answer) > LONGEST:
         return False, "long"
     with alone:
-        left, right = read(gold), read(answer)
+        left, right = (read(text) or read(text, units=True) for text in (gold, answer))
         equal = None if left is None or right is None else Comparison(decimals).decide(left, right, gold, answer)
     if equal is None:
         return (True, "text") if same_text(gold, answer) else (False, UNPARSED)
@@ -125,9 +126,8 @@ class Comparison:
         equal = gold == answer or self.equal(gold, answer)
         if equal is not True and gold.kind in ("expression", "assigned", "list", "family"):
             equal = self.families(gold, answer) or equal
-        if equal is not True and {gold.kind, answer.kind} == {"quantity", "expression"}:
-            written = ((gold, gold_text), (answer, answer_text))
-            sides = [read(text, units=True) if x.kind == "expression" else x for x, text in written]
+        if equal is not True and "quantity" in (gold.kind, answer.kind):
+            sides = [read(text, units=True) for text in (gold_text, answer_text)]
             if all(x is not None and x.kind == "quantity" for x in sides):
                 equal = self.equal(*filter(None, sides)) or equal
         return equal
@@ -153,7 +153,7 @@ class Comparison:
         if kinds & {"expression", "quantity"} and "set" in kinds:
             single = [x.items[0] if x.kind == "set" and len(x.items) == 1 else x for x in (gold, answer)]
             return "set" not in {x.kind for x in single} and self.equal(*single)
-        if "matrix" in kinds and kinds <= {"matrix", "tuple"}:
+        if "matrix" in kinds and kinds <= {"matrix", "tuple", "expression"}:
             (shapes, left), (others, right) = map(_cells, (gold, answer))
             return bool(shapes & others) and all_of(map(self.entries, left, right))
         if "intervals" in kinds:
@@ -161,6 +161,8 @@ class Comparison:
             return left is not None and right is not None and self.intervals(left, right)
         if kinds <= {"list", "set"}:
             return self.collections(gold, answer)
+        if gold.kind in ("expression", "quantity") and answer.kind == "list" and {*answer.links} == {"or"}:
+            return all_of(self.equal(gold, x) for x in answer.items)  # 1/2 or 0.5
         if kinds == {"list", "tuple"}:
             listed, fixed = (gold, answer) if gold.kind == "list" else (answer, gold)
             if fixed.marks != "()" or not _names_differ(listed):
@@ -168,7 +170,8 @@ class Comparison:
             values = [[x.items[-1] for x in side.items] if side is listed else side.items for side in (gold, answer)]
             return self.in_order(*values)
         if kinds & {"letters", "choice"}:
-            return _letters(gold) is not None and _letters(gold) == _letters(answer)
+            letters, others = (_letters(x) or _run_of_letters(x) for x in (gold, answer))
+            return letters is not None and letters == others
         if gold.kind != answer.kind:
             return False
         match gold.kind:
@@ -210,6 +213,8 @@ class Comparison:
         if (left == () and right) or (right == () and left):  # "units" are of length
             return {name for name, _ in left or right or ()} == {"L"} and self.expressions(g, a)
         if left and right:
+            if {left, right} == {DEGREE, RADIAN}:
+                return self.identical(*(("deg", x) if unit == DEGREE else x for x, unit in ((g, left), (a, right))))
             if left != right:
                 return False
             if factor == other:
@@ -224,7 +229,9 @@ class Comparison:
             )
         if DEGREE in (left, right):
             in_radians = (("deg", g), a) if left else (g, ("deg", a))
-            return any_of([self.expressions(g, a), contains_pi(a if left else g) and self.identical(*in_radians)])
+            if contains_pi(a if left else g):
+                return self.identical(*in_radians)
+            return self.expressions(g, a)
         return self.expressions(g, a)
 
     def entries(self, gold: Node, answer: Node) -> bool | None:
@@ -273,6 +280,8 @@ class Comparison:
             return None
         if _names_differ(gold):
             if _names_differ(answer):
+                if "or" in {*answer.links} ^ {*gold.links}:
+                    return False
                 by_name = {repr(x.name): x for x in right}
                 return len(left) == len(right) and all_of(
                     repr(x.name) in by_name and self.equal(x, by_name[repr(x.name)]) for x in left
@@ -284,7 +293,7 @@ class Comparison:
             [x.items[0] if x.kind == "assigned" and len(x.items) == 1 else x for x in items] for items in (left, right)
         )
         if "set" in (gold.kind, answer.kind):
-            found = [[self.equal(x, y) for y in right] for x in left]
+            found = [[(x.kind == "set") == (y.kind == "set") and self.equal(x, y) for y in right] for x in left]
             return all_of(map(any_of, [*found, *zip(*found, strict=True)])) if left and right else left == right
         return self.matched(left, right, self.equal)
 
@@ -432,13 +441,16 @@ class Comparison:
         match answer:
             case Answer("assigned", items=(inner,)):
                 return self.progressions(inner)
+            case Answer("congruence", (value, modulus)):
+                offset, period = numeric(value, self.budget), numeric(modulus, self.budget)
+                return [(offset, abs(period))] if isinstance(offset, mp.mpf) and period else None
             case Answer("list"):
                 parts = [self.progressions(x) for x in answer.items]
                 return None if None in parts else [x for part in parts for x in part or ()]
             case Answer("family", values, name=("s", index)):
                 pass
-            case Answer("expression", value) if (
-                len(symbols(value)) == 1 and symbols(value) <= {"k", "n", "m"} and contains_pi(value)
+            case Answer("expression", value) if symbols(value) in ({"k"}, {"n"}, {"m"}) and (
+                contains_pi(value) or holds(value, "deg")
             ):
                 values, [index] = (value,), symbols(value)
             case _:
@@ -526,6 +538,19 @@ def _letters(answer: Answer) -> frozenset[str] | None:
     return None
 
 
+def _run_of_letters(answer: Answer) -> frozenset[str] | None:
+    r"""The letters of the choices AC or \text{AC}: in order, each once."""
+    match answer:
+        case Answer("text", run) if run.isalpha():
+            run = run.upper()
+        case Answer("expression", ("*", *factors)) if all(factor[0] == "s" for factor in factors):
+            run = "".join(factor[1] for factor in factors)
+        case _:
+            return None
+    in_order = len(run) > 1 and run in ("".join(letters) for letters in combinations("ABCDEFGH", len(run)))
+    return frozenset(run) if in_order else None
+
+
 def _names_differ(answer: Answer) -> bool:
     """Whether the elements of a list have different names, which pair the values; x_1, x_2 only count them."""
     names = [x.name for x in answer.items if x.kind == "assigned" and x.name]
@@ -536,9 +561,15 @@ def _names_differ(answer: Answer) -> bool:
 
 
 def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
-    """The shapes and the entries of a matrix, or of a tuple: a row or a column."""
-    if answer.kind == "matrix":
-        return {(len(answer.value), len(answer.value[0]))}, [cell for row in answer.value for cell in row]
+    """The shapes and the entries of a matrix, of a list of rows, of a binomial as a column, or of a tuple: a row or a
+    column."""
+    match answer:
+        case Answer("matrix", rows):
+            return {(len(rows), len(rows[0]))}, [cell for row in rows for cell in row]
+        case Answer("tuple", marks="[]", items=rows) if len({len(row.items) for row in rows} | {0}) == 2:
+            return {(len(rows), len(rows[0].items))}, [cell for row in rows for cell in row.value]
+        case Answer("expression", ("f", "binom", *column)):
+            return {(2, 1)}, column
     size = len(answer.items)
     return ({(1, size), (size, 1)} if answer.marks == "()" else set()), answer.value
 
@@ -564,14 +595,8 @@ def _with_arguments_of(gold: Answer, answer: Answer) -> Answer | None:
     if {x[1] for x in right[2:]} & {name for x in gold.items for name in symbols(x.value)}:
         return None
     renamed = dict(zip(right[2:], left[2:], strict=True))
-    items = tuple(replace(x, value=_renamed(x.value, renamed)) for x in answer.items)
+    items = tuple(replace(x, value=replaced(x.value, renamed)) for x in answer.items)
     return replace(answer, items=items, name=left)
-
-
-def _renamed(node: Any, names: dict[Node, Node]) -> Any:
-    if not isinstance(node, tuple):
-        return node
-    return names[node] if node in names else tuple(_renamed(part, names) for part in node)
 
 
 def _exact_members(answer: Answer) -> list[Answer]:

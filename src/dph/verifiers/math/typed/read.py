@@ -63,6 +63,31 @@ def _spelled(number: int) -> str:
 
 
 _NUMBER_WORDS = {_spelled(number): number for number in range(1000)}
+_PARTS = {"half": 2, "halve": 2, "quarter": 4, "hundredth": 100, "thousandth": 1000} | dict(
+    zip(word_list("third fourth fifth sixth seventh eighth ninth tenth"), range(3, 11), strict=True)
+)
+
+
+def _number_in_words(words: str) -> Node | None:
+    """The number that words name: two thousand and nineteen, minus five, three quarters."""
+    words = re.sub(r"^an? (?=hundred|thousand|million|half|dozen)", "one ", re.sub(r"-| and ", " ", words))
+    if negative := re.fullmatch("(?:minus|negative) (.+)", words):
+        inner = _number_in_words(negative[1])
+        return inner and ("n", -inner[1], inner[2])
+    for scale in ("trillion", "billion", "million", "thousand"):
+        before, found, after = f"{words} ".partition(f" {scale} ")
+        if found:
+            high, low = _NUMBER_WORDS.get(before), _number_in_words(after.strip() or "zero")
+            if not high or low is None or low[2] != "int" or not 0 <= low[1] < _SCALES[scale]:
+                return None
+            return integer_node(high * _SCALES[scale] + low[1])
+    count, _, part = words.removesuffix("s").rpartition(" ")
+    if count in _NUMBER_WORDS and part in _PARTS:
+        return ("n", Fraction(_NUMBER_WORDS[count], _PARTS[part]), "frac")
+    number = {"half": Fraction(1, 2), "one dozen": 12}.get(words, _NUMBER_WORDS.get(words))
+    return None if number is None else ("n", Fraction(number), "frac" if words == "half" else "int")
+
+
 _EMPTY = {"no solution", "no solutions", "no real solution", "no real solutions", "empty set", "the empty set", "empty"}
 _UNDEFINED = {"undefined", "dne", "does not exist", "nan", "indeterminate"}
 _SHORT_WORDS = word_list("""yes no odd one two six ten up on off red all any tie not low day man sun max min dne
@@ -75,11 +100,14 @@ def _operator(latex: str, phrase: re.Match[str]) -> str:
     return f"\x02 {latex} \x01" if before.count("\x01") > before.count("\x02") else f" {latex} "
 
 
-_PHRASES = [(re.compile(rf"\b(?:{phrase})\b", re.I), partial(_operator, latex)) for phrase, latex in {
+_PHRASES = [(re.compile(rf"(?<!\\)\b(?:{phrase})(?!\w)", re.I), partial(_operator, latex)) for phrase, latex in {
     r"(?:is )?(?:(?:greater|more) than or equal to|at least|(?:no|not) less than)": r"\ge",
     r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)": r"\le",
     r"(?:is )?(?:greater|more) than": ">", r"(?:is )?less than": "<", "(?:is )?not equal to": r"\ne",
-    "plus or minus": r"\pm", r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
+    "plus or minus": r"\pm", "per cent": r"\%", r"USD(?=[ \x02]*\d)": r"\dollar", r"EUR(?=[ \x02]*\d)": r"\euro",
+    r"GBP(?=[ \x02]*\d)": r"\gbp", r"(?:Rs\.|Rs|INR)(?=[ \x02]*\d)": r"\rupee",
+    r"US(?=[ \x02]*(?:dollars?|\\dollar))": "",
+    r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
     r"(?:the set of )?(?:(?:all|any|the) )?real (?:numbers?|values?|x)|all reals": r"\RR",
     "except(?: for)?|other than|excluding": r"\setminus",
 }.items()]  # fmt: skip
@@ -92,16 +120,17 @@ _LETTERS = re.compile(r"\(?[A-Z]\)?(?: ?(?:,|;|&|\band\b|, ?and\b) ?\(?[A-Z]\)?)
 _TIME = re.compile(r"(\d{1,2})(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?")
 _DATE = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?:,? (\d{4}))?|"
-    r"(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.?,? ?(\d{4})?"
+    r"(?:the )?(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.?,? ?(\d{4})?"
 )
 _CODE = re.compile(r"\d{1,2}/\d{1,2}/\d{4}|\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}/\d{1,2}/\d{1,2}")
 _BASE = re.compile(
-    r"(-?)\s*(?:\(\s*|\x01|\{\s*)?(?=[A-F]*[0-9])([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*(?:\)|\x02|\})?\s*"
-    r"(?:_\s*(?:\{\s*\(?\s*\x01?\s*(\d{1,2}|[a-z]+)\s*\x02?\s*\)?\s*\}|(\d))|"
-    r"\x01?\s*\(?(?:in )?base[- ](\d{1,2}|[a-z]+)\)?\s*\x02?)"
+    r"(-?)\s*[({]?\s*(?=[A-F]*[0-9])([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
+    r"(?:_\s*(?:\{\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
+    r"\(?\s*(?:in )?base[- ]\s*(\d{1,2}|[a-z]+)\s*\)?)"
 )
+_ANSWER = re.compile(r"\A\s*\x01?\s*(?:the )?(?:final )?answer\s*(?:is|:)[\s:\x02]*", re.I)
 _THOUSANDS = re.compile(
-    r"([-+]?\s*(?:\\(?:dollar|euro|gbp)\s*)?[-+]?\s*)(\d{1,3}(?:,\d{3})+)(?![\d,])"
+    r"([-+]?\s*(?:\\(?:dollar|euro|gbp|rupee)\s*)?[-+]?\s*)(\d{1,3}(?:,\d{3})+)(?![\d,])"
     r"((?:\.\d+)?\s*(?:\\?%|\x01[^\x02]*\x02(?:\s*\^\s*\{?\d\}?)?|\\dollar|\\euro|\^\s*\{?\s*\\circ\s*\}?|"
     r"[A-Za-z ]{2,25})?)"
 )
@@ -114,7 +143,8 @@ _KNOWN_WORDS = (
 _INTEGERS = re.compile(
     r",?\s*\x01?\s*\(?(?:where|for (?:all|any|every|some)|any|with)?\s*(?:integers?)?\s*\x02?\s*([a-z])\s*\x01\s*"
     r"(?:is|be|are)?\s*(?:an?|any)?\s*(?:arbitrary )?integers?\)?\s*\x02\s*$|"
-    r",?\s*\x01\s*(?:for |where )?(?:any|all|every|some) integers?\s*\x02\s*([a-z])\s*$"
+    r",?\s*\x01\s*(?:for |where )?(?:any|all|every|some) integers?\s*\x02\s*([a-z])\s*$|"
+    r"\(\s*([a-z])\s*\\in\s*\\ZZ\s*\)$"
 )
 
 
@@ -123,13 +153,13 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     """The typed value of a text, or None. units: single letters after numbers may be units."""
     if len(text) > LONGEST:
         return None
-    plain = plain_latex(text)
+    plain = _ANSWER.sub(lambda said: "\x01" * (said[0].count("\x01") - said[0].count("\x02")), plain_latex(text))
     words = plain_words(plain)
     if not words:
         return None
     if answer := _read_words(words, marked="\x01" in plain):
         return answer
-    if base := _BASE.fullmatch(plain):
+    if base := _BASE.fullmatch(re.sub("[\x01\x02]", " ", plain).strip()):
         radix = base[3] or base[4] or base[5]
         radix = int(radix) if radix.isdigit() else _NUMBER_WORDS.get(radix, 0)
         digits = base[2].upper().lstrip("0") or "0"
@@ -143,8 +173,8 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     others: tuple[Answer | None, ...] = ()
     if ordinal := re.fullmatch(r"(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?", plain):
         plain = ordinal[1]
-    if re.fullmatch(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?", plain):
-        plain = plain.replace(" ", "")
+    if re.fullmatch(r"[-+]?\d{1,3}(?:(?: \d{3})+(?:\.\d+)?|(?:\.\d{3}){2,})", plain):
+        plain = plain.replace(" ", "") if " " in plain else plain.replace(".", "")
     unbraced = plain[1:-1].strip() if re.fullmatch(r"\{[^{}]*\}", plain) else plain
     if grouped := _THOUSANDS.fullmatch(unbraced):
         if grouped[2][0] != "0":
@@ -167,7 +197,7 @@ def read(text: str, *, units: bool = False) -> Answer | None:
 
 
 def _parsed(plain: str, units: bool) -> Answer | None:
-    plain = _INTEGERS.sub(lambda found: rf", {found[1] or found[2]} \in \ZZ ", plain)
+    plain = _INTEGERS.sub(lambda found: rf", {found[1] or found[2] or found[3]} \in \ZZ ", plain)
     for ways in readings(plain, units=units):
         answers = [_build(items, links) for items, links in ways]
         if answers and answers[0]:
@@ -195,11 +225,13 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
             return Answer("date", (int(year) if year else None, month[0], int(day)))
     if _CODE.fullmatch(low):
         return Answer("date", low)
-    if (number := _NUMBER_WORDS.get(re.sub(r"-| and ", " ", low))) is not None:
-        return Answer("expression", integer_node(number))
-    if low in _EMPTY:
+    if (number := _number_in_words(low)) is not None:
+        return Answer("expression", number)
+    if infinite := re.fullmatch("(minus |negative )?(?:plus |positive )?infinity", low):
+        return Answer("infinity", -1 if infinite[1] else 1)
+    if re.sub("^there (?:is|are) | exists?$", "", low) in _EMPTY:
         return Answer("intervals", ())
-    if low.replace("'", "") in _UNDEFINED:
+    if re.sub("^(?:the limit|it) |'", "", low) in _UNDEFINED:
         return Answer("text", "undefined")
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:
         return None
@@ -214,10 +246,10 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if (not marked and (product or (len(runs) > 1 and all(len(run) == 1 for run in runs)))) or len(runs) > 7:
         return None
     text = " ".join(run.lower() for run in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", words))
-    return Answer("text", re.sub("^(?:an?|the) ", "", text))
+    return Answer("text", re.sub("^(?:an?|the) |(?<=^infinitely many) solutions$", "", text))
 
 
-_DEGREES = {"C": "celsius", "F": "fahrenheit"}
+_DEGREES = {"C": "celsius", "F": "fahrenheit", "CELSIUS": "celsius", "FAHRENHEIT": "fahrenheit", "K": "kelvin"}
 
 
 def sign_of_infinity(node: Any) -> int:
@@ -240,7 +272,9 @@ def _is_name(node: Node | None) -> bool:
     match node:
         case ("s" | "text" | "call", *_) | ("c", "e" | "i"):
             return True
-        case ("/", *parts) | ("ratio", parts):
+        case ("ratio", parts):
+            return all(map(_is_name, parts))
+        case ("/", *parts):
             return all(_is_name(part) and (part[0] == "*" or part[1][0].isupper()) for part in parts)
         case ("*", *parts):
             return len(parts) < 6 and all(part[0] == "s" and len(part[1]) == 1 and part[1].isupper() for part in parts)
@@ -302,7 +336,9 @@ def _typed(node: Node) -> Answer | None:
         case ("deg", value) if _plain(value):
             return Answer("quantity", value, unit=(DEGREE, Fraction(1)))
         case ("*", ("deg", value), ("s", "C" | "F" | "K" as letter)):
-            return Answer("quantity", value, unit=read_unit((_DEGREES.get(letter, "kelvin"),)))
+            return _quantity(("deg", value), (letter,))
+        case ("-", ("*", ("deg", value), ("s", "C" | "F" | "K" as letter))):
+            return _quantity(("deg", ("-", value)), (letter,))
         case ("named", "R" | "0" as name):
             return Answer("intervals", REALS if name == "R" else ())
         case ("named", "R>0" | "R<0" | "R>=0" | "R<=0" as name):
@@ -317,7 +353,7 @@ def _typed(node: Node) -> Answer | None:
             return Answer("set", items=_flat(items)) if items else None
         case ("where", item, conditions, links):
             return _set_builder(item, conditions, links)
-        case ("seq", opens, nodes, closes):
+        case ("seq", opens, nodes, closes) | ("^", ("seq", opens, nodes, closes), ("s" | "text", "T")):
             return _sequence(opens, nodes, closes)
         case ("*", ("s", name), ("seq", "(", nodes, ")")) if len(name) == 1 and name.isupper():
             items = _all(nodes)
@@ -339,8 +375,12 @@ def _typed(node: Node) -> Answer | None:
 def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
     if value[0] == "unit" and (inner := _quantity(value[1], value[2])) and inner.kind == "expression":  # $5 million
         value = inner.value
+    if value[0] == "-" and value[1][0] == "deg":
+        value = ("deg", ("-", value[1][1]))
     if value[0] == "deg":
-        value, words = value[1], (_DEGREES.get(words[0], "degree"), *words[1:])
+        if words[0].upper() not in _DEGREES:
+            return None
+        value, words = value[1], (_DEGREES[words[0].upper()], *words[1:])
     while words and (scale := _SCALES.get(words[0].lower().removesuffix("s"))):  # 5 million
         number = Fraction(scale)
         value = (
@@ -420,6 +460,8 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         return _equation(sides, operators)
     if operators == (r"\in",):
         answer = _typed(right)
+        if answer and answer.kind == "set" and len(answer.items) == 1:
+            return Answer("assigned", items=answer.items, name=left, links=("=",))
         return answer and Answer("member", items=(answer,), name=left)
     if operators == ("!=",) and (left is None or left[0] == "s"):
         points = (with_sign(right, "p"), with_sign(right, "m"))
@@ -558,5 +600,8 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
         whole = _combined(answers, ["or" if link == "or" else "and" for link in links])
         return whole and Answer("member", items=(whole,), name=answers[0].name)
     flat = _flat(answers)
-    compound = _compound(answers) if {*links} == {"and"} else None  # 2 hours and 30 minutes
+    compound = _compound(answers) if {*links} <= {"and", ","} else None  # 2 hours and 30 minutes
+    match items, links:
+        case [("n", whole, "int"), ("n" | "/", *_) as part], ["and"] if 0 < (exact(part) or 0) < 1 <= whole:
+            compound = Answer("expression", ("n", whole + exact(part), "mixed"))
     return Answer("list", items=flat, links=tuple(links), others=(compound,) if compound else ())

@@ -3,6 +3,7 @@ r"""From what a model writes to plain LaTeX: Unicode, delimiters, fonts and word
 import re
 import unicodedata
 from functools import lru_cache
+from html import unescape
 
 
 def word_list(text: str) -> list[str]:
@@ -18,7 +19,7 @@ _SIGNS = word_list(
     ⩾ \ge ≧ \ge ≠ \ne ≈ \approx ≡ \equiv ∈ \in ∉ \notin ∪ \cup ⋃ \cup ∩ \cap ∅ \emptyset ⌀ \emptyset ∖ \setminus
     ° ^\circ º ^\circ ℝ \RR ℤ \ZZ ℚ \QQ ℂ \CC ℕ \NN ⟨ \langle ⟩ \rangle → \to ⌊ \lfloor ⌋ \rfloor ⌈ \lceil ⌉ \rceil
     ∑ \sum ∏ \prod ∫ \int € \euro £ \gbp ¥ \yen ¢ \cent ∠ \angle △ \triangle ∧ \land
-    ∨ \lor ϕ \phi ∣ | ′ ' ’ ' ‘ ' ″ '' “ "
+    ∨ \lor ϕ \phi ∣ | ′ ' ’ ' ‘ ' ″ '' ∛ \sqrt[3] ∜ \sqrt[4] ∶ : ⁄ / ∕ / ˚ ^\circ ₹ \rupee “ "
     ” " 。 . 、 , − - – - — - ‒ - ― - ‐ - ‑ - """
     "或 \x01or\x02 和 \x01and\x02 与 \x01and\x02"
 )
@@ -31,6 +32,8 @@ _RAISED = (("[⁰¹²³⁴-⁹⁺⁻ⁿ]+", "^"), ("[₀-₉₊₋]+", "_"))
 
 def _ascii(text: str) -> str:
     """LaTeX for the Unicode signs of a text."""
+    text = re.sub("(?:\\d\u0305)+", lambda run: rf"\overline{{{run[0][::2]}}}", text)
+    text = re.sub(r"[µμ](?=[msglLFAVW](?![A-Za-z]))", "u", text)
     for signs, mark in _RAISED:
         text = re.sub(signs, lambda run, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', run[0])}}}", text)
     text = re.sub(
@@ -46,19 +49,47 @@ def _greek(letter: re.Match[str]) -> str:
 
 
 _AGAIN = r"[dtc]?frac|sqrt|left|right|[lg]eq?|pi|text|cup|cap|infty|times|cdot|mathbb|pm|in|begin|end|circ|alpha|theta"
-_DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]|\$")
-_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!|\\,)\s*(?=\d{3}(?!\d))")
-_BLACKBOARD = re.compile(r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))|\\(?:R|reals|Reals)(?![A-Za-z])")
+_ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\}"
+_USUAL: list[tuple[re.Pattern[str], str]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
+    (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"),
+    (r"<sup>(.*?)</sup>", r"^{\1}"),
+    (r"<sub>(.*?)</sub>", r"_{\1}"),
+    (r"\A\s*(\*{1,3}|`)(.+)\1\s*\Z", r"\2"),
+    (rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\"),  # escaped twice
+    (r"\{ ?\\(?:rm|bf|it|sf|tt) ", r"\\text{"),
+    (rf"\\left ?\\\{{ ?{_ROWS} ?\\right ?\.", r"\\begin{cases}\2\\end{cases}"),
+    (r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?", ""),
+    (r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}", r"\1"),
+    (r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?", r"\\binom{\1}{\2}"),
+    (r"\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])|\.{3}", r"\\ldots "),
+    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","),
+    (r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))", r"^\\circ "),
+    (r"\+/-", r"\\pm "),
+    (r"\s", " "),
+    (r"\\\$", r"\\dollar "),
+    (r"(?<!\\)\\[()\[\]]|\$", " "),
+    (r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""),
+    (r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 "),
+    (r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))", r"\\\1\2\1\2 "),
+    (r"\\mathbf ?\{ ?([NQRZ]) ?\}", r"\\\1\1 "),
+    (r"\\(?:R|reals|Reals)(?![A-Za-z])", r"\\RR "),
+    (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "),
+    (r"\\not\s*=", r"\\ne "),
+    (r"\\not\s*\\in(?![a-z])", r"\\notin "),
+)]  # fmt: skip
+"""Notations and their usual spelling, in the order of their replacement."""
 _TEXT = re.compile(
-    r"\\(text|textbf|textrm|textit|textsf|textnormal|textup|emph|mbox|hbox|mathrm|rm|textsc) ?"
+    r"\\(text|textbf|textrm|textit|textsf|texttt|textnormal|textup|emph|mbox|hbox|fbox|mathrm|rm|textsc) ?"
     r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
 _FONTS = (
     r"mathbf|boldsymbol|bm|mathit|mathsf|mathcal|mathnormal|underline|pmb|displaystyle|textstyle|bold|mathop|limits|"
-    r"nolimits|mathstrut|strut|hline|nonumber|phantom|hfill|centering|middle|q?quad|left\s*\.|right\s*\.|left|right|"
-    r"[bB]igg?[lr]?"
+    r"nolimits|mathstrut|strut|hline|nonumber|phantom|hfill|centering|middle|q?quad|bf|it|sf|[lL]arge|LARGE|[hH]uge|"
+    r"ensuremath|therefore"
 )
-_NOISE = re.compile(rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|\\tag ?\{{[^{{}}]*\}}")
+_NOISE = re.compile(
+    rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|\\(?:tag|[hv]space\*?|(?:text)?color) ?\{{[^{{}}]*\}}"
+)
 _END = re.compile(r"(?:(?<!\\)\\\\|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
 _LINK = re.compile(r"[,;.\s]*(and|or)[,\s]*", re.I)
 _VALUE_END = re.compile(
@@ -86,15 +117,12 @@ def _words(match: re.Match[str]) -> str:
 
 def plain_latex(text: str) -> str:
     r"""LaTeX without delimiters, spacing and fonts. Words of \text{…} are enclosed by `WORDS`."""
-    text = re.sub(
-        rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\", text if text.isascii() else _ascii(text)
-    )  # escaped twice
-    text = _DELIMITERS.sub(" ", re.sub(r"\s", " ", text).replace(r"\$", r"\dollar "))
-    text = re.sub(r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 ", _THOUSANDS.sub("", text))
-    text = _BLACKBOARD.sub(lambda found: rf"\{(found[1] or found[2] or 'R') * 2} ", text)
+    text = re.sub(r"&#?\w+;", lambda entity: unescape(entity[0]), text)
+    if not text.isascii():
+        text = _ascii(text)
+    for pattern, usual in _USUAL:
+        text = pattern.sub(usual, text)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
-    text = re.sub(r"\^\s*\{\s*\\circ\s*\}", r"^\\circ ", text)
-    text = re.sub(r"\\not\s*(=|\\in(?![a-z]))", lambda found: r"\ne " if found[1] == "=" else r"\notin ", text)
     text = " ".join(_TEXT.sub(_words, _NOISE.sub(" ", text)).split())
     return text[:-60] + _END.sub("", text[-60:])
 
@@ -111,6 +139,7 @@ def same_text(gold: str, answer: str) -> bool:
         re.sub(rf"[{WORDS}{{}}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(x))
         for x in (gold, answer)
     )
+    left, right = (re.sub(r"\s+(?!\w)|(?<!\w)\s+", "", text) for text in (left, right))
     return " ".join(left.split()) == " ".join(right.split())
 
 

@@ -5,75 +5,90 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
+from dph.verifiers.math.typed.text import word_list
+
 Unit = tuple[tuple[tuple[str, int], ...], Fraction]
 """Powers of dimensions, and the factor to their base units."""
 
 _TABLE = """
-L m meter metre =1 mm millimeter millimetre =1/1000 cm centimeter centimetre =1/100 dm =1/10
-    km kilometer kilometre =1000 in inch inche =127/5000 ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125
-    nm nanometer =1/1000000000
-    um micron =1/1000000 au =149597870700 pc parsec =30856775814913673 ly =9460730472580800
+L m meter metre =1 inch inche in =127/5000 ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125
+    centimeter centimetre cm =1/100 millimeter millimetre mm =1/1000 kilometer kilometre km =1000 micron =1/1000000
+    nanometer =1/1000000000 au =149597870700 pc parsec =30856775814913673 ly =9460730472580800
+L^2 acre =316160658/78125 hectare ha =10000
+L^3 l liter litre =1/1000 milliliter millilitre ml cc =1/1000000 gal gallon =473176473/125000000000
+    qt quart =473176473/500000000000 pint =473176473/1000000000000
 T s sec second =1 min minute =60 h hr hour =3600 d day =86400 week wk =604800 month =2629746 yr year =31556952
-    ms =1/1000
-M kg kilogram =1 g gm gram =1/1000 mg milligram =1/1000000 lb pound =45359237/100000000 ton tonne =1000
+M g gm gram =1/1000 kilogram kilo kg =1 milligram mg =1/1000000 lb pound =45359237/100000000 ton tonne =1000
     oz ounce =45359237/1600000000
-V l liter litre =1 ml milliliter millilitre =1/1000 gal gallon =473176473/125000000 qt quart =473176473/500000000
-    pint =473176473/1000000000
+T^-1 hz hertz =1
+M*L*T^-2 n newton =1
+M*L^-1*T^-2 pa pascal =1
+M*L^2*T^-2 j joule =1 wh =3600 erg =1/10000000 ev =801088317/5000000000000000000000000000
+M*L^2*T^-3 w watt =1
+AMP ampere amp =1
+VO v volt =1
+OHM ohm omega =1
+MOL mol mole =1
 USD dollar usd buck =1 cent ¢ =1/100
 EUR euro eur € =1
 GBP £ gbp =1
-INR rupee rs =1
+INR rupee rs inr =1
 CNY yuan yen 元 rmb =1
 A degree deg 度 =1
 R radian rad =1
-N n newton =1
-J j joule =1 kj =1000 erg =1/10000000
-EV ev =1
-W w watt =1 kw =1000
-HZ hz hertz =1
-VO volt =1
-OHM ohm =1
-AC acre =1
-HA hectare ha =1
 TC celsius =1
 TF fahrenheit =1
 K k kelvin =1
 PCT percent pct % percentage =1
 U unit u =1
 """
+_PREFIXES = {"p": -12, "n": -9, "u": -6, "m": -3, "c": -2, "d": -1, "h": 2, "k": 3, "M": 6, "G": 9, "T": 12}
+_PREFIXED = {"m", "g", "s", "l", "L", "Hz", "Pa", "N", "J", "W", "Wh", "V", "eV", "mol", "ohm"}
+
+_Powers = tuple[tuple[str, int], ...]
 
 
-def _read_table() -> dict[str, tuple[str, Fraction]]:
-    units: dict[str, tuple[str, Fraction]] = {}
-    dimension, names = "", []
+def _read_table() -> dict[str, tuple[_Powers, Fraction]]:
+    units: dict[str, tuple[_Powers, Fraction]] = {}
+    dimension: _Powers = ()
+    names = list[str]()
     for word in _TABLE.split():
         if word[0] == "=":
             units |= dict.fromkeys(names, (dimension, Fraction(word[1:])))
             names = []
         elif word.isupper() and word.isascii():
-            dimension = word
+            powers = (power.partition("^") for power in word.split("*"))
+            dimension = tuple((name, int(exponent or 1)) for name, _, exponent in powers)
         else:
             names.append(word)
     return units
 
 
-_UNITS = _read_table()
-_COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "fps": "ft/s"}
-_POWERS = {"square": 2, "sq": 2, "cubic": 3}
-SPELLED_UNITS = (
-    {name for name in _UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc")}
-    | {f"{name}s" for name in _UNITS if len(name) > 1 and name.isalpha()}
-    | {*_COMPOUND, *_POWERS, "lbs"}
-)
-"""Words of two and more letters that are units without \\text."""
-PERCENT, DEGREE = (("PCT", 1),), (("A", 1),)
+UNITS = _read_table()
+_COMPOUND = {"mph": "mi / h", "kph": "km / h", "kmph": "km / h", "fps": "ft / s", "degrees? c(?:elsius)?": "celsius",
+             "degrees? f(?:ahrenheit)?": "fahrenheit"}  # fmt: skip
+_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_SPELLED = {name for name in UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc", "ev", "wh")}
+SPELLED_UNITS = _SPELLED | {f"{name}s" for name in _SPELLED} | {*word_list("mph kph kmph fps dm nm um ms"), *_POWERS}
+for _symbol in _PREFIXED:
+    for _prefix, _exponent in _PREFIXES.items():
+        UNITS.setdefault(
+            _prefix + _symbol, (UNITS[_symbol.lower()][0], UNITS[_symbol.lower()][1] * Fraction(10) ** _exponent)
+        )
+"""Words of two and more small letters that are units without \\text."""
+PERCENT, DEGREE, RADIAN = (("PCT", 1),), (("A", 1),), (("R", 1),)
 
 
-def unit_of(word: str) -> tuple[str, Fraction] | None:
-    """The dimension of a word and its factor; None if it is not a unit."""
+def unit_of(word: str) -> Unit | None:
+    """The powers of dimensions of a word and its factor; None if it is not a unit."""
     low = word.strip(".").lower()
     spellings = (word.strip("."), low, low.removesuffix("s"), low.removesuffix("es"))
-    return next((_UNITS[spelling] for spelling in spellings if spelling in _UNITS), None)
+    return next((UNITS[spelling] for spelling in spellings if spelling in UNITS), None)
+
+
+def is_spelled_unit(word: str) -> bool:
+    """Whether a word is a unit without \\text: cm, feet, kPa."""
+    return word.lower() in SPELLED_UNITS or (word in UNITS and len(word) > 1 and not word.islower())
 
 
 def read_unit(words: Sequence[str]) -> Unit | None:
@@ -81,15 +96,19 @@ def read_unit(words: Sequence[str]) -> Unit | None:
     text = re.sub(r"\s*/\s*", " / ", re.sub(r"\bper\b", "/", " ".join(words)))
     powers: Counter[str] = Counter()
     factor, sign, power = Fraction(1), 1, 1
-    for word in re.sub(r"\b(mph|kph|kmph|fps)\b", lambda m: _COMPOUND[m[0]].replace("/", " / "), text).split():
+    for pattern, written in _COMPOUND.items():
+        text = re.sub(rf"\b{pattern}\b", written, text, flags=re.IGNORECASE)
+    text = re.sub(r" squared\b", "^2", re.sub(r" cubed\b", "^3", text))
+    for word in text.split():
         named = re.fullmatch(r"([^\^\d]+)(?:\^?(-?\d))?", word)
         if word == "/":
             sign = -1
-        elif word.lower() in _POWERS:
-            power = _POWERS[word.lower()]
+        elif word.lower().strip(".") in _POWERS:
+            power = _POWERS[word.lower().strip(".")]
         elif named and (unit := unit_of(named[1])):
             exponent = sign * int(named[2] or power)
-            powers[unit[0]] += exponent
+            for dimension, own_power in unit[0]:
+                powers[dimension] += exponent * own_power
             factor *= unit[1] ** exponent
             power = 1
         else:

@@ -155,12 +155,15 @@ _TABLE: dict[str, Callable[[Any], Any]] = {
 
 
 class Numeric(Exact):
-    """The complex value at a point: positive symbols below 3, of either sign from there; whole numbers if
-    the expression counts. big, small: the largest and smallest magnitude on the way; real: whether all values were."""
+    """The complex value at a point: positive symbols below 3, of either sign from there, beyond all constants (up to
+    `scale`) from 6; whole numbers if the expression counts. big, small: the largest and smallest magnitude on the way;
+    real: whether all values were."""
 
-    def __init__(self, budget: Budget, at: int = 0, discrete: bool = False, base: int | None = 10) -> None:
+    def __init__(
+        self, budget: Budget, at: int = 0, discrete: bool = False, base: int | None = 10, scale: Any = 1
+    ) -> None:
         super().__init__(budget)
-        self.at, self.discrete, self.base = at, discrete, base
+        self.at, self.discrete, self.base, self.scale = at, discrete, base, scale
         self.big, self.small, self.real, self.bound = mp.one, mp.one, True, dict[str, Any]()
 
     def __call__(self, node: Node) -> Any:
@@ -253,6 +256,8 @@ class Numeric(Exact):
         share = mp.mpf(seed % 1_000_003) / 1_000_003
         if self.at < 3:
             return mp.mpf(1) / 5 + 3 * share if self.at < 2 else mp.mpf(1) / 50 + share
+        if self.at >= 6:
+            return (share * 4 + 2) * self.number(self.scale) * (-1) ** self.at
         return (share * 4 + mp.mpf(1) / 7) * (-1 if self.at == 3 or seed >> 40 & 1 else 1)
 
     def real_value(self, node: Node, low: float = -math.inf, high: float = math.inf, *, whole: bool = False) -> Any:
@@ -320,15 +325,25 @@ def _agree(left: Node, right: Node, budget: Budget, count: int, *at: Any) -> boo
     return None
 
 
+def _largest(node: Any) -> Fraction:
+    """The largest constant of a tree, between 1 and 10,000."""
+    if not isinstance(node, tuple):
+        return Fraction(1)
+    if node and node[0] == "n":
+        return min(max(abs(node[1]), Fraction(1)), Fraction(10_000))
+    return max(map(_largest, node), default=Fraction(1))
+
+
 def _same_values(left: Node, right: Node, budget: Budget, base: int | None) -> bool | None:
     """Whether the values agree at several points and precisions; None if the values decide nothing. Expressions that
     count are compared at whole numbers, with floors of other letters than i to n also in between."""
     counts, free = (operations(left) | operations(right)) & _DISCRETE, symbols(left) | symbols(right)
+    scale = max(map(_largest, (left, right)))
     between = free and counts and counts <= {"floor", "ceil"} and not free <= set("ijklmnN")
     for discrete in [True, False] if between else [bool(counts)]:
         agreed = 0
-        for point in range(1 if not free else 30 if discrete else 6):
-            same = _agree(left, right, budget, 35, point, discrete, base)
+        for point in range(1 if not free else 30 if discrete else 8):
+            same = _agree(left, right, budget, 35, point, discrete, base, scale)
             if same is False:
                 return False
             agreed += same is True
