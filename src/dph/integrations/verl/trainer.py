@@ -4,7 +4,8 @@
     trainer.v1.trainer_mode=shared_prefix_sync    verl's mode `sync`, with whole groups
     trainer.v1.trainer_mode=dph_sync              the same, with judged advantages and stored responses
 
-Both add unbiased pass@k to the validation. A synchronous trainer of your own takes `GroupedBatchMixin`, `PassAtKMixin`.
+Both add unbiased pass@k to the validation and a gate on the sampler. A synchronous trainer of your own takes
+`GroupedBatchMixin`, `PassAtKMixin` and `SamplerGateMixin`.
 They run in verl's driver, which reads from verl's TransferQueue and puts into it: verdicts, stored responses.
 """
 
@@ -36,11 +37,13 @@ from verl.workers.utils.padding import response_from_nested
 from dph.config import OverlongConfig
 from dph.errors import UserError
 from dph.evaluation.passk import coverage_shares
+from dph.integrations.sampler import check_sampler
 from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
-from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured
+from dph.integrations.verl.settings import MAX_GAP, TRAINER_MODE, VENDOR, DPHSettings, configured
 from dph.models.policy import tokenizer_hash
 from dph.objective import Advantage
+from dph.process.progress import warn
 from dph.rehearsal.check import CheckedSet, check_deviation, check_facts, open_set
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.runs.coverage import Ledger
@@ -89,6 +92,24 @@ class GroupedBatchMixin(PPOTrainer):
 def _work(lengths: list[int]) -> list[float]:
     """verl's estimate of the work of rows of these lengths."""
     return calculate_workload(torch.tensor(lengths, dtype=torch.int64)).tolist()
+
+
+class SamplerGateMixin(PPOTrainer):
+    """Prints how far the sampler's log-probabilities are from the trainer's, and ends a step before its update if the
+    mean difference is more than `dph.max_gap`, for example because the sampler has not the newest adapters."""
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        batch = super()._compute_old_log_prob(batch, metrics)
+        rollout = self.config.actor_rollout_ref.rollout
+        if not rollout.calculate_log_probs or rollout.top_k > 0:
+            return batch
+        names = ["rollout_log_probs", "old_log_probs", "response_mask"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        sampled, trained, mask = (data[name].values() for name in names)
+        # The sampler divides by the share of tokens that top-p leaves, which is at least top_p
+        explained = OmegaConf.select(self.config, "dph.max_gap", default=MAX_GAP) - math.log(rollout.top_p)
+        warn(check_sampler(sampled[mask.bool()], trained[mask.bool()], explained))
+        return batch
 
 
 class PassAtKMixin(PPOTrainer):
@@ -374,12 +395,12 @@ def _fields(template: Mapping[str, Any], row: Rehearsal, group: str, *, counts: 
 
 
 @register_trainer("shared_prefix_sync")
-class SharedPrefixTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
+class SharedPrefixTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrainerSync):
     """verl's synchronous trainer, with whole groups on each rank."""
 
 
 @register_trainer(TRAINER_MODE)
-class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
+class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrainerSync):
     """Synchronous, colocated training with judged advantages, and with stored responses, which leave the batch again
     after the update: none of verl's metrics includes them."""
 
