@@ -133,9 +133,9 @@ def test_the_example_trains_until_a_sampler_lacks_the_adapters(weights: str, tmp
     assert metrics[1]["critic/score/mean"] == 0.75 and metrics[1]["num_turns/mean"] == 6  # 3 of the model, 2 of tools
     assert metrics[1]["shared_prefix/computed_per_prompt"] == 1 and "% saved" in done.stdout
     gaps = [float(gap) for gap in re.findall(r"the sampler is (\S+) nats from the trainer", done.stdout)]
-    assert gaps[0] < 1e-4
+    assert gaps[0] < 0.02  # verl keeps the weights below adapters in bf16
     if weights == "new":
-        assert done.returncode == 0 and sorted(metrics) == [1, 2] and max(gaps) < 1e-4, done.stdout[-4000:]
+        assert done.returncode == 0 and sorted(metrics) == [1, 2] and max(gaps) < 0.02, done.stdout[-4000:]
     else:
         assert done.returncode == 2 and sorted(metrics) == [1], done.stdout[-4000:]
         assert max(gaps) > 0.05
