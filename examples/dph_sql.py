@@ -3,14 +3,15 @@
 
     PYTHONPATH=examples eval dph_sql --env.taskset.source bird --env.taskset.options '{"root": "data/bird"}'
 
-`source`, `options` and `split` are the name, options and split of `dph train --task.*`. A model may call the tool as often as the harness
-allows; the last message of the transcript is judged.
+`source`, `options` and `split` are the name, options and split of `dph train --task.*`. A model may call the tool as
+often as the harness allows; the last message of the transcript is judged.
 """
 
 import asyncio
 from collections.abc import Iterator
 
 import verifiers.v1 as vf
+from pydantic import Field
 
 from dph.build import load_problems
 from dph.config import TaskConfig
@@ -72,7 +73,7 @@ class SqlTask(vf.Task[SqlData, vf.State, SqlTaskConfig]):
 class SqlConfig(vf.TasksetConfig):
     task: SqlTaskConfig = SqlTaskConfig()
     source: str = "records"
-    options: dict[str, str] = {}
+    options: dict[str, str] = Field(default_factory=dict)
     split: str = "train"
 
 

@@ -1,4 +1,4 @@
-"""Test support: a tiny model whose chat template calls tools, two SQL problems, and what the model says in three turns."""
+"""Test support: a tiny model whose chat template calls tools, two SQL problems, and the text of its three turns."""
 
 import json
 import re

@@ -2,8 +2,9 @@
 """Test support: rollouts by transformers in a Ray actor, FSDP2's engine on the CPU, and a gloo process group.
 
 Registered through verl's registries; rollout name `hf_cpu`. With VERL_CPU_TRANSCRIPTS in the environment the model says
-what `transcripts` says; its value `stale` makes the servers keep their first weights. Otherwise responses are drawn with numbers keyed by prompt, weights
-version and how often the prompt was asked, so that a resumed run draws what the uninterrupted one drew.
+what `transcripts` says; its value `stale` makes the servers keep their first weights. Otherwise responses are drawn
+with numbers keyed by prompt, weights version and how often the prompt was asked, so that a resumed run draws what the
+uninterrupted one drew.
 """
 
 import asyncio

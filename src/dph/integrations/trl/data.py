@@ -9,7 +9,6 @@ from datasets import Dataset
 
 from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import TaskConfig, VerifierConfig, from_dict
-from dph.errors import UserError
 from dph.models.policy import render_prompt
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems

@@ -1,7 +1,8 @@
 """Problems as verl's Parquet: `python -m dph.integrations.verl.data --config LAUNCH/train.toml --out LAUNCH/data`.
 
 Run it on a machine that has the data, after pre-sampling. train.parquet holds the prompts that training samples (D_exp,
-or all for baselines), val.parquet the prompts of the monitor's split. The plug-in reads the rehearsal set from the presample run itself.
+or all for baselines), val.parquet the prompts of the monitor's split. The plug-in itself reads the rehearsal set from
+the presample run.
 """
 
 from argparse import ArgumentParser

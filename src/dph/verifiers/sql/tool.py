@@ -20,7 +20,9 @@ def database_of(problem: Problem) -> str:
     """The database file of a SQL problem. Raises UserError for a problem without one."""
     if database := problem.meta.get("db"):
         return str(database)
-    raise UserError(f"the SQL tool needs problems with a database, and {problem.id!r} has none; give it SQL problems only")
+    raise UserError(
+        f"the SQL tool needs problems with a database, and {problem.id!r} has none; give it SQL problems only"
+    )
 
 
 class SqlTool(UsesWorkers):
