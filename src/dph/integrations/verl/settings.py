@@ -297,12 +297,32 @@ def shares_prompts(config: VerlConfig, layout: ClusterLayout) -> bool:
 def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict[str, Any]:
     """verl's configuration for a launch in `folder`, as nested dictionaries over `dph_defaults.yaml`."""
     check_launch(config, layout)
-    rollout, cap, options = config.rollout, config.rollout.importance_cap, dict(config.advantage.options)
+    cluster, model, rollout, cap = config.cluster, config.model, config.rollout, config.rollout.importance_cap
+    per_node, targets = min(cluster.gpus, cluster.per_node), model.lora_targets.split(",")
     # GRPO's own division is a setting of verl's; other advantages keep an option of this name
-    std = options.pop("normalize_std", "true") if config.advantage.name == "group" else "true"
+    std = config.advantage.options.get("normalize_std", "true") if config.advantage.name == "group" else "true"
+    adapters = {
+        "lora_rank": model.lora_rank,
+        "lora_alpha": model.lora_alpha,
+        "target_modules": targets[0] if len(targets) == 1 else targets,
+    }
+    offloaded = {"offload_policy": layout.offload == "cpu", "param_offload": layout.offload == "between"}
     environment = {"env_vars": {"VERL_ENGINE_VENDOR": VENDOR}}
     return {
-        "trainer": _trainer(config, folder),
+        "trainer": {
+            "nnodes": cluster.gpus // per_node,
+            "n_gpus_per_node": per_node,
+            "project_name": "dph",
+            "experiment_name": f"{config.method}-{config.seed}",
+            "default_local_dir": str(folder / "checkpoints"),
+            "logger": ["console", "file", "tensorboard", *([config.tracker] if config.tracker != "none" else [])],
+            "total_training_steps": config.steps,
+            "total_epochs": config.steps,  # verl stops at the smaller of the two
+            "save_freq": config.checkpoint_every,
+            "max_actor_ckpt_to_keep": config.keep_checkpoints,
+            "test_freq": config.monitor.every or -1,
+            "val_before_train": config.monitor.every > 0,
+        },
         "data": {
             "train_files": str(folder / "data" / "train.parquet"),
             "val_files": str(folder / "data" / "val.parquet"),
@@ -311,7 +331,7 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
             "max_response_length": rollout.max_tokens,
             "filter_overlong_prompts": True,
             "seed": config.seed,
-            "trust_remote_code": config.model.trust_remote_code,
+            "trust_remote_code": model.trust_remote_code,
         },
         "algorithm": {
             "filter_groups": {"enable": config.dynamic_sampling.enabled},
@@ -320,57 +340,25 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
             "rollout_correction": {"rollout_is": "token", "rollout_is_threshold": cap} if cap else {"rollout_is": None},
         },
         "actor_rollout_ref": {
-            "model": _model(config),
-            "actor": _actor(config, layout),
-            "ref": {"fsdp_config": _offloaded(layout)},
+            "model": {
+                "path": model.path,
+                "trust_remote_code": model.trust_remote_code,
+                "enable_gradient_checkpointing": True,  # the estimate of memory assumes it
+                **(adapters if model.lora_rank else {}),
+            },
+            "actor": _actor(config, layout, offloaded),
+            "ref": {"fsdp_config": offloaded},
             "rollout": _rollout(config, layout),
         },
         "reward": {
             "custom_reward_function": {"reward_kwargs": asdict(config.verifier) | {"plugins": list(config.plugins)}}
         },
-        "dph": _block(config, options, folder),
+        "dph": _block(config, folder),
         "ray_kwargs": {"ray_init": {"runtime_env": environment}} if shares_prompts(config, layout) else {},
     }
 
 
-def _trainer(config: VerlConfig, folder: Path) -> dict[str, Any]:
-    cluster = config.cluster
-    per_node = min(cluster.gpus, cluster.per_node)
-    return {
-        "nnodes": cluster.gpus // per_node,
-        "n_gpus_per_node": per_node,
-        "project_name": "dph",
-        "experiment_name": f"{config.method}-{config.seed}",
-        "default_local_dir": str(folder / "checkpoints"),
-        "logger": ["console", "file", "tensorboard", *([config.tracker] if config.tracker != "none" else [])],
-        "total_training_steps": config.steps,
-        "total_epochs": config.steps,  # verl stops at the smaller of the two
-        "save_freq": config.checkpoint_every,
-        "max_actor_ckpt_to_keep": config.keep_checkpoints,
-        "test_freq": config.monitor.every or -1,
-        "val_before_train": config.monitor.every > 0,
-    }
-
-
-def _model(config: VerlConfig) -> dict[str, Any]:
-    model, targets = config.model, config.model.lora_targets.split(",")
-    adapters = {
-        "lora_rank": model.lora_rank,
-        "lora_alpha": model.lora_alpha,
-        "target_modules": targets[0] if len(targets) == 1 else targets,
-    }
-    return {
-        "path": model.path,
-        "trust_remote_code": model.trust_remote_code,
-        "enable_gradient_checkpointing": True,  # the estimate of memory assumes it
-    } | (adapters if model.lora_rank else {})
-
-
-def _offloaded(layout: ClusterLayout) -> dict[str, bool]:
-    return {"offload_policy": layout.offload == "cpu", "param_offload": layout.offload == "between"}
-
-
-def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
+def _actor(config: VerlConfig, layout: ClusterLayout, offloaded: Mapping[str, bool]) -> dict[str, Any]:
     loss, optim = config.loss, config.optim
     clip = optim.grad_clip or 1e9  # clips nothing
     definition = loss.estimator == "definition" and loss.eta > 0
@@ -398,8 +386,8 @@ def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
             "betas": [optim.beta1, optim.beta2],
             "clip_grad": clip,
         },
-        "fsdp_config": _offloaded(layout)
-        | {
+        "fsdp_config": {
+            **offloaded,
             "optimizer_offload": layout.offload == "between",
             "dtype": "bfloat16" if config.model.precision == "bf16" else "float32",
             "seed": config.seed,
@@ -429,14 +417,16 @@ def _rollout(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
     }
 
 
-def _block(config: VerlConfig, advantage_options: dict[str, str], folder: Path) -> dict[str, Any]:
-    """The block `dph`, see `DPHSettings`."""
-    loss, rows = config.loss, config.stored_rows
+def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
+    """The block `dph`, see `DPHSettings`. Whether the advantage `group` divides by the deviation is verl's setting."""
+    loss, rows, options = config.loss, config.stored_rows, config.advantage.options
+    if config.advantage.name == "group":
+        options = {name: value for name, value in options.items() if name != "normalize_std"}
     return to_dict(narrowed(RehearsalTerm, loss)) | {
         "policy": loss.policy,
         "policy_options": loss.policy_options,
         "advantage": config.advantage.name,
-        "advantage_options": advantage_options,
+        "advantage_options": options,
         "rehearsal": (config.rehearsal.path or str(folder / "presample")) if rows else "",
         "rows": rows,
         "check_rows": config.rehearsal.check_rows,
