@@ -163,11 +163,14 @@ class JudgedResponse:
     group: str
     """verl's id of the draw: one prompt, asked once for a whole group."""
     rollout: Rollout
-    """Its tokens, with log π_old, and its verdict: INFRA_ERROR if the judging itself failed, and for padding rows."""
+    """The model's own tokens, with log π_old, and its verdict: INFRA_ERROR if the judging itself failed, and for
+    padding rows. The text has the results of tools too."""
     outcome: str
     """The outcome that our verifiers gave; empty with another reward function."""
     reference: list[float]
-    """Log-probabilities under the reference model; empty without one."""
+    """Log-probabilities of these tokens under the reference model; empty without one."""
+    own: Tensor
+    """bool [length]: which tokens of the response are the model's own, and not the result of a tool."""
     mask: Tensor
     """int64 [length]: verl's response mask."""
     padding: bool
@@ -199,26 +202,35 @@ def read_judged(batch: KVBatchMeta, limit: int, tokenizer: Any, *, reference: bo
     limit: length of the longest response, in tokens; one that long that does not end with the end token was cut off.
     reference: read the log-probabilities of the reference model, too.
     """
-    fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields", "old_log_probs"]
+    fields = ["uid", "responses", "loss_mask", "response_mask", "rm_scores", "extra_fields", "old_log_probs"]
     fields += ["ref_log_prob"] * reference
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
     columns = [list(data[name]) for name in fields] + [[None] * len(batch)] * (not reference)
     rows = []
     every = zip(batch.keys, batch.tags, *columns, strict=True)
-    for key, tag, uid, responses, mask, scores, extra, old, ref in every:
+    for key, tag, uid, responses, sampled, mask, scores, extra, old, ref in every:
         if not key.endswith("_0"):
             raise UserError("trainer mode dph_sync does not support agent loops with several trajectories per session")
         info, padding = reward_info(extra), bool(tag.get("is_padding", False))
         reward, ids, verdict = float(scores.sum()), responses.tolist(), Verdict(Outcome.INFRA_ERROR, 0.0)
+        own = sampled.bool()
         outcome = str(info.get("outcome", ""))
         if is_scored(info) and not padding:  # with another reward function a reward of at least 1 is correct
             verdict = Verdict(Outcome(outcome or ("correct" if reward >= 1 else "wrong")), reward)
         cut_off = len(ids) >= limit and ids[-1] != tokenizer.eos_token_id
-        completion = Completion(ids, old.float().tolist(), "length" if cut_off else "stop")
+        logprobs = old[own].float().tolist()
+        completion = Completion(responses[own].tolist(), logprobs, "length" if cut_off else "stop")
         rollout = Rollout(completion, tokenizer.decode(ids, skip_special_tokens=True), verdict)
-        references = [] if ref is None else ref.float().tolist()
-        rows.append(JudgedResponse(str(getattr(uid, "data", uid)), rollout, outcome, references, mask, padding))
+        references = [] if ref is None else ref[own].float().tolist()
+        rows.append(JudgedResponse(str(getattr(uid, "data", uid)), rollout, outcome, references, own, mask, padding))
     return rows
+
+
+def per_token(value: float | Sequence[float] | None, own: Tensor) -> Tensor:
+    """[length]: an advantage, one for all of the model's own tokens or one for each, and 0 elsewhere."""
+    values = torch.zeros(len(own))
+    values[own] = torch.tensor(value or 0.0)
+    return values
 
 
 def judged_advantages(
@@ -454,7 +466,9 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
         advantages = judged_advantages(self._advantage, judged, self._dph, limit)
         masks = [row.mask * (value is not None) for row, value in zip(judged, advantages, strict=True)]
         columns = {
-            "advantages": [mask * torch.tensor(value or 0.0) for mask, value in zip(masks, advantages, strict=True)],
+            "advantages": [
+                mask * per_token(value, row.own) for mask, value, row in zip(masks, advantages, judged, strict=True)
+            ],
             "response_mask": masks,
             "loss_mask": masks,
         }
