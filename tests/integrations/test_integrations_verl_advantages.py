@@ -45,7 +45,6 @@ def in_verl(advantage: Advantage) -> list[Any]:
             reference=reference(TOKENS[index]),
             own=torch.ones(len(TOKENS[index]), dtype=torch.bool),
             mask=torch.ones(len(TOKENS[index]), dtype=torch.int64),
-            padding=False,
         )
         for index, outcome in enumerate(OUTCOMES)
     ]

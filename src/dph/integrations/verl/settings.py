@@ -443,16 +443,13 @@ def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
 
 
 def check_registered() -> None:
-    """Raises UserError, with what to install, if verl is missing or does not know our trainer; verl itself logs an
-    error in a plug-in at debug level only."""
+    """Raises UserError, with what to install, if verl is missing or cannot import our plug-in; verl itself logs such an
+    error at debug level only."""
     install = "make a separate environment and run there: pip install 'dph-rl[verl]'"
     if find_spec("verl") is None:
         raise UserError(f"verl is not installed; {install}")
     try:
-        import dph.integrations.verl.plugin  # noqa: F401, I001  (first: it names a verl of another version)
-        from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+        import dph.integrations.verl.plugin  # noqa: F401
     except Exception as error:  # of verl, or of what verl imports
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(f"the plug-in for verl cannot be imported ({reason}); {install}") from error
-    if TRAINER_MODE not in TRAINER_REGISTRY:
-        raise UserError(f"verl does not know the trainer {TRAINER_MODE!r}; install dph-rl again in this environment")

@@ -173,7 +173,6 @@ class JudgedResponse:
     """bool [length]: which tokens of the response are the model's own, and not the result of a tool."""
     mask: Tensor
     """int64 [length]: verl's response mask."""
-    padding: bool
 
 
 def reward_info(extra_fields: Any) -> dict[str, Any]:
@@ -211,18 +210,20 @@ def read_judged(batch: KVBatchMeta, limit: int, tokenizer: Any, *, reference: bo
     for key, tag, uid, responses, sampled, mask, scores, extra, old, ref in every:
         if not key.endswith("_0"):
             raise UserError("trainer mode dph_sync does not support agent loops with several trajectories per session")
-        info, padding = reward_info(extra), bool(tag.get("is_padding", False))
+        info = reward_info(extra)
         reward, ids, verdict = float(scores.sum()), responses.tolist(), Verdict(Outcome.INFRA_ERROR, 0.0)
         own = sampled.bool()
         outcome = str(info.get("outcome", ""))
-        if is_scored(info) and not padding:  # with another reward function a reward of at least 1 is correct
+        if is_scored(info) and not tag.get(
+            "is_padding"
+        ):  # with another reward function a reward of at least 1 is correct
             verdict = Verdict(Outcome(outcome or ("correct" if reward >= 1 else "wrong")), reward)
         cut_off = len(ids) >= limit and ids[-1] != tokenizer.eos_token_id
         logprobs = old[own].float().tolist()
         completion = Completion(responses[own].tolist(), logprobs, "length" if cut_off else "stop")
         rollout = Rollout(completion, tokenizer.decode(ids, skip_special_tokens=True), verdict)
         references = [] if ref is None else ref[own].float().tolist()
-        rows.append(JudgedResponse(str(getattr(uid, "data", uid)), rollout, outcome, references, own, mask, padding))
+        rows.append(JudgedResponse(str(getattr(uid, "data", uid)), rollout, outcome, references, own, mask))
     return rows
 
 
@@ -474,9 +475,10 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
         }
         nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
         tq.kv_batch_put(batch.keys, batch.partition_id, fields=TensorDict(nested, batch_size=len(batch)))
-        for tag, row in zip(batch.tags, judged, strict=True):
+        rows = list(zip(batch.tags, judged, strict=True))
+        verdicts = [(row.outcome, row.rollout.verdict.scored) for tag, row in rows if not tag.get("is_padding")]
+        for tag, row in rows:
             tag["is_padding"] = not row.rollout.verdict.scored
-        verdicts = [(row.outcome, row.rollout.verdict.scored) for row in judged if not row.padding]
         dropped = self.replay_buffer.take_dropped()
         verdicts += [(str(info.get("outcome", "")), is_scored(info)) for info in dropped]
         metrics.update(outcome_metrics(verdicts))
