@@ -57,7 +57,7 @@ def channel(tasks: list[Any]):
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None: ...
+        def log_message(self, format: str, *args: Any) -> None: ...
 
     server = HTTPServer(("127.0.0.1", 0), Answer)
     threading.Thread(target=server.serve_forever, daemon=True).start()

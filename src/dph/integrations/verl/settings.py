@@ -46,9 +46,6 @@ _KL_KINDS = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3"
 NO_DUAL_CLIP = 1e6
 """verl cannot switch its dual clip off; from this value on, its clip_ratio_c clips nothing."""
 
-MAX_GAP = 0.05
-"""Nats per token: rounding to bf16 does not take a sampler further from the trainer."""
-
 
 @dataclass(frozen=True, slots=True)
 class DPHSettings(RehearsalTerm):
@@ -80,9 +77,9 @@ class DPHSettings(RehearsalTerm):
     """Leave responses that were cut off at the limit out of the loss."""
     max_unjudged: Share = 0.05
     """Largest share of a step's responses whose judging may fail; with a larger one the run stops."""
-    max_gap: NonNegative = MAX_GAP
-    """Largest mean difference between the sampler's log-probabilities and the trainer's, in nats per token; with a
-    larger one the run stops before the update."""
+    max_gap: NonNegative = 0.05
+    """Largest mean difference between the sampler's log-probabilities and the trainer's, in nats per token; rounding to
+    bf16 explains less. With a larger one the run stops before the update."""
     plugins: tuple[str, ...] = ()
     """Python files or modules that register divergences, policy losses or advantages; every process imports them."""
 

@@ -40,7 +40,7 @@ from dph.evaluation.passk import coverage_shares
 from dph.integrations.sampler import check_sampler
 from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
-from dph.integrations.verl.settings import MAX_GAP, TRAINER_MODE, VENDOR, DPHSettings, configured
+from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured
 from dph.models.policy import tokenizer_hash
 from dph.objective import Advantage
 from dph.process.progress import warn
@@ -107,7 +107,8 @@ class SamplerGateMixin(PPOTrainer):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         sampled, trained, mask = (data[name].values() for name in names)
         # The sampler divides by the share of tokens that top-p leaves, which is at least top_p
-        explained = OmegaConf.select(self.config, "dph.max_gap", default=MAX_GAP) - math.log(rollout.top_p)
+        allowed = OmegaConf.select(self.config, "dph.max_gap", default=DPHSettings().max_gap)
+        explained = allowed - math.log(rollout.top_p)
         warn(check_sampler(sampled[mask.bool()], trained[mask.bool()], explained))
         return batch
 
