@@ -587,7 +587,7 @@ def test_bf16_does_not_hide_a_small_error(mixed, tmp_path, caplog, monkeypatch):
 @pytest.mark.parametrize("lacking", ["method", "argument", "attribute"])
 def test_a_version_that_lacks_a_member_trains_as_trl_does(lacking, tmp_path, caplog, packed_calls, monkeypatch):
     if lacking == "attribute":
-        monkeypatch.setattr(module, "_ATTRIBUTES", ("_renamed",))
+        monkeypatch.setattr(module, "ATTRIBUTES", ("_renamed",))
     else:
         method = "_renamed" if lacking == "method" else "_prepare_inputs"
         monkeypatch.setattr(module, "SHARED_PREFIX", {**module.SHARED_PREFIX, method: ("inputs",)})

@@ -1,6 +1,7 @@
 # pyright: reportMissingImports=false
 """The advantages that verl's trainer computes against the native engine's, on the same groups."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,8 +43,8 @@ def in_verl(advantage: Advantage) -> list[Any]:
             rollout=rollout_of(index),
             outcome=outcome,
             reference=reference(TOKENS[index]),
+            own=torch.ones(len(TOKENS[index]), dtype=torch.bool),
             mask=torch.ones(len(TOKENS[index]), dtype=torch.int64),
-            padding=False,
         )
         for index, outcome in enumerate(OUTCOMES)
     ]
@@ -84,3 +85,28 @@ def test_advantages_are_those_of_the_native_engine(method: str, options: dict[st
     native = in_the_native_engine(advantage)
     assert in_verl(advantage) == pytest.approx(native)
     assert max(map(abs, native)) > 0.01
+
+
+def test_results_of_tools_count_for_no_advantage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tokens of the model, two of a tool's result between them."""
+    from dph.integrations.verl import trainer
+
+    columns = {
+        "uid": ["g"],
+        "responses": [torch.tensor([3, 4, 5, 6, 7])],
+        "loss_mask": [torch.tensor([1, 0, 0, 1, 1])],
+        "response_mask": [torch.tensor([1, 0, 0, 1, 1])],
+        "rm_scores": [torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])],
+        "extra_fields": [{"reward_extra_info": {"outcome": "correct"}}],
+        "old_log_probs": [torch.tensor([-1.0, -9.0, -9.0, -2.0, -3.0])],
+        "ref_log_prob": [torch.tensor([-1.5, -9.0, -9.0, -2.5, -3.5])],
+    }
+    monkeypatch.setattr(trainer.tq, "kv_batch_get", lambda select_fields, **_: {n: columns[n] for n in select_fields})
+    batch = trainer.KVBatchMeta(keys=["g_0_0"], tags=[{}], partition_id="train")
+    tokenizer = SimpleNamespace(eos_token_id=7, decode=lambda ids, **_: " ".join(map(str, ids)))
+    (row,) = trainer.read_judged(batch, 8, tokenizer, reference=True)
+    completion = row.rollout.completion
+    assert (completion.token_ids, completion.logprobs, row.reference) == ([3, 6, 7], [-1, -2, -3], [-1.5, -2.5, -3.5])
+    assert row.rollout.text == "3 4 5 6 7"
+    assert trainer.per_token([0.5, 0.25, 1.0], row.own).tolist() == [0.5, 0, 0, 0.25, 1.0]
+    assert trainer.per_token(2.0, row.own).tolist() == [2, 0, 0, 2, 2] and not trainer.per_token(None, row.own).any()

@@ -84,7 +84,7 @@ def test_a_launch_is_a_configuration_of_verls(
     block, loss, _ = configured(resolved)
     Objective(loss)
     assert loss == asked.loss
-    assert (block.rows, block.max_unjudged) == (asked.rehearsal.rows, asked.max_unjudged)
+    assert (block.rows, block.max_unjudged) == (asked.stored_rows, asked.max_unjudged)
     assert (block.overlong_buffer, block.overlong_penalty) == (asked.overlong.buffer, asked.overlong.penalty)
     assert resolved["trainer"]["v1"]["trainer_mode"] == TRAINER_MODE
     assert resolved["algorithm"]["filter_groups"]["enable"] == asked.dynamic_sampling.enabled

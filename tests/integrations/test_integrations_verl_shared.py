@@ -24,7 +24,8 @@ TOLERANCE = 1e-5
 
 
 @pytest.mark.parametrize(
-    ("case", "ranks"), [("plain", 1), ("checkpointing", 2), ("lora", 1), ("sum_pi_squared", 1), ("bf16", 1)]
+    ("case", "ranks"),
+    [("plain", 1), ("checkpointing", 2), ("lora", 1), ("tools", 1), ("sum_pi_squared", 1), ("bf16", 1)],
 )
 def test_an_update_is_verls(case: str, ranks: int, tmp_path: Path) -> None:
     """Stock worker, stock loss with an entropy bonus: ragged groups, equal responses, prompts of one token."""

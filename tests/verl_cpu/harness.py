@@ -240,15 +240,18 @@ def train(settings: dict[str, object], folder: Path, timeout: float = 1500) -> s
 
 
 def run(
-    command: list[str], settings: dict[str, object], folder: Path, timeout: float = 1500
+    command: list[str], settings: dict[str, object], folder: Path, timeout: float = 1500, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of verl's with settings of its configuration, and a folder of Ray's own."""
+    """Run a command of verl's with settings of its configuration, variables of the environment, and a folder of Ray's
+    own."""
     temporary = tempfile.mkdtemp(prefix="r", dir="/tmp")  # Ray's sockets need a short path
     words = [f"{name}={value}" for name, value in settings.items()]
     try:
         done = subprocess.run(
             [*command, *words, f"+ray_kwargs.ray_init._temp_dir={temporary}"],
-            env={**environment(), "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"), "PYTHON": sys.executable},
+            env=environment()
+            | {"VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"), "PYTHON": sys.executable}
+            | variables,
             cwd=folder,
             timeout=timeout,
             text=True,

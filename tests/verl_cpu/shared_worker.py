@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from contract_worker import batch_of, make_worker, noted_gradient, save_model
+from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import ppo_loss
@@ -34,6 +35,7 @@ CASES = {
     "checkpointing": CHECKPOINTING,
     "lora": (*LORA, *CHECKPOINTING),
     "sum_pi_squared": (),
+    "tools": (*LORA, *CHECKPOINTING),
 }
 
 
@@ -58,13 +60,21 @@ def rows_of_rank(rank: int, ranks: int) -> list[Row]:
     return rows
 
 
-def measure(worker: Any, actor: Any, rows: list[Row], ranks: int, **more: Any) -> dict[str, Any]:
+def as_batch(rows: list[Row], tools: bool) -> TensorDict:
+    """tools: every third token of the responses is the result of a tool, which is not trained on."""
+    data = batch_of(rows, with_reference=False).exclude(IS_REHEARSAL)
+    for name in ("response_mask", "loss_mask") if tools else ():
+        data[name].values()[1::3] = 0
+    return data
+
+
+def measure(worker: Any, actor: Any, rows: list[Row], ranks: int, tools: bool, **more: Any) -> dict[str, Any]:
     """Log-probabilities and entropies of the responses, loss and gradient of one update, and the model's tokens."""
     gradient = noted_gradient(worker)
     facts = {"temperature": 0.8, "calculate_entropy": True, "global_batch_size": ranks * len(rows), **more}
 
     def infer() -> Any:
-        data = batch_of(rows, with_reference=False).exclude(IS_REHEARSAL)
+        data = as_batch(rows, tools)
         tu.assign_non_tensor(data, compute_loss=False, **facts)
         return worker.infer_batch(data)
 
@@ -80,7 +90,7 @@ def measure(worker: Any, actor: Any, rows: list[Row], ranks: int, **more: Any) -
         sequences = inferred[name].unbind()
         found[name] = torch.cat([x[len(row.prompt_ids) - 1 : -1] for x, row in zip(sequences, rows, strict=True)])
 
-    data = batch_of(rows, with_reference=False).exclude(IS_REHEARSAL)
+    data = as_batch(rows, tools)
     tu.assign_non_tensor(
         data, epochs=1, mini_batch_size=ranks * len(rows), dataloader_kwargs={"shuffle": False}, **facts
     )
@@ -103,12 +113,13 @@ def main(folder: Path, case: str) -> None:
         torch.manual_seed(0)  # of the adapters
         worker, actor = make_worker(folder / f"model{rank}", TrainingWorker, *more)
         assert isinstance(worker.engine, SharedPrefixEngine) == (vendor == "dph")
-        if "lora" in case:  # whose second factor is 0, so that the first has no gradient
+        if case in ("lora", "tools"):  # whose second factor is 0, so that the first has no gradient
             with torch.no_grad():
                 for name, parameter in worker.engine.module.named_parameters():
                     if "lora_B" in name:
                         parameter.fill_(0.1)
-        found[vendor] = measure(worker, actor, rows, ranks, calculate_sum_pi_squared=case == "sum_pi_squared")
+        squares = case == "sum_pi_squared"
+        found[vendor] = measure(worker, actor, rows, ranks, case == "tools", calculate_sum_pi_squared=squares)
     ours, theirs = found["dph"], found["cpu"]
     errors = {"tokens": float(ours.pop("tokens") / theirs.pop("tokens"))}
     errors |= {name: float((ours[name] - theirs[name]).norm() / theirs[name].norm()) for name in ours}

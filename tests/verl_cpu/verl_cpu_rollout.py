@@ -1,8 +1,10 @@
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 """Test support: rollouts by transformers in a Ray actor, FSDP2's engine on the CPU, and a gloo process group.
 
-Registered through verl's registries; rollout name `hf_cpu`. Responses are drawn with numbers keyed by prompt, weights
-version and how often the prompt was asked, so that a resumed run draws what the uninterrupted one drew.
+Registered through verl's registries; rollout name `hf_cpu`. With VERL_CPU_TRANSCRIPTS in the environment the model says
+what `transcripts` says; its value `stale` makes the servers keep their first weights. Otherwise responses are drawn
+with numbers keyed by prompt, weights version and how often the prompt was asked, so that a resumed run draws what the
+uninterrupted one drew.
 """
 
 import asyncio
@@ -35,11 +37,13 @@ class Draws:
 @ray.remote(num_cpus=0)
 class HFServer:
     def __init__(self, model_path, response_length):
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
         torch.set_num_threads(1)
         self.model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
         self.response_length = response_length
+        self.transcripts = os.environ.get("VERL_CPU_TRANSCRIPTS")
+        self.tokenizer = AutoTokenizer.from_pretrained(model_path)
         self.eos = self.model.config.eos_token_id
         self.global_steps = None
         self.draws = Draws.options(name="hf_cpu_draws", get_if_exists=True).remote()
@@ -53,7 +57,8 @@ class HFServer:
 
         generator = torch.Generator().manual_seed(derive_key(0, *prompt_ids, self.global_steps or 0, number))
         ids, past, tokens, logprobs, stop = torch.tensor([prompt_ids]), None, [], [], "length"
-        for _ in range(limit):
+        script = self._script(prompt_ids, number)
+        for place in range(limit):
             output = self.model(input_ids=ids, past_key_values=past, use_cache=True)
             past = output.past_key_values
             logits = output.logits[0, -1].float()
@@ -63,6 +68,7 @@ class HFServer:
                 if temperature <= 0
                 else int(torch.multinomial(values.exp(), 1, generator=generator))
             )
+            token = script[place] if script else token
             tokens.append(token)
             logprobs.append(float(values[token]))
             ids = torch.tensor([[token]])
@@ -77,12 +83,22 @@ class HFServer:
             extra_fields={"global_steps": self.global_steps},
         )
 
+    def _script(self, prompt_ids, number):
+        if not self.transcripts:
+            return []
+        from transcripts import next_turn
+
+        text = next_turn(self.tokenizer.decode(prompt_ids), (number - 1) % 4)
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
     async def generate(self, request_id, prompt_ids, sampling_params, image_data=None, video_data=None, **kwargs):
         async with self.lock:
             number = await self.draws.number.remote(list(prompt_ids), self.global_steps)
             return await asyncio.to_thread(self._generate, list(prompt_ids), dict(sampling_params), number)
 
     async def load_weights(self, state):
+        if self.transcripts == "stale":
+            return
         own = self.model.state_dict()
         missing = set(own) - set(state) - {"lm_head.weight"}  # tied to the embeddings
         assert not missing and set(state) <= set(own), (missing, set(state) - set(own))

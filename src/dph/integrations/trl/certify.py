@@ -29,7 +29,7 @@ class CertifyCallback(TrainerCallback):
         """
         Args:
             config: `set` is the presample run, of the model that training begins with.
-            verifiers: judge the samples; by default those of the presample run.
+            verifiers: judge the samples; by default the presample run's verifiers.
 
         Raises UserError as `CertificationSet.open` does.
         """
@@ -39,7 +39,7 @@ class CertifyCallback(TrainerCallback):
         self._verifiers = verifiers or make_verifiers(self._held.made.verifier)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Compare the model with that of the presample run, and read earlier checks of a resumed run."""
+        """Compare the model with the presample run's, and read earlier checks of a resumed run."""
         if args.world_size > 1:
             raise SettingsError("CertifyCallback works in one process; certify saved checkpoints with `dph certify`")
         precision = "bf16" if args.bf16 or args.fp16 else "fp32"

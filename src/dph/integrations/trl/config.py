@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""TRL's settings, and those of the rehearsal term."""
+"""TRL's settings and the rehearsal term's."""
 
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, get_type_hints
@@ -15,7 +15,7 @@ _AGGREGATIONS = {
     **dict.fromkeys(("grpo", "sapo"), "sequence"),
     "dr_grpo": "dr_grpo",
 }
-"""Our name for how each loss type of TRL averages. bnpo and luspo divide by what a micro-batch happens to hold."""
+"""Our name for how each loss type of TRL averages. bnpo and luspo divide by the tokens or rows of a micro-batch."""
 
 _TERM = {one.name: one.name for one in fields(RehearsalTerm)} | {"alpha": "divergence_alpha"}
 """TRL's name for each field of the rehearsal term: among TRL's many settings, `alpha` alone would say too little."""

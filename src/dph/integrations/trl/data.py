@@ -9,13 +9,12 @@ from datasets import Dataset
 
 from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import TaskConfig, VerifierConfig, from_dict
-from dph.errors import UserError
 from dph.models.policy import render_prompt
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems
 from dph.rewards import text_of, with_calls
 from dph.types import as_messages, as_text, problem_json, read_problem
-from dph.verifiers.sql.tool import SqlTool
+from dph.verifiers.sql.tool import SqlTool, database_of
 
 
 def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = ()) -> Dataset:
@@ -50,10 +49,7 @@ class SqlEnvironment:
 
     def reset(self, problem: str, **_: Any) -> None:
         """Begin an episode. problem: the column of `exploration_set`."""
-        database = read_problem(problem).meta.get("db")
-        if not database:
-            raise UserError("the tool query needs problems with a database; give environment_factory SQL problems only")
-        self._database = str(database)
+        self._database = database_of(read_problem(problem))
 
     def query(self, sql: str) -> str:
         """Run a read-only SQL query on the database of the question.

@@ -28,7 +28,7 @@ from dph.process.progress import warn
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
 
-_ATTRIBUTES = (
+ATTRIBUTES = (
     *("_buffered_inputs", "_step", "_tokenizer", "num_generations", "loss_type", "top_entropy_quantile"),
     *("_entropy_bonus_enabled", "aux_loss_enabled", "use_vllm", "eos_token_ids"),
 )
@@ -122,7 +122,7 @@ class SharedPrefixMixin(GRPOTrainer):
         self._told: set[str] = set()
         self._shared = SharedPrefixReport()
         parallelism = getattr(self.accelerator, "parallelism_config", None)
-        read = _ATTRIBUTES + ("generation_config",) * (shared_generation and not self.use_vllm)
+        read = ATTRIBUTES + ("generation_config",) * (shared_generation and not self.use_vllm)
         if (shared_prefix or shared_generation) and (lacks := missing(SHARED_PREFIX, self, read)):
             self._shared.reasons[lacks] = 0
             self._tell(f"prompts are computed once for each response, as in TRL, because {lacks}")
@@ -385,7 +385,7 @@ def group_rows(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def unknown_setting(model: Any, chosen: Any) -> str | None:
     """A setting of transformers' generation, with its value, that the sampler does not have; None if there is none.
-    The model's own generation config holds for what `chosen`, that of the call, leaves open."""
+    The model's own generation config holds for everything that the call's config, `chosen`, leaves open."""
     settings = model.generation_config.to_diff_dict() | chosen.to_diff_dict()
     changed = (pair for pair in settings.items() if pair[1] not in (None, _NEUTRAL.get(pair[0], False)))
     return min((f"{name}={value!r}" for name, value in changed if name not in _SUPPORTED), default=None)

@@ -4,7 +4,7 @@
     pooled:   L = N_exp/(N_exp + N_pef) · L_TRL  +  η/(N_exp + N_pef) · Σ_{D_pef} f(u)
     per_set:  L = L_TRL                          +  η/N_pef · Σ_{D_pef} f(u)
 
-N counts tokens of an optimizer step (sequences, where TRL's loss type averages sequences), over its micro-batches and
+N counts tokens of an optimizer step (sequences, if TRL's loss type averages sequences), over its micro-batches and
 all processes. N_exp is TRL's own denominator. TRL's own method computes the log-probabilities of the stored responses,
 so temperature, precision, adapters, FSDP and DeepSpeed are TRL's.
 """
@@ -43,7 +43,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         """
         Args:
             rehearsal_set: stored responses, or the run directory of a `dph presample` with the model that training
-                starts from; not used if rehearsal_rows is 0. All other arguments are those of
+                starts from; not used if rehearsal_rows is 0. All other arguments belong to
                 SharedPrefixMixin, AdvantageMixin and GRPOTrainer.
 
         Raises UserError for a run directory that was made with another model, tokenizer, temperature or top-p.

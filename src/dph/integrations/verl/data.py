@@ -1,8 +1,8 @@
 """Problems as verl's Parquet: `python -m dph.integrations.verl.data --config LAUNCH/train.toml --out LAUNCH/data`.
 
-Run it where the data is, after pre-sampling. train.parquet holds the prompts that training samples (D_exp, or all for
-baselines), val.parquet those that the monitor measures: of the task's split under the task's name, of each further set
-under monitor/NAME. The plug-in reads the rehearsal set from the presample run itself.
+Run it on a machine that has the data, after pre-sampling. train.parquet holds the prompts that training samples (D_exp,
+or all for baselines), val.parquet the prompts that the monitor measures: of the task's split under the task's name, of
+each further set under monitor/NAME. The plug-in reads the rehearsal set from the presample run itself.
 """
 
 from argparse import ArgumentParser
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import ModelConfig, TrainConfig, from_dict, read_settings
-from dph.errors import UserError, reason_of
+from dph.errors import UserError
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.settings import QUERY_TOOL
 from dph.models.policy import render_prompt
@@ -49,18 +49,13 @@ def write_rows(path: Path, problems: Sequence[tuple[Problem, str, str]]) -> None
 
 def chat_tokenizer(model: ModelConfig) -> Any:
     """The tokenizer with whose chat template verl renders every prompt. Raises UserError if it has none."""
-    from transformers import AutoTokenizer
+    from dph.models.loading import load_tokenizer
 
-    from dph.models.loading import from_hub
-
-    path = model.path
-    try:
-        # Without this word transformers asks on the terminal whether to run the model's code
-        tokenizer = AutoTokenizer.from_pretrained(from_hub(path), trust_remote_code=model.trust_remote_code)
-    except Exception as error:  # damaged files make transformers raise many types
-        raise UserError(f"cannot load the tokenizer of {path}: {reason_of(error)}") from error
+    tokenizer = load_tokenizer(model)
     if not getattr(tokenizer, "chat_template", None):
-        raise UserError(f"the tokenizer of {path} has no chat template, which verl needs; use a chat model or add one")
+        raise UserError(
+            f"the tokenizer of {model.path} has no chat template, which verl needs; use a chat model or add one"
+        )
     return tokenizer
 
 

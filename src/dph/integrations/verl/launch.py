@@ -1,7 +1,7 @@
 """`dph verl`: writes a directory with everything that training through verl needs, on one machine or a cluster.
 
-launch.yaml is verl's configuration; presample.toml, train.toml and eval.toml have the settings of each stage, verl.toml
-those of `dph verl`; there is a script for each step; README.md says what to run, with the estimates of memory.
+launch.yaml is verl's configuration; presample.toml, train.toml, eval.toml and verl.toml have the settings of each stage
+and of `dph verl`; there is a script for each step; README.md says what to run, with the estimates of memory.
 
 How much memory a model needs on a cluster, and the layout that follows, is arithmetic; nothing was measured. Full
 training holds 16 bytes per parameter over all GPUs (fp32 weights, gradient and two moments of AdamW); verl gathers one
@@ -369,7 +369,7 @@ def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
         files["presample.sh"] = presample_script(folder, title, plugins)
     data = f""""$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}
 """
-    title = "2. Write the problems as verl's Parquet, where every node can read them."
+    title = "2. Write the problems as verl's Parquet, into a folder that every node can read."
     files["data.sh"] = script(folder, title, "dph-rl", data)
     ray = f"""port="${{RAY_PORT:-6379}}"
 case "${{1:?head, or the address of the head node}}" in

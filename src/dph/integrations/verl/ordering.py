@@ -5,6 +5,7 @@ front. The rows of one mini-batch on one rank are a cell. Every cell gets as man
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 
 def group_load(prompt: float, rows: Sequence[float]) -> float:
@@ -55,7 +56,7 @@ def grouped_order(
         cell_of = dict(zip(lightest, heaviest[start : start + ranks], strict=True))
         total = [done + work[cell_of[rank]] for rank, done in enumerate(total)]
         dealt.append([cell_of[rank] for rank in range(ranks)])
-    dealt.sort(key=lambda minibatch: min(min(rows[cell]) for cell in minibatch))
+    dealt.sort(key=lambda minibatch: min(min(rows[cell], default=0) for cell in minibatch))
     return [[rows[minibatch[rank]] for minibatch in dealt] for rank in range(ranks)]
 
 
@@ -67,22 +68,13 @@ def mixed_order(rollouts: int, lengths: Sequence[int], ranks: int, minibatches: 
         lengths: tokens of each stored response; these are the rows from `rollouts` on.
         ranks, minibatches: their product divides both numbers of rows.
     Returns:
-        A permutation of all rows. Stored responses are dealt by length, alternately forwards and backwards.
+        A permutation of all rows. The stored responses of the cells are about equally long together.
     """
-    cells = ranks * minibatches
-    if rollouts % cells or len(lengths) % cells:
-        raise ValueError(f"{rollouts} rollouts and {len(lengths)} stored rows do not divide evenly into {cells} cells")
-    dealt: list[list[int]] = [[] for _ in range(cells)]
-    longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    for place, index in enumerate(longest_first):
-        turn, cell = divmod(place, cells)
-        dealt[cell if turn % 2 == 0 else cells - 1 - cell].append(rollouts + index)
-    share = rollouts // cells
+    share, extra = divmod(rollouts, ranks * minibatches)
+    if extra:
+        raise ValueError(f"{rollouts} rollouts do not divide evenly into {ranks * minibatches} cells")
+    stored = grouped_order([[rollouts + index] for index in range(len(lengths))], lengths, ranks, minibatches)
     order: list[int] = []
-    for rank in range(ranks):
-        for minibatch in range(minibatches):
-            start = (rank * minibatches + minibatch) * share
-            order += range(start, start + share)
-            # Mini-batch by mini-batch, so that consecutive lengths land on different ranks of the same mini-batch
-            order += dealt[minibatch * ranks + rank]
+    for number, cell in enumerate(chain.from_iterable(stored)):
+        order += [*range(number * share, (number + 1) * share), *cell]
     return order

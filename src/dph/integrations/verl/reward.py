@@ -25,7 +25,7 @@ def _judge(config: VerifierConfig, plugins: tuple[str, ...]) -> tuple[Verifiers,
 
 
 def score(verdict: Verdict, problem: str = "") -> dict[str, Any]:
-    """A verdict, with the id of its problem, as verl stores it. Where the judging failed there is no `acc`, so verl's
+    """A verdict, with the id of its problem, as verl stores it. If the judging failed, there is no `acc`, so verl's
     validation leaves the response out, and `scored` is 0, so training masks it."""
     info: dict[str, Any] = {
         "score": float(verdict.reward) if verdict.scored else 0.0,

@@ -24,7 +24,6 @@ from dph.config import (
     flatten,
     from_dict,
     narrowed,
-    nested,
     to_dict,
 )
 from dph.config.components import NonNegative, NonNegativeInt, Share
@@ -35,7 +34,7 @@ from dph.registry import read_option
 TRAINER_MODE = "dph_sync"
 """Our trainer's name in verl's registry (`trainer.v1.trainer_mode`)."""
 VENDOR = "dph"
-"""Where the environment variable VERL_ENGINE_VENDOR has this value, verl uses our engine, with shared prompts."""
+"""If the environment variable VERL_ENGINE_VENDOR has this value, verl uses our engine, with shared prompts."""
 
 QUERY_TOOL = "query"
 """Name of the tool of `dph.integrations.verl.tools`."""
@@ -78,6 +77,9 @@ class DPHSettings(RehearsalTerm):
     """Leave responses that were cut off at the limit out of the loss."""
     max_unjudged: Share = 0.05
     """Largest share of a step's responses whose judging may fail; with a larger one the run stops."""
+    max_gap: NonNegative = 0.05
+    """Largest mean difference between the sampler's log-probabilities and the trainer's, in nats per token; rounding to
+    bf16 explains less. With a larger one the run stops before the update."""
     plugins: tuple[str, ...] = ()
     """Python files or modules that register divergences, policy losses or advantages; every process imports them."""
 
@@ -292,129 +294,159 @@ def shares_prompts(config: VerlConfig, layout: ClusterLayout) -> bool:
 def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict[str, Any]:
     """verl's configuration for a launch in `folder`, as nested dictionaries over `dph_defaults.yaml`."""
     check_launch(config, layout)
-    cluster, model, rollout, validation = config.cluster, config.model, config.rollout, config.validation
-    loss, optim, cap = config.loss, config.optim, config.rollout.importance_cap
-    per_node, longest = min(cluster.gpus, cluster.per_node), rollout.max_prompt_tokens + rollout.max_tokens
-    targets, options = model.lora_targets.split(","), dict(config.advantage.options)
+    cluster, model, rollout, cap = config.cluster, config.model, config.rollout, config.rollout.importance_cap
+    per_node, targets = min(cluster.gpus, cluster.per_node), model.lora_targets.split(",")
     # GRPO's own division is a setting of verl's; other advantages keep an option of this name
-    std = options.pop("normalize_std", "true") if config.advantage.name == "group" else "true"
+    std = config.advantage.options.get("normalize_std", "true") if config.advantage.name == "group" else "true"
+    adapters = {
+        "lora_rank": model.lora_rank,
+        "lora_alpha": model.lora_alpha,
+        "target_modules": targets[0] if len(targets) == 1 else targets,
+    }
+    offloaded = {"offload_policy": layout.offload == "cpu", "param_offload": layout.offload == "between"}
+    environment = {"env_vars": {"VERL_ENGINE_VENDOR": VENDOR}}
+    return {
+        "trainer": {
+            "nnodes": cluster.gpus // per_node,
+            "n_gpus_per_node": per_node,
+            "project_name": "dph",
+            "experiment_name": f"{config.method}-{config.seed}",
+            "default_local_dir": str(folder / "checkpoints"),
+            "logger": ["console", "file", "tensorboard", *([config.tracker] if config.tracker != "none" else [])],
+            "total_training_steps": config.steps,
+            "total_epochs": config.steps,  # verl stops at the smaller of the two
+            "save_freq": config.checkpoint_every,
+            "max_actor_ckpt_to_keep": config.keep_checkpoints,
+            "test_freq": config.monitor.every or -1,
+            "val_before_train": config.monitor.every > 0,
+        },
+        "data": {
+            "train_files": str(folder / "data" / "train.parquet"),
+            "val_files": str(folder / "data" / "val.parquet"),
+            "train_batch_size": rollout.prompts,
+            "max_prompt_length": rollout.max_prompt_tokens,
+            "max_response_length": rollout.max_tokens,
+            "filter_overlong_prompts": True,
+            "seed": config.seed,
+            "trust_remote_code": model.trust_remote_code,
+        },
+        "algorithm": {
+            "filter_groups": {"enable": config.dynamic_sampling.enabled},
+            "norm_adv_by_std_in_grpo": bool(read_option(std, bool, "advantage.options normalize_std")),
+            # Truncated importance sampling by tokens, as in `dph.objective.objective`
+            "rollout_correction": {"rollout_is": "token", "rollout_is_threshold": cap} if cap else {"rollout_is": None},
+        },
+        "actor_rollout_ref": {
+            "model": {
+                "path": model.path,
+                "trust_remote_code": model.trust_remote_code,
+                "enable_gradient_checkpointing": True,  # the estimate of memory assumes it
+                **(adapters if model.lora_rank else {}),
+            },
+            "actor": _actor(config, layout, offloaded),
+            "ref": {"fsdp_config": offloaded},
+            "rollout": _rollout(config, layout),
+        },
+        "reward": {
+            "custom_reward_function": {"reward_kwargs": asdict(config.verifier) | {"plugins": list(config.plugins)}}
+        },
+        "dph": _block(config, folder),
+        "ray_kwargs": {"ray_init": {"runtime_env": environment}} if shares_prompts(config, layout) else {},
+    }
+
+
+def _actor(config: VerlConfig, layout: ClusterLayout, offloaded: Mapping[str, bool]) -> dict[str, Any]:
+    loss, optim = config.loss, config.optim
     clip = optim.grad_clip or 1e9  # clips nothing
     definition = loss.estimator == "definition" and loss.eta > 0
-    greedy, rows = validation.temperature == 0, config.stored_rows
-    offloaded = {"offload_policy": layout.offload == "cpu", "param_offload": layout.offload == "between"}
-    settings: dict[str, Any] = {
-        "trainer.nnodes": cluster.gpus // per_node,
-        "trainer.n_gpus_per_node": per_node,
-        "trainer.project_name": "dph",
-        "trainer.experiment_name": f"{config.method}-{config.seed}",
-        "trainer.default_local_dir": str(folder / "checkpoints"),
-        "trainer.logger": ["console", "file", "tensorboard", *([config.tracker] if config.tracker != "none" else [])],
-        "trainer.total_training_steps": config.steps,
-        "trainer.total_epochs": config.steps,  # verl stops at the smaller of the two
-        "trainer.save_freq": config.checkpoint_every,
-        "trainer.max_actor_ckpt_to_keep": config.keep_checkpoints,
-        "trainer.test_freq": config.monitor.every or -1,
-        "trainer.val_before_train": config.monitor.every > 0,
-        "data.train_files": str(folder / "data" / "train.parquet"),
-        "data.val_files": str(folder / "data" / "val.parquet"),
-        "data.train_batch_size": rollout.prompts,
-        "data.max_prompt_length": rollout.max_prompt_tokens,
-        "data.max_response_length": rollout.max_tokens,
-        "data.filter_overlong_prompts": True,
-        "data.seed": config.seed,
-        "data.trust_remote_code": model.trust_remote_code,
-        "algorithm.filter_groups.enable": config.dynamic_sampling.enabled,
-        "algorithm.norm_adv_by_std_in_grpo": bool(read_option(std, bool, "advantage.options normalize_std")),
-        # Truncated importance sampling by tokens, as in `dph.objective.objective`
-        "algorithm.rollout_correction.rollout_is": "token" if cap else None,
-        **({"algorithm.rollout_correction.rollout_is_threshold": cap} if cap else {}),
-        "actor_rollout_ref.model.path": model.path,
-        "actor_rollout_ref.model.trust_remote_code": model.trust_remote_code,
-        "actor_rollout_ref.model.enable_gradient_checkpointing": True,  # the estimate of memory assumes it
+    return {
+        "ppo_mini_batch_size": config.rollout.prompts // optim.minibatches,
+        "ppo_max_token_len_per_gpu": layout.tokens_per_gpu,
+        "ulysses_sequence_parallel_size": layout.sequence_parallel,
+        "entropy_from_logits_with_chunking": True,
+        "clip_ratio_low": loss.clip_low,
+        "clip_ratio_high": loss.clip_high,
+        "clip_ratio_c": loss.dual_clip or NO_DUAL_CLIP,
+        "loss_agg_mode": AGGREGATIONS[loss.aggregation],
+        "loss_scale_factor": loss.dr_grpo_length,  # verl reads it for that aggregation only
+        "entropy_coeff": loss.entropy_coef,
+        "use_kl_loss": loss.kl != "none" or definition,  # without it verl loads no reference model
+        "kl_loss_type": "k3" if loss.kl == "none" else loss.kl,
+        "kl_loss_coef": loss.kl_coef,
+        "data_loader_seed": config.seed,
+        "grad_clip": clip,
+        "optim": {
+            "lr": optim.lr,
+            "lr_scheduler_type": optim.schedule,
+            "lr_warmup_steps": optim.warmup_steps,
+            "weight_decay": optim.weight_decay,
+            "betas": [optim.beta1, optim.beta2],
+            "clip_grad": clip,
+        },
+        "fsdp_config": {
+            **offloaded,
+            "optimizer_offload": layout.offload == "between",
+            "dtype": "bfloat16" if config.model.precision == "bf16" else "float32",
+            "seed": config.seed,
+        },
     }
-    if model.lora_rank:
-        settings |= {
-            "actor_rollout_ref.model.lora_rank": model.lora_rank,
-            "actor_rollout_ref.model.lora_alpha": model.lora_alpha,
-            "actor_rollout_ref.model.target_modules": targets[0] if len(targets) == 1 else targets,
-        }
-    settings |= {
-        "actor_rollout_ref.actor.ppo_mini_batch_size": rollout.prompts // optim.minibatches,
-        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": layout.tokens_per_gpu,
-        "actor_rollout_ref.actor.ulysses_sequence_parallel_size": layout.sequence_parallel,
-        "actor_rollout_ref.actor.entropy_from_logits_with_chunking": True,
-        "actor_rollout_ref.actor.clip_ratio_low": loss.clip_low,
-        "actor_rollout_ref.actor.clip_ratio_high": loss.clip_high,
-        "actor_rollout_ref.actor.clip_ratio_c": loss.dual_clip or NO_DUAL_CLIP,
-        "actor_rollout_ref.actor.loss_agg_mode": AGGREGATIONS[loss.aggregation],
-        "actor_rollout_ref.actor.loss_scale_factor": loss.dr_grpo_length,  # verl reads it for that aggregation only
-        "actor_rollout_ref.actor.entropy_coeff": loss.entropy_coef,
-        # Without it verl loads no reference model
-        "actor_rollout_ref.actor.use_kl_loss": loss.kl != "none" or definition,
-        "actor_rollout_ref.actor.kl_loss_type": "k3" if loss.kl == "none" else loss.kl,
-        "actor_rollout_ref.actor.kl_loss_coef": loss.kl_coef,
-        "actor_rollout_ref.actor.data_loader_seed": config.seed,
-        "actor_rollout_ref.actor.grad_clip": clip,
-        "actor_rollout_ref.actor.optim.lr": optim.lr,
-        "actor_rollout_ref.actor.optim.lr_scheduler_type": optim.schedule,
-        "actor_rollout_ref.actor.optim.lr_warmup_steps": optim.warmup_steps,
-        "actor_rollout_ref.actor.optim.weight_decay": optim.weight_decay,
-        "actor_rollout_ref.actor.optim.betas": [optim.beta1, optim.beta2],
-        "actor_rollout_ref.actor.optim.clip_grad": clip,
-        **{f"actor_rollout_ref.actor.fsdp_config.{name}": value for name, value in offloaded.items()},
-        "actor_rollout_ref.actor.fsdp_config.optimizer_offload": layout.offload == "between",
-        "actor_rollout_ref.actor.fsdp_config.dtype": "bfloat16" if model.precision == "bf16" else "float32",
-        "actor_rollout_ref.actor.fsdp_config.seed": config.seed,
-        "actor_rollout_ref.ref.fsdp_config": offloaded,
-        "actor_rollout_ref.rollout.name": "vllm",
-        "actor_rollout_ref.rollout.n": rollout.n,
-        "actor_rollout_ref.rollout.temperature": rollout.temperature,
-        "actor_rollout_ref.rollout.top_p": rollout.top_p,
-        "actor_rollout_ref.rollout.tensor_model_parallel_size": layout.tensor_parallel,
-        "actor_rollout_ref.rollout.gpu_memory_utilization": VLLM_SHARE,
-        "actor_rollout_ref.rollout.max_model_len": longest,
-        "actor_rollout_ref.rollout.max_num_batched_tokens": max(8192, longest),
-        "actor_rollout_ref.rollout.seed": config.seed,
-        "actor_rollout_ref.rollout.val_kwargs.n": 1 if greedy else config.monitor.n,
-        "actor_rollout_ref.rollout.val_kwargs.do_sample": not greedy,
-        "actor_rollout_ref.rollout.val_kwargs.temperature": validation.temperature,
-        "actor_rollout_ref.rollout.val_kwargs.top_p": 1.0 if greedy else validation.top_p,
-        "reward.custom_reward_function.reward_kwargs": asdict(config.verifier) | {"plugins": list(config.plugins)},
-        "dph": to_dict(narrowed(RehearsalTerm, loss)),
-        "dph.policy": loss.policy,
-        "dph.policy_options": loss.policy_options,
-        "dph.advantage": config.advantage.name,
-        "dph.advantage_options": options,
-        "dph.rehearsal": (config.rehearsal.path or str(folder / "presample")) if rows else "",
-        "dph.rows": rows,
-        "dph.check_rows": config.rehearsal.check_rows,
-        "dph.seed": config.seed,
-        "dph.overlong_buffer": config.overlong.buffer,
-        "dph.overlong_penalty": config.overlong.penalty,
-        "dph.mask_truncated": rollout.mask_truncated,
-        "dph.max_unjudged": config.max_unjudged,
-        "dph.plugins": list(config.plugins),
-        "ray_kwargs": {},
+
+
+def _rollout(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
+    rollout, validation = config.rollout, config.validation
+    longest, greedy = rollout.max_prompt_tokens + rollout.max_tokens, validation.temperature == 0
+    return {
+        "name": "vllm",
+        "n": rollout.n,
+        "temperature": rollout.temperature,
+        "top_p": rollout.top_p,
+        "tensor_model_parallel_size": layout.tensor_parallel,
+        "gpu_memory_utilization": VLLM_SHARE,
+        "max_model_len": longest,
+        "max_num_batched_tokens": max(8192, longest),
+        "seed": config.seed,
+        "val_kwargs": {
+            "n": 1 if greedy else config.monitor.n,
+            "do_sample": not greedy,
+            "temperature": validation.temperature,
+            "top_p": 1.0 if greedy else validation.top_p,
+        },
     }
-    if shares_prompts(config, layout):
-        settings["ray_kwargs.ray_init.runtime_env.env_vars.VERL_ENGINE_VENDOR"] = VENDOR
-    return nested(settings)
+
+
+def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
+    """The block `dph`, see `DPHSettings`. Whether the advantage `group` divides by the deviation is verl's setting."""
+    loss, rows, options = config.loss, config.stored_rows, config.advantage.options
+    if config.advantage.name == "group":
+        options = {name: value for name, value in options.items() if name != "normalize_std"}
+    return to_dict(narrowed(RehearsalTerm, loss)) | {
+        "policy": loss.policy,
+        "policy_options": loss.policy_options,
+        "advantage": config.advantage.name,
+        "advantage_options": options,
+        "rehearsal": (config.rehearsal.path or str(folder / "presample")) if rows else "",
+        "rows": rows,
+        "check_rows": config.rehearsal.check_rows,
+        "seed": config.seed,
+        "overlong_buffer": config.overlong.buffer,
+        "overlong_penalty": config.overlong.penalty,
+        "mask_truncated": config.rollout.mask_truncated,
+        "max_unjudged": config.max_unjudged,
+        "plugins": list(config.plugins),
+    }
 
 
 # The plug-in --------------------------------------------------------------------------------------------------------
 
 
 def check_registered() -> None:
-    """Raises UserError, with what to install, if verl is missing or does not know our trainer; verl itself logs an
-    error in a plug-in at debug level only."""
+    """Raises UserError, with what to install, if verl is missing or cannot import our plug-in; verl itself logs such an
+    error at debug level only."""
     install = "make a separate environment and run there: pip install 'dph-rl[verl]'"
     if find_spec("verl") is None:
         raise UserError(f"verl is not installed; {install}")
     try:
-        import dph.integrations.verl.plugin  # noqa: F401, I001  (first: it names a verl of another version)
-        from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+        import dph.integrations.verl.plugin  # noqa: F401
     except Exception as error:  # of verl, or of what verl imports
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(f"the plug-in for verl cannot be imported ({reason}); {install}") from error
-    if TRAINER_MODE not in TRAINER_REGISTRY:
-        raise UserError(f"verl does not know the trainer {TRAINER_MODE!r}; install dph-rl again in this environment")

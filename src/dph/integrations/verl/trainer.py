@@ -4,7 +4,8 @@
     trainer.v1.trainer_mode=shared_prefix_sync    verl's mode `sync`, with whole groups
     trainer.v1.trainer_mode=dph_sync              the same, with judged advantages and stored responses
 
-Both add unbiased pass@k to the validation. A synchronous trainer of your own takes `GroupedBatchMixin`, `PassAtKMixin`.
+Both add unbiased pass@k to the validation and a gate on the sampler. A synchronous trainer of your own takes
+`GroupedBatchMixin`, `PassAtKMixin` and `SamplerGateMixin`.
 They run in verl's driver, which reads from verl's TransferQueue and puts into it: verdicts, stored responses.
 """
 
@@ -36,11 +37,13 @@ from verl.workers.utils.padding import response_from_nested
 from dph.config import OverlongConfig
 from dph.errors import UserError
 from dph.evaluation.passk import coverage_shares
+from dph.integrations.sampler import check_sampler
 from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured
 from dph.models.policy import tokenizer_hash
 from dph.objective import Advantage
+from dph.process.progress import warn
 from dph.rehearsal.check import CheckedSet, check_deviation, check_facts, open_set
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.runs.coverage import Ledger
@@ -89,6 +92,25 @@ class GroupedBatchMixin(PPOTrainer):
 def _work(lengths: list[int]) -> list[float]:
     """verl's estimate of the work of rows of these lengths."""
     return calculate_workload(torch.tensor(lengths, dtype=torch.int64)).tolist()
+
+
+class SamplerGateMixin(PPOTrainer):
+    """Prints how far the sampler's log-probabilities are from the trainer's, and ends a step before its update if the
+    mean difference is more than `dph.max_gap`, for example because the sampler has not the newest adapters."""
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        batch = super()._compute_old_log_prob(batch, metrics)
+        rollout = self.config.actor_rollout_ref.rollout
+        if not rollout.calculate_log_probs or rollout.top_k > 0:
+            return batch
+        names = ["rollout_log_probs", "old_log_probs", "response_mask"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        sampled, trained, mask = (data[name].values() for name in names)
+        # The sampler divides by the share of tokens that top-p leaves, which is at least top_p
+        allowed = OmegaConf.select(self.config, "dph.max_gap", default=DPHSettings().max_gap)
+        explained = allowed - math.log(rollout.top_p)
+        warn(check_sampler(sampled[mask.bool()], trained[mask.bool()], explained))
+        return batch
 
 
 class PassAtKMixin(PPOTrainer):
@@ -142,14 +164,16 @@ class JudgedResponse:
     group: str
     """verl's id of the draw: one prompt, asked once for a whole group."""
     rollout: Rollout
-    """Its tokens, with log π_old, and its verdict: INFRA_ERROR if the judging itself failed, and for padding rows."""
+    """The model's own tokens, with log π_old, and its verdict: INFRA_ERROR if the judging itself failed, and for
+    padding rows. The text has the results of tools too."""
     outcome: str
     """The outcome that our verifiers gave; empty with another reward function."""
     reference: list[float]
-    """Log-probabilities under the reference model; empty without one."""
+    """Log-probabilities of these tokens under the reference model; empty without one."""
+    own: Tensor
+    """bool [length]: which tokens of the response are the model's own, and not the result of a tool."""
     mask: Tensor
     """int64 [length]: verl's response mask."""
-    padding: bool
 
 
 def reward_info(extra_fields: Any) -> dict[str, Any]:
@@ -178,26 +202,37 @@ def read_judged(batch: KVBatchMeta, limit: int, tokenizer: Any, *, reference: bo
     limit: length of the longest response, in tokens; one that long that does not end with the end token was cut off.
     reference: read the log-probabilities of the reference model, too.
     """
-    fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields", "old_log_probs"]
+    fields = ["uid", "responses", "loss_mask", "response_mask", "rm_scores", "extra_fields", "old_log_probs"]
     fields += ["ref_log_prob"] * reference
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
     columns = [list(data[name]) for name in fields] + [[None] * len(batch)] * (not reference)
     rows = []
     every = zip(batch.keys, batch.tags, *columns, strict=True)
-    for key, tag, uid, responses, mask, scores, extra, old, ref in every:
+    for key, tag, uid, responses, sampled, mask, scores, extra, old, ref in every:
         if not key.endswith("_0"):
             raise UserError("trainer mode dph_sync does not support agent loops with several trajectories per session")
-        info, padding = reward_info(extra), bool(tag.get("is_padding", False))
+        info = reward_info(extra)
         reward, ids, verdict = float(scores.sum()), responses.tolist(), Verdict(Outcome.INFRA_ERROR, 0.0)
+        own = sampled.bool()
         outcome = str(info.get("outcome", ""))
-        if is_scored(info) and not padding:  # with another reward function a reward of at least 1 is correct
+        if is_scored(info) and not tag.get(
+            "is_padding"
+        ):  # with another reward function a reward of at least 1 is correct
             verdict = Verdict(Outcome(outcome or ("correct" if reward >= 1 else "wrong")), reward)
         cut_off = len(ids) >= limit and ids[-1] != tokenizer.eos_token_id
-        completion = Completion(ids, old.float().tolist(), "length" if cut_off else "stop")
+        logprobs = old[own].float().tolist()
+        completion = Completion(responses[own].tolist(), logprobs, "length" if cut_off else "stop")
         rollout = Rollout(completion, tokenizer.decode(ids, skip_special_tokens=True), verdict)
-        references = [] if ref is None else ref.float().tolist()
-        rows.append(JudgedResponse(str(getattr(uid, "data", uid)), rollout, outcome, references, mask, padding))
+        references = [] if ref is None else ref[own].float().tolist()
+        rows.append(JudgedResponse(str(getattr(uid, "data", uid)), rollout, outcome, references, own, mask))
     return rows
+
+
+def per_token(value: float | Sequence[float] | None, own: Tensor) -> Tensor:
+    """[length]: an advantage, one for all of the model's own tokens or one for each, and 0 elsewhere."""
+    values = torch.zeros(len(own))
+    values[own] = torch.tensor(value or 0.0)
+    return values
 
 
 def judged_advantages(
@@ -374,12 +409,12 @@ def _fields(template: Mapping[str, Any], row: Rehearsal, group: str, *, counts: 
 
 
 @register_trainer("shared_prefix_sync")
-class SharedPrefixTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
+class SharedPrefixTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrainerSync):
     """verl's synchronous trainer, with whole groups on each rank."""
 
 
 @register_trainer(TRAINER_MODE)
-class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
+class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrainerSync):
     """Synchronous, colocated training with judged advantages, and with stored responses, which leave the batch again
     after the update: none of verl's metrics includes them."""
 
@@ -433,15 +468,18 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
         advantages = judged_advantages(self._advantage, judged, self._dph, limit)
         masks = [row.mask * (value is not None) for row, value in zip(judged, advantages, strict=True)]
         columns = {
-            "advantages": [mask * torch.tensor(value or 0.0) for mask, value in zip(masks, advantages, strict=True)],
+            "advantages": [
+                mask * per_token(value, row.own) for mask, value, row in zip(masks, advantages, judged, strict=True)
+            ],
             "response_mask": masks,
             "loss_mask": masks,
         }
         nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
         tq.kv_batch_put(batch.keys, batch.partition_id, fields=TensorDict(nested, batch_size=len(batch)))
-        for tag, row in zip(batch.tags, judged, strict=True):
+        rows = list(zip(batch.tags, judged, strict=True))
+        verdicts = [(row.outcome, row.rollout.verdict.scored) for tag, row in rows if not tag.get("is_padding")]
+        for tag, row in rows:
             tag["is_padding"] = not row.rollout.verdict.scored
-        verdicts = [(row.outcome, row.rollout.verdict.scored) for row in judged if not row.padding]
         dropped = self.replay_buffer.take_dropped()
         verdicts += [(str(info.get("outcome", "")), is_scored(info)) for info in dropped]
         metrics.update(outcome_metrics(verdicts))

@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
+from dph.types import Problem
 from dph.verifiers.protocol import require_positive
 from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool
 from dph.verifiers.sql import files
 
 _GRACE = 0.3  # seconds for the process and the pipe
 _MOST_ROWS = 10_000  # of a result that is computed; fewer are shown
+
+
+def database_of(problem: Problem) -> str:
+    """The database file of a SQL problem. Raises UserError for a problem without one."""
+    if database := problem.meta.get("db"):
+        return str(database)
+    raise UserError(
+        f"the SQL tool needs problems with a database, and {problem.id!r} has none; give it SQL problems only"
+    )
 
 
 class SqlTool(UsesWorkers):
