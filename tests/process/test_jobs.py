@@ -12,18 +12,26 @@ from dph.errors import UserError
 from dph.process import jobs as module
 from dph.process.jobs import Job, run_jobs
 
+FORKING = "from dph.cli import loaded\nif words := loaded.serve([]): exec(words[0])"
+BOTH = pytest.mark.parametrize("scripts", ["started", "forked"], indirect=True)
+
 
 @pytest.fixture
-def scripts(monkeypatch):
-    """Jobs run their first argument as Python code instead of as a `dph` command; polls are quick."""
-    start = subprocess.Popen
+def scripts(monkeypatch, request):
+    """Jobs run their first argument as Python code instead of as a `dph` command, as new processes or forked from one;
+    polls are quick."""
+    start, way = subprocess.Popen, getattr(request, "param", "started")
 
     def popen(words, **options):
-        assert words[:4] == [sys.executable, "-P", "-m", "dph"]
+        if words[3] == module.LOADED:
+            return start([*words[:2], "-c", FORKING], **options)
+        assert words[:4] == [sys.executable, "-P", "-m", "dph"] and way == "started"
         return start([sys.executable, "-S", "-c", words[4]], **options)
 
     monkeypatch.setattr(module.subprocess, "Popen", popen)
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(module, "FORKED_FROM", 1 if way == "forked" else 100)
+    return way
 
 
 def job(folder, name, needs=(), threads=1, seconds=0.0):
@@ -40,6 +48,7 @@ def span(folder, name):
     return float(begin), float(end)
 
 
+@BOTH
 def test_a_job_starts_after_what_it_needs(tmp_path, scripts):
     planned = [job(tmp_path, "c", ("b", "a")), job(tmp_path, "b", ("a",)), job(tmp_path, "a")]
     run_jobs(planned, tmp_path / "logs", slots=3, label="test")
@@ -48,6 +57,7 @@ def test_a_job_starts_after_what_it_needs(tmp_path, scripts):
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["a.log", "b.log", "c.log"]
 
 
+@BOTH
 def test_threads_of_running_jobs_never_exceed_the_slots(tmp_path, scripts):
     planned = [job(tmp_path, f"one{i}", seconds=0.1) for i in range(3)]
     planned += [job(tmp_path, "two", threads=2, seconds=0.1), job(tmp_path, "eight", threads=8, seconds=0.1)]
@@ -57,12 +67,14 @@ def test_threads_of_running_jobs_never_exceed_the_slots(tmp_path, scripts):
         assert sum(threads for (a, b), threads in spans if a <= begin < b) <= 2
 
 
+@BOTH
 def test_jobs_learn_their_number_of_threads(tmp_path, scripts):
     code = "import os, sys; print(os.environ['OMP_NUM_THREADS'], sys.stdin.read() == '')"
     run_jobs([Job("a", (code,), threads=3)], tmp_path, slots=4, label="test")
     assert (tmp_path / "a.log").read_text() == "3 True\n"
 
 
+@BOTH
 def test_a_failure_is_named_with_its_last_words_and_stops_the_others(tmp_path, scripts):
     pid = tmp_path / "pid"
     sleeper = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
@@ -79,6 +91,7 @@ def test_a_failure_is_named_with_its_last_words_and_stops_the_others(tmp_path, s
     assert not (tmp_path / "never").exists()
 
 
+@BOTH
 def test_silent_failure_and_jobs_that_need_each_other(tmp_path, scripts):
     with pytest.raises(UserError, match="mute failed: no output"):
         run_jobs([Job("mute", ("raise SystemExit(3)",))], tmp_path, slots=1, label="test")
@@ -86,6 +99,7 @@ def test_silent_failure_and_jobs_that_need_each_other(tmp_path, scripts):
         run_jobs([job(tmp_path, "a", ("b",)), job(tmp_path, "b", ("a",))], tmp_path, slots=1, label="test")
 
 
+@BOTH
 def test_keeping_going_leaves_out_only_what_needs_the_failed(tmp_path, scripts, capsys):
     broken = Job("broken", ("raise SystemExit('no luck')",))
     planned = [broken, job(tmp_path, "after", ("broken",)), job(tmp_path, "last", ("after",)), job(tmp_path, "free")]
@@ -96,6 +110,7 @@ def test_keeping_going_leaves_out_only_what_needs_the_failed(tmp_path, scripts, 
     assert not (tmp_path / "after").exists()
 
 
+@BOTH
 def test_complete_runs_are_not_started_again(tmp_path, scripts):
     for name, status in (("done", "complete"), ("half", "running")):
         (tmp_path / "runs" / name).mkdir(parents=True)
@@ -108,6 +123,38 @@ def test_complete_runs_are_not_started_again(tmp_path, scripts):
     assert {path.name for path in tmp_path.iterdir()} == {"half", "new", "logs", "runs"}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is forked")
+@pytest.mark.parametrize("scripts", ["forked"], indirect=True)
+def test_a_forked_job_is_a_process_like_any_other(tmp_path, scripts):
+    """With a session, streams and a parent of its own, and an orderly end."""
+    code = (
+        "import atexit, os, sys, time; atexit.register(print, 'ended'); "
+        "print(os.getsid(0) == os.getpid(), os.environ['DPH_PARENT'] == str(os.getppid())); sys.exit(%s)"
+    )
+    assert run_jobs([Job("a", (code % 0,)), Job("b", (code % 0,))], tmp_path, 2, "jobs") == []
+    assert (tmp_path / "a.log").read_text() == (tmp_path / "b.log").read_text() == "True True\nended\n"
+    with pytest.raises(UserError, match="killed failed: no output"):
+        run_jobs([Job("killed", ("import os; os.kill(os.getpid(), 9)",))], tmp_path, 2, "jobs")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is forked")
+@pytest.mark.parametrize("scripts", ["forked"], indirect=True)
+def test_forked_jobs_end_with_the_process_that_they_come_from(tmp_path, scripts):
+    """As they do when the process that runs jobs is killed, because this one then ends too."""
+    watching = (
+        "import os, signal, time\nfrom dph.process.interrupts import when_parent_ends\n"
+        f"when_parent_ends(lambda: (open({str(tmp_path / 'saved')!r}, 'w'), os._exit(3)), every=0.01)\n"
+        "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
+    )
+    with pytest.raises(UserError, match="watching failed: no output"):
+        run_jobs([Job("watching", (watching,))], tmp_path / "logs", 1, "jobs")
+    until = time.monotonic() + 20
+    while not (tmp_path / "saved").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("scripts", ["started", "forked"], indirect=True)
 def test_an_interruption_stops_all_jobs_and_waits_for_them(tmp_path, scripts, monkeypatch):
     saving = (
         f"import signal, sys, time; from pathlib import Path; own = Path({str(tmp_path)!r}, '%s')\n"
@@ -128,10 +175,13 @@ def test_an_interruption_stops_all_jobs_and_waits_for_them(tmp_path, scripts, mo
     assert [file.read_text() for file in files] == ["saved", "saved"]
 
 
-def test_a_job_imports_nothing_from_the_current_directory(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_job_imports_nothing_from_the_current_directory(tmp_path, monkeypatch, number):
     for name in ("dph.py", "json.py", "torch.py"):
         (tmp_path / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     monkeypatch.chdir(tmp_path)
-    assert run_jobs([Job("version", ("--version",))], tmp_path / "logs", 1, "jobs") == []
-    assert (tmp_path / "logs" / "version.log").read_text().split() == [dph.__version__]
+    planned = [Job(f"version{i}", ("--version",)) for i in range(number)]  # the second way forks them
+    assert run_jobs(planned, tmp_path / "logs", 1, "jobs") == []
+    for item in planned:
+        assert (tmp_path / "logs" / f"{item.name}.log").read_text().split() == [dph.__version__]
     assert not (tmp_path / "ran").exists()

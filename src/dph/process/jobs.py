@@ -1,20 +1,27 @@
 """A small scheduler that runs several `dph` commands in parallel, respecting their dependencies."""
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from dph.config.text import read_json
 from dph.errors import UserError
 from dph.process.interrupts import PARENT
 from dph.process.progress import progress, say
 
+LOADED = "dph.cli.loaded"
+FORKED_FROM = 2
+"""So many jobs share what one process loads; a single one loads it itself."""
+_PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current directory is imported
 POLL_SECONDS = 0.2
 _WATCH_SECONDS = 15.0
 _PATIENCE_SECONDS = 60.0
@@ -68,7 +75,8 @@ def run_jobs(
     graph.prepare()
     ready: list[str] = []
     failed: dict[str, str] = {}
-    running: dict[str, subprocess.Popen[bytes]] = {}
+    running: dict[str, subprocess.Popen[bytes] | Forked] = {}
+    forks = Forks() if len(missing) >= FORKED_FROM and sys.platform == "linux" else None
     threads = {job.name: min(slots, job.threads) for job in jobs}
     shown_at = time.monotonic()
     try:
@@ -79,7 +87,7 @@ def run_jobs(
                 name = next((name for name in ready if threads[name] <= free), "")
                 if name:
                     ready.remove(name)
-                    running[name] = _start(missing.pop(name), logs)
+                    running[name] = _start(missing.pop(name), logs, forks)
                     shown.advance(0, ", ".join(running))
                     continue
                 if not running:
@@ -108,6 +116,8 @@ def run_jobs(
                 process.send_signal(number)
             while any(process.poll() is None for process in running.values()) and time.monotonic() < until:
                 time.sleep(POLL_SECONDS)
+        if forks is not None:
+            forks.close()
     return list(failed.values())
 
 
@@ -119,18 +129,73 @@ def is_complete(run: Path) -> bool:
         return False
 
 
-def _start(job: Job, logs: Path) -> subprocess.Popen[bytes]:
-    threads = str(job.threads)
+def _start(job: Job, logs: Path, forks: "Forks | None") -> "subprocess.Popen[bytes] | Forked":
+    threads, log = str(job.threads), logs / f"{job.name}.log"
     changed = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false"}
-    with (logs / f"{job.name}.log").open("wb") as file:
+    with log.open("wb") as file:
+        if forks is not None:
+            return Forked(forks, job.arguments, changed, log)
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "dph", *job.arguments],  # -P: nothing of the current directory is imported
+            [*_PYTHON, "dph", *job.arguments],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             env=os.environ | changed | {PARENT: str(os.getpid())},
             start_new_session=True,  # Ctrl-C then reaches only this process, which tells the jobs to stop
         )
+
+
+class Forks:
+    """Starts commands as children of one process that has loaded their libraries (`dph.cli.loaded`)."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [*_PYTHON, LOADED],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        self._asked = 0
+
+    def ask(self, request: Any) -> int | None:
+        """The answer to a request; if the process has ended, -9, because its children then end too."""
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None and answers is not None
+        self._asked += 1
+        try:
+            requests.write(json.dumps([self._asked, request]).encode() + b"\n")
+            requests.flush()
+            while True:
+                number, answer = json.loads(answers.readline())
+                if number == self._asked:  # else the answer to a request that was interrupted
+                    return answer
+        except (BrokenPipeError, ValueError):
+            return -signal.SIGKILL
+
+    def close(self) -> None:
+        """End the process."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate()
+
+
+class Forked:
+    """A command that `Forks` has started, with what jobs use of `Popen`."""
+
+    def __init__(self, forks: Forks, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """Start `dph` with these arguments and changes of the environment; its output is appended to the log."""
+        self._forks, self.returncode = forks, None
+        self._number = forks.ask({"arguments": arguments, "environment": environment, "log": str(log.absolute())})
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._forks.ask(self._number)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None and self._number is not None:
+            os.kill(self._number, number)  # at worst a zombie, because `poll` would have said that it has ended
 
 
 def _last_words(logs: Path, name: str) -> str:
