@@ -43,7 +43,7 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Any, config: Any) -> Any:
     """Called by mkdocs with all files: the pages of the packages join them."""
-    from mkdocs.structure.files import File
+    from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]
 
     for package in packages():
         names = [api_of(package), *(f"::: {module}" for module in _ALONE.get(package, ()))]

@@ -42,10 +42,11 @@ def model(data: Dataset, tmp_path: Path) -> Path:
     """A model that calls the tool twice and answers, with its tokenizer."""
     tokenizer, folder = tokenizer_of("qwen2_5"), tmp_path / "model"
     torch.manual_seed(0)
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    sizes: dict[str, Any] = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
+    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 8192}
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        **{"hidden_size": 128, "intermediate_size": 256, "max_position_embeddings": 8192} | heads,
+        **sizes | heads,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
@@ -77,7 +78,8 @@ def model(data: Dataset, tmp_path: Path) -> Path:
 def trainer_of(model: Path, data: Dataset, out: Path) -> Any:
     import trl_tools
 
-    prompts = [[{"role": "user", "content": f"{row['prompt'][0]['content']} {LONG}"}] for row in data]
+    rows: list[Any] = list(data)
+    prompts = [[{"role": "user", "content": f"{row['prompt'][0]['content']} {LONG}"}] for row in rows]
     settings = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.2}
     sizes = {"vllm_max_model_length": 8192, "num_generations": 4, "max_steps": 2, "shuffle_dataset": False}
     made = trl_tools.make(

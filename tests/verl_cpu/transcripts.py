@@ -85,5 +85,5 @@ def make_files(folder: Path) -> tuple[Path, Path]:
     (folder / "data").mkdir()
     problems = make_problems(folder)
     for name in ("train", "val"):
-        write_rows(folder / "data" / f"{name}.parquet", problems, "shop", name)
+        write_rows(folder / "data" / f"{name}.parquet", [(problem, "shop", name) for problem in problems])
     return folder / "model", folder / "data"

@@ -11,7 +11,6 @@ from dph.errors import DataError, SettingsError, unknown
 from dph.process.progress import say
 from dph.tasks import Task, register_task
 from dph.tasks.benchmarks import check_size
-from dph.tasks.sql.hardness import hardness
 from dph.tasks.sql.prompt import PROMPT_STYLES, make_prompt
 from dph.tasks.sql.schema import Schema, schema_of_entry, schema_of_file
 from dph.tasks.tables import read_rows, read_text
@@ -193,6 +192,8 @@ class SqlTask(Task):
             meta["question"] = question.text
         meta |= question.meta
         if rated:
+            from dph.tasks.sql.hardness import hardness  # its parser is slow to load
+
             meta |= {"difficulty": level} if (level := hardness(question.gold)) else {}
         if self.test_suite:
             meta["suite"] = suite_files(Path(self.test_suite), question.db_id)
