@@ -32,8 +32,8 @@ def saved(tmp_path):
     return tmp_path / "first", tmp_path / "last"
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
-def test_every_weight_lies_between_the_two(saved, weight):
+@pytest.mark.parametrize("weight", [-0.5, 0.0, 0.25, 1.0, 1.5])
+def test_every_weight_lies_on_the_line_through_the_two(saved, weight):
     first, last = (weights(path) for path in saved)
     found = dict(interpolated(ModelConfig(str(saved[0])), str(saved[1]), weight).model.named_parameters())
     assert found.keys() <= first.keys() | {"lm_head.weight"}
@@ -227,5 +227,5 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     untold = "does not tell which model it began with; name that model with --initial"
     assert untold in complaint(capsys, "interpolate", base_run(), "--out", tmp_path / "out")
     assert untold in complaint(capsys, "interpolate", base_run() / "model", "--out", tmp_path / "out")
-    assert "between 0 and 1" in complaint(capsys, "interpolate", base_run(), "--weight", 2, "--out", tmp_path / "out")
+    assert "between -1 and 3" in complaint(capsys, "interpolate", base_run(), "--weight", 4, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from dph.config.components import (
     AdvantageConfig,
     AsideConfig,
+    Bounds,
     CertifyConfig,
     DynamicSamplingConfig,
     LossConfig,
@@ -303,8 +304,8 @@ class InterpolateConfig:
 
     run: str = ""
     """Run directory of `dph train` or `dph sft`, a checkpoint in it, or the folder of any trained model."""
-    weight: Share = 0.5
-    """Share of the trained weights; 0 is the initial model, 1 the trained one."""
+    weight: Annotated[float, Bounds(-1, "between -1 and 3", 3)] = 0.5
+    """Share of the trained weights; 0 is the initial model, 1 the trained one, and more goes beyond it."""
     initial: str = ""
     """Model to interpolate from; empty: the one that the run began with."""
     out: str = ""
