@@ -426,7 +426,7 @@ def test_the_published_tables_of_the_second_base_model_are_those_of_the_publishe
 def table_row(runs: Sequence[Results | None], name: str) -> str:
     """The cells of an arm's row with a value for each run, a dash for a run without the arm."""
     cells = []
-    for metric in ("greedy", "mean", "pass@32", "styles_correct"):
+    for metric in ("mean", "pass@32", "styles_correct"):
         scale, places = printed_as(metric)
         means = [run and mean_value(runs_of(run, name), "test", metric).mean for run in runs]
         cells.append(" / ".join("–" if mean is None else f"{scale * mean:.{places}f}" for mean in means))
