@@ -190,6 +190,8 @@ def test_decimals_may_be_rounded():
     assert [correct(gold, answer, decimals="rounded") for gold, answer in golds] == [[True]] * 4
     assert [correct(gold, answer) for gold, answer in golds] == [[False]] * 4
     assert correct("3.14", "3.15", "3.1", "3", decimals="rounded") == [False] * 3
+    assert correct("5.00", "5.3", "5.004", decimals="rounded") == [False, True]  # zeros at the end are digits
+    assert correct("100.0", "100.4", "100.04", decimals="rounded") == [False, True]
     for options in ({"decimals": "some"}, {"decimals": "rounded", "policy": "qwen"}):
         with pytest.raises(UserError, match="option decimals"):
             MathVerifier(**options)  # type: ignore[arg-type]
@@ -333,3 +335,25 @@ def test_the_cost_of_a_verdict(shared_data: Path):
         seconds.append(time.thread_time() - started)
     seconds.sort()
     assert seconds[len(seconds) // 2] < 0.005 and seconds[len(seconds) * 99 // 100] < 0.1  # five times the aims
+
+
+@pytest.mark.parametrize("between", [r"\text{ or }", r"\lor", r"\quad", " or maybe ", r"\\", r"\text{, }"])
+def test_boxes_that_something_joins_are_one_answer(between):
+    assert find_answer(rf"\boxed{{8}} {between} \boxed{{9}}") == "8, 9"
+
+
+@pytest.mark.parametrize(
+    ("question", "gold", "answer", "outcome"),
+    [
+        ("Factor $x^2+5x+6$.", "(x+2)(x+3)", "6+5x+x^2", Outcome.WRONG),
+        ("Factor $x^2+5x+6$.", "(x+2)(x+3)", "(x+3)(x+2)", Outcome.CORRECT),
+        (r"Expand \((x+2)(x+3)\).", "x^2+5x+6", "(x+3)(x+2)", Outcome.WRONG),
+        ("Solve $2x+3y=6$ for y.", r"y=2-\frac{2x}{3}", "3y+2x=6", Outcome.WRONG),
+        (r"Which is larger, $\sqrt2+\sqrt5$ or $3$?", r"\sqrt2+\sqrt5", r"\sqrt5+\sqrt2", Outcome.CORRECT),
+    ],
+)
+def test_the_question_with_its_terms_in_another_order_is_copied_too(question, gold, answer, outcome):
+    problem = Problem("p", question, gold, "math")
+    with MathVerifier() as verifier:
+        [verdict] = verifier.verify([(problem, rf"\boxed{{{answer}}}")])
+    assert verdict.outcome == outcome

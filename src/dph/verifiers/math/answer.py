@@ -10,7 +10,11 @@ Fallback = Literal["none", "phrase", "last_number", "library"]
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?!\\f?box)(?P<bare>[^\s{}$]+)")
 _MOST_BOXES = 20
-_SAME_LINE = re.compile(r"[ $,;]*(?:\\[()]\s*)?(?:and|or)?[ $,;]*(?:\\[()]\s*)?", re.I)
+_SAME_LINE = re.compile(
+    r"(?:[ $,;]|\\[()]|\\q?quad|\\\\|\\lor|\\land|\\(?:text|mathrm|mbox)\s*\{[ ,]*(?:and|or)?[ ,]*\}|"
+    r"\b(?:and|or|maybe|perhaps)\b)*",
+    re.I,
+)
 _PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.I)
 _FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
 _CLAUSE = re.compile(

@@ -88,7 +88,7 @@ _AFTER_CASE = {*word_list("if for when otherwise else")}
 _TOKEN = re.compile(
     r"""\s*(?:
  (?P<rep>\d*\.\d*(?:\s*\\(?:overline|bar|dot)\ ?(?:\{\d+\}|\d)(?:\d*\\dot\ ?(?:\{\d\}|\d))?|\(\d+\)))
-|(?P<num>(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?:[eE][-+]?\d{1,6}(?![\d.A-Za-z]))?)
+|(?P<num>(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?!\.?\d)(?:[eE][-+]?\d{1,6}(?![\d.A-Za-z]))?)
 |\x01\s*(?P<text>[^\x02]*?)\s*\x02
 |\\begin\ ?\{(?P<begin>[a-zA-Z]+)\*?\}(?:\s*\{[lcr|\ ]*\})?
 |(?P<end>\\end\ ?\{[a-zA-Z*]+\})

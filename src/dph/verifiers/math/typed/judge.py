@@ -52,14 +52,34 @@ def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bo
     return equal, ""
 
 
+_FORMULA = re.compile(r"\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.S)
+_MOST_FORMULAS = 20
+
+
 def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
-    """Whether an answer occurs in the question, and is neither a gold answer as written nor number, choice or text."""
+    """Whether an answer occurs in the question, also with its terms in another order, and is neither a gold answer as
+    written nor number, choice or text."""
     typed = read(answer)
     if typed is None or any(same_text(gold, answer) or read(gold) == typed for gold in golds):
         return False
     value = typed.items[0] if typed.kind == "assigned" else typed
     number = value.kind in ("expression", "quantity") and numeral(value.value)
-    return not number and value.kind not in ("choice", "letters", "text") and stands_in(answer, question)
+    if number or value.kind in ("choice", "letters", "text"):
+        return False
+    if stands_in(answer, question):
+        return True
+    form = _unordered(value)
+    if not form or form in [_unordered(read(gold)) for gold in golds]:
+        return False
+    formulas = ["".join(found.groups("")) for found in _FORMULA.finditer(question)]
+    return form in [_unordered(read(formula)) for formula in formulas[:_MOST_FORMULAS]]
+
+
+def _unordered(answer: Answer | None) -> list[str]:
+    """The sides of an equation, or an expression, with sums and products sorted; nothing for other answers."""
+    if answer is None or answer.kind not in ("expression", "equation"):
+        return []
+    return sorted(map(canonical, answer.value if answer.kind == "equation" else (answer.value,)))
 
 
 def any_of(results: Iterable[bool | None]) -> bool | None:
@@ -115,14 +135,26 @@ def _form_allowed(gold: Node, answer: Node) -> bool:
     return not used - known - set().union(*(family for family in _FAMILIES if known & family))
 
 
+_ZEROS = re.compile(r"\d*\.\d*?(0+)(?!\d)")
+
+
+def _is_clock(terms: Sequence[Node]) -> bool:
+    """Whether a:b may be a time, as 12:00 and 7:45, for which 14:90 is not another way to write it."""
+    hour, minute = (exact(terms[0]), exact(terms[-1])) if len(terms) == 2 else (None, None)
+    return hour is not None and minute is not None and 0 <= hour < 24 and 10 <= minute < 60
+
+
 class Comparison:
     """One comparison, with its budget. Its methods return True, False, or None if nothing decides."""
 
     def __init__(self, decimals: Decimals = "exact") -> None:
         self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
+        self.zeros = 0
+        """Zeros at the end of the gold answer's decimal number, which its value does not show."""
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
+        self.zeros = len(zeros[1]) if (zeros := _ZEROS.search(gold_text)) else 0
         equal = gold == answer or self.equal(gold, answer)
         if equal is not True and gold.kind in ("expression", "assigned", "list", "family"):
             equal = self.families(gold, answer) or equal
@@ -196,7 +228,11 @@ class Comparison:
 
     def expressions(self, gold: Node, answer: Node) -> bool | None:
         decimal = self.rounded and numeral(gold) in ("dec", "sci")
-        if decimal and not symbols(answer) | operations(answer) & _HEAVY and self.error(answer, gold)[0] <= 0.5:
+        if (
+            decimal
+            and not symbols(answer) | operations(answer) & _HEAVY
+            and self.error(answer, gold)[0] * 10**self.zeros <= 0.5
+        ):
             return True
         return _form_allowed(gold, answer) and self.identical(gold, answer)
 
@@ -220,6 +256,8 @@ class Comparison:
             if factor == other:
                 return self.expressions(g, a)
             return _form_allowed(g, a) and self.identical(_scaled(g, factor), _scaled(a, other))
+        if left is None and right == () and other != 1:  # mm per m
+            return _form_allowed(g, a) and self.identical(g, _scaled(a, other))
         if PERCENT in (left, right):
             share = ("/", (g if left else a), _HUNDRED)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
@@ -243,7 +281,7 @@ class Comparison:
     def ratios(self, gold: Answer, answer: Answer) -> bool | None:
         if gold.kind == answer.kind:
             left, right = gold.value, answer.value
-            if len(left) != len(right) or any(exact(term) == 0 for term in (*left, *right)):  # 12:00
+            if len(left) != len(right) or any(exact(term) == 0 for term in (*left, *right)) or _is_clock(left):
                 return len(left) == len(right) and all_of(map(self.identical, left, right))
             return all_of(
                 self.identical(("*", x, right[0]), ("*", y, left[0])) for x, y in zip(left[1:], right[1:], strict=True)

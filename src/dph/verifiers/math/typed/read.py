@@ -115,7 +115,10 @@ _CHOICE = re.compile(
     r"(?:(?i:option|choice|answer):? )?(?:\( ?([A-Z]) ?\)|([A-Z])\)?[:.]?|([A-Z])[:.)] (?P<text>\S.*)|"
     r"\( ?([A-Z]) ?\)\.? ?(?P<more>\S.*))"
 )
-_TWO_CHOICES = re.compile(r"\( ?[A-Z] ?\)|\b(?:or|and|not)\b|^[A-Z](?:$|[.,;/)])|[,/;] ?\(?[A-Z]\b")
+_TWO_CHOICES = re.compile(
+    r"\( ?[A-Z] ?\)|\b(?:or|and|not|never|wrong|incorrect|maybe|perhaps|could|might)\b|^[A-Z](?:$|[.,:;/)])|"
+    r"[,/;] ?\(?[A-Z]\b|\b(?:see|be|is|but|it's) [A-Z]\b|\b[A-Z] is\b|^(?:no|false)[,;.]"
+)
 _LETTERS = re.compile(r"\(?[A-Z]\)?(?: ?(?:,|;|&|\band\b|, ?and\b) ?\(?[A-Z]\)?)+")
 _TIME = re.compile(r"(\d{1,2})(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?")
 _DATE = re.compile(
@@ -576,6 +579,11 @@ def _combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
     return Answer("intervals", whole)
 
 
+def _follow_each_other(letters: Sequence[str]) -> bool:
+    """Whether letters are neighbours in the alphabet, as those of points are: x, y, z."""
+    return [ord(letter) - ord(letters[0]) for letter in letters] == [*range(len(letters))]
+
+
 def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     """The typed value of all items of a text."""
     if len(items) == 1:
@@ -599,7 +607,9 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     if all(x.kind == "member" and x.items[0].kind == "intervals" and x.name == answers[0].name for x in answers):
         whole = _combined(answers, ["or" if link == "or" else "and" for link in links])
         return whole and Answer("member", items=(whole,), name=answers[0].name)
-    flat = _flat(answers)
+    flat, names = _flat(answers), [x.name[1] if x.name and x.name[0] == "s" else "" for x in _flat(answers)]
+    if all(len(name) == 1 for name in names) and _follow_each_other(sorted(names)):  # y = 2, x = 1
+        flat = tuple(sorted(flat, key=lambda x: str(x.name)))
     compound = _compound(answers) if {*links} <= {"and", ","} else None  # 2 hours and 30 minutes
     match items, links:
         case [("n", whole, "int"), ("n" | "/", *_) as part], ["and"] if 0 < (exact(part) or 0) < 1 <= whole:

@@ -82,6 +82,8 @@ PERCENT, DEGREE, RADIAN = (("PCT", 1),), (("A", 1),), (("R", 1),)
 def unit_of(word: str) -> Unit | None:
     """The powers of dimensions of a word and its factor; None if it is not a unit."""
     low = word.strip(".").lower()
+    if word[:1].islower() and low != word.strip("."):  # mM and pA are neither mm nor Pa
+        return UNITS.get(word.strip("."))
     spellings = (word.strip("."), low, low.removesuffix("s"), low.removesuffix("es"))
     return next((UNITS[spelling] for spelling in spellings if spelling in UNITS), None)
 
@@ -123,7 +125,8 @@ _NOT_NAMES = re.compile(
     factorial|point|root|power|base|hundred|thousand|\w*illion|dozen|score|gross|half|halves|double|twice|triple|pairs?|
     couples?|negative|positive|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand|\w*illion)ths?|
     thirds?|quarters?|one|two|three|four|five|six|seven|
-    eight|nine|ten|k|approximate|exactly|nils?|zeros?|infinit\w*)\b|[\d?!()=<>+*^\\]""",
+    eight|nine|tens?|eleven|twelve|\w+teens?|(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies)|halfs|basis|
+    (?:eleven|twelf|\w+teen|\w+tie)ths?|k|approximate|exactly|nils?|zeros?|infinit\w*)\b|[\d?!()=<>+*^\\]""",
     re.IGNORECASE | re.VERBOSE,
 )
 
