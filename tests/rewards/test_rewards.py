@@ -196,7 +196,7 @@ def test_ten_thousand_pending_requests_stay_small(judge: RewardFunction):
 
     threads, size, rewards = asyncio.run(flood())
     assert rewards.count(1.0) == 250 and rewards.count(0.0) == 9750
-    assert threads < 12 and size < 8000  # bytes per pending request, its task included
+    assert threads < 20 and size < 8000  # bytes per pending request, its task included
     assert len(judge.workers()) <= 2
 
 
