@@ -26,6 +26,7 @@ from dph.config import (
     TrainConfig,
     from_dict,
 )
+from dph.config.components import AsideConfig
 from dph.config.load import preset_label, preset_names
 from dph.models.batch import Tokens, by_prompt
 from dph.models.policy import Policy
@@ -236,6 +237,18 @@ def presampled() -> Path:
     from dph.stages.presample import presample
 
     return presample(presample_config(folder() / "presample"))
+
+
+ASIDE_TASK = TaskConfig(name="toy", options={"problems": "120"})  # 60 of them are easy
+ASIDE = AsideConfig(share=0.7, samples=2)
+
+
+@functools.cache
+def kept_aside() -> Path:
+    """A presample run that keeps about 42 easy problems aside, enough to certify a loss of 0.1."""
+    from dph.stages.presample import presample
+
+    return presample(presample_config(folder() / "presample", task=ASIDE_TASK, certify=ASIDE))
 
 
 def train_config(out: Path, method: str = "grpo", settings: Mapping[str, object] | None = None, **changes: object):

@@ -6,7 +6,6 @@ It runs in the environment of scripts/test-vllm, which has TRL too.
 """
 
 import importlib.util
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -31,9 +30,7 @@ from dph.errors import UserError
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
-COLUMNS = int(os.environ.get("DPH_TEST_COLUMNS", "30"))
-"""Words that lengthen a prompt; 400 make 4,100 tokens."""
-LONG = " ".join(f"column {number}" for number in range(COLUMNS))
+LONG = " ".join(f"column {number}" for number in range(30))
 __all__ = ["data"]  # a fixture
 
 
@@ -87,11 +84,15 @@ def trainer_of(model: Path, data: Dataset, out: Path) -> Any:
         tokenizer_of("qwen2_5"),
         **{"use_cpu": True, "report_to": "none", "save_strategy": "no"} | settings | sizes,
     )
-    with torch.no_grad():  # adapters that change something from the first step on
-        for name, weight in made.model.named_parameters():
-            if "lora_B" in name:
-                weight.normal_(std=0.03)
+    change_adapters(made.model, 0.03)  # so that they matter from the first step on
     return made
+
+
+def change_adapters(model: Any, std: float) -> None:
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=std)
 
 
 def test_vllm_with_tools_adapters_and_shared_prompts_agrees_with_the_trainer(
@@ -105,10 +106,7 @@ def test_vllm_with_tools_adapters_and_shared_prompts_agrees_with_the_trainer(
     assert all(line["tools/call_frequency"] > 0 for line in made.state.log_history[:2])
     # Then adapters that do not reach vLLM, the fault that the gate is for, in the engine that exists
     made.vllm_generation.sync_weights = lambda: None
-    with torch.no_grad():
-        for name, weight in made.model.named_parameters():
-            if "lora_B" in name:
-                weight.normal_(std=0.1)
+    change_adapters(made.model, 0.1)
     made.args.max_steps = 3
     with pytest.raises(UserError, match="given the trained adapters"):
         made.train()

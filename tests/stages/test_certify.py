@@ -1,7 +1,6 @@
 """Certificates end to end on the toy task: what is kept aside, training with checks, after the fact, and averaged
 weights."""
 
-import functools
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ import torch
 
 from complaints import complaint, run
 from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, to_toml
-from dph.config.components import AsideConfig, ModelConfig, TaskConfig
+from dph.config.components import ModelConfig
 from dph.errors import UserError
 from dph.evaluation.certification import CertificationSet
 from dph.rehearsal.partition import read_partition, training_problems
@@ -33,16 +32,20 @@ from dph.stages.presample import presample
 from dph.stages.train import train
 from dph.training import monitor as module
 from dph.training.update import Updater
-from helpers import base_run, folder, interrupted_at, presample_config, rollout, train_config, weights
-
-TASK = TaskConfig(name="toy", options={"problems": "120"})  # 60 of them are easy
-ASIDE = AsideConfig(share=0.7, samples=2)
-
-
-@functools.cache
-def kept_aside() -> Path:
-    """A presample run that keeps about 42 easy problems aside, enough for a loss of 0.1."""
-    return presample(presample_config(folder() / "presample", task=TASK, certify=ASIDE))
+from helpers import (
+    ASIDE,
+    base_run,
+    folder,
+    interrupted_at,
+    kept_aside,
+    presample_config,
+    rollout,
+    train_config,
+    weights,
+)
+from helpers import (
+    ASIDE_TASK as TASK,
+)
 
 
 def config_of(out, method="dph_js", certify=None, **changes):

@@ -1,6 +1,5 @@
 """Two processes that train together (gloo) against one process alone: the same sums, steps and runs."""
 
-import functools
 import json
 import os
 import signal
@@ -15,7 +14,6 @@ import pytest
 import torch
 
 from dph.config import LossConfig, MonitorConfig, MonitorSet, OptimConfig
-from dph.config.components import AsideConfig, TaskConfig
 from dph.errors import Interrupted, UserError
 from dph.models.batch import by_prompt
 from dph.objective import Objective
@@ -30,7 +28,7 @@ from helpers import (
     base_run,
     folder,
     gradient,
-    presample_config,
+    kept_aside,
     presampled,
     random_rows,
     tiny_policy,
@@ -66,15 +64,6 @@ def runs(out, methods=TRAINED):
         sets = {"easy": MonitorSet(split="easy", limit=3, n=2)}
         monitor = MonitorConfig(every=1, split="dev", limit=1, n=2, sets=sets)  # fewer problems than processes
         train(train_config(out / method, method, monitor=monitor))
-
-
-@functools.cache
-def kept_aside():
-    """A presample run that keeps about 42 near-perfect problems of the toy task aside."""
-    task, aside = TaskConfig(name="toy", options={"problems": "120"}), AsideConfig(share=0.7, samples=2)
-    from dph.stages.presample import presample
-
-    return presample(presample_config(folder() / "aside", task=task, certify=aside))
 
 
 def certified(out):
@@ -205,9 +194,8 @@ def together():
         "dist.init_process_group('gloo', init_method=meeting, world_size=2, rank=rank)\n"
         f"helpers.base_run = lambda: pathlib.Path({str(base_run())!r})\n"
         f"helpers.presampled = lambda: pathlib.Path({str(presampled())!r})\n"
-        "import test_distributed as t\n"
-        f"t.kept_aside = lambda: pathlib.Path({str(kept_aside())!r})\n"
-        f"t.work(pathlib.Path({str(out)!r}))\n"
+        f"helpers.kept_aside = lambda: pathlib.Path({str(kept_aside())!r})\n"
+        f"import test_distributed as t\nt.work(pathlib.Path({str(out)!r}))\n"
     )
     source = str(here.parent / "src")
     environment = os.environ | {

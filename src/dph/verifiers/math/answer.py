@@ -16,7 +16,7 @@ _SAME_LINE = re.compile(
     re.I,
 )
 _PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.I)
-_FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
+FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
 _CLAUSE = re.compile(
     r"\.(?=\s|$)|\n|[,;]?\s(?:because|since|which|as|so|where|thus|hence|by)\b|[,;]\s(?:and|but)\s(?=[a-z])"
 )
@@ -47,7 +47,7 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
     phrases = [*_PHRASE.finditer(response)] if fallback != "none" else []
     if phrases:
         rest = response[phrases[-1].end() :].lstrip(" :*")
-        if formula := _FORMULA.match(rest):
+        if formula := FORMULA.match(rest):
             return next(filter(None, formula.groups())).strip() or None
         return _CLAUSE.split(rest, maxsplit=1)[0].strip(" $*") or None
     numbers = _LAST_NUMBER.findall(response) if fallback == "last_number" else []

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 from dph.types import UNPARSED
-from dph.verifiers.math.answer import Decimals
+from dph.verifiers.math.answer import FORMULA, Decimals
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import same_text, stands_in, word_list
@@ -52,7 +52,6 @@ def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bo
     return equal, ""
 
 
-_FORMULA = re.compile(r"\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.S)
 _MOST_FORMULAS = 20
 
 
@@ -71,7 +70,7 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     form = _unordered(value)
     if not form or form in [_unordered(read(gold)) for gold in golds]:
         return False
-    formulas = ["".join(found.groups("")) for found in _FORMULA.finditer(question)]
+    formulas = ["".join(found.groups("")) for found in FORMULA.finditer(question)]
     return form in [_unordered(read(formula)) for formula in formulas[:_MOST_FORMULAS]]
 
 

@@ -607,7 +607,8 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     if all(x.kind == "member" and x.items[0].kind == "intervals" and x.name == answers[0].name for x in answers):
         whole = _combined(answers, ["or" if link == "or" else "and" for link in links])
         return whole and Answer("member", items=(whole,), name=answers[0].name)
-    flat, names = _flat(answers), [x.name[1] if x.name and x.name[0] == "s" else "" for x in _flat(answers)]
+    flat = _flat(answers)
+    names = [x.name[1] if x.name and x.name[0] == "s" else "" for x in flat]
     if all(len(name) == 1 for name in names) and _follow_each_other(sorted(names)):  # y = 2, x = 1
         flat = tuple(sorted(flat, key=lambda x: str(x.name)))
     compound = _compound(answers) if {*links} <= {"and", ","} else None  # 2 hours and 30 minutes
