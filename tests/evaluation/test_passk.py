@@ -1,7 +1,11 @@
-"""Oracles for pass@k and its relatives: enumeration of all subsets, exact combinatorics, known distributions."""
+"""Oracles for pass@k and its relatives: enumeration of all subsets, exact combinatorics, known distributions. maj@k
+against enumeration of all draws, and by hand. How often 95 % intervals over seeds and problems hold the truth, and
+the quantiles that they use.
+"""
 
 import itertools
 import math
+import random
 
 import numpy as np
 import pytest
@@ -14,9 +18,11 @@ from dph.evaluation.passk import (
     cluster_bootstrap,
     cover_at,
     coverage_shares,
+    majority_at_k,
     mean_at_k,
     pass_at_k,
     ratio_of_sums,
+    student_quantile,
 )
 from dph.evaluation.predictions import wilson_interval
 
@@ -241,3 +247,70 @@ def test_bootstrap_refuses_what_it_cannot_mean():
         bootstrap_interval([1.0], level=95)
     with pytest.raises(ValueError, match=r"\[seeds, problems\]"):
         cluster_bootstrap([1.0, 2.0])
+
+
+def by_enumeration(answers, correct, k):
+    total, draws = 0.0, list(itertools.combinations(range(len(answers)), k))
+    for draw in draws:
+        votes = [answers[i] for i in draw if answers[i] is not None]
+        most = max(map(votes.count, votes), default=0)
+        winners = {answer for answer in votes if votes.count(answer) == most}
+        for winner in winners:
+            verdicts = [good for answer, good in zip(answers, correct, strict=True) if answer == winner]
+            total += sum(verdicts) / len(verdicts) / len(winners)
+    return total / len(draws)
+
+
+def test_all_draws_enumerated():
+    rng = random.Random(0)
+    for _ in range(150):
+        answers = [rng.choice([None, *"aabcd"]) for _ in range(rng.randint(1, 9))]
+        correct = [answer == "a" or (answer == "b" and rng.random() < 0.5) for answer in answers]
+        for k in range(1, len(answers) + 1):
+            assert majority_at_k(answers, correct, k) == pytest.approx(by_enumeration(answers, correct, k), abs=1e-12)
+
+
+def test_by_hand():
+    answers, correct = ["right", "right", "wrong", "other"], [True, True, False, False]
+    assert majority_at_k(answers, correct, 4) == 1
+    assert majority_at_k(answers, correct, 1) == pytest.approx(1 / 2)
+    # Of the four draws of three, two hold both right samples; the other two hold three different answers.
+    assert majority_at_k(answers, correct, 3) == pytest.approx((1 + 1 + 1 / 3 + 1 / 3) / 4)
+    assert majority_at_k([None, None], [False, False], 2) == 0
+
+
+def test_the_vote_of_many_samples_follows_the_law_of_large_numbers():
+    answers, correct = ["a"] * 1100 + ["b"] * 900, [True] * 1100 + [False] * 900
+    assert majority_at_k(answers, correct, 1) == pytest.approx(0.55)
+    assert 0.97 < majority_at_k(answers, correct, 401) < majority_at_k(answers, correct, 801) <= 1
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_k_out_of_range_is_refused(k):
+    with pytest.raises(UserError, match=f"maj@{k} needs at least"):
+        majority_at_k(["a", "b"], [True, False], k)
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_intervals_of_few_seeds_that_vary_hold_the_truth(seeds: int) -> None:
+    """A value is its problem's difficulty, a shift of its seed and a rest; experiments/tests/test_coverage.py has more
+    seeds and differences."""
+    rng, hits = np.random.default_rng(seeds), 0
+    for trial in range(150):
+        difficulty = rng.random(200) ** 0.3  # skewed, as accuracies are; mean 1/1.3
+        values = difficulty + 0.06 * rng.normal(size=(seeds, 1)) + 0.15 * rng.normal(size=(seeds, 200))
+        found = cluster_bootstrap(values, resamples=400, seed=trial)
+        hits += found.low <= 1 / 1.3 <= found.high
+    assert hits / 150 >= 0.90  # 0.95 of 150 with a standard deviation of 0.018
+
+
+@pytest.mark.parametrize(
+    ("df", "p", "expected"),
+    # printed tables of Student's t
+    [
+        *((1, 0.975, 12.706), (2, 0.975, 4.303), (3, 0.975, 3.182), (4, 0.975, 2.776), (7, 0.975, 2.365)),
+        *((4, 0.95, 2.132), (3, 0.995, 5.841), (30, 0.975, 2.042), (120, 0.975, 1.980), (5, 0.5, 0.0)),
+    ],
+)
+def test_quantiles_of_students_t(df: int, p: float, expected: float) -> None:
+    assert student_quantile(p, df) == pytest.approx(expected, abs=5.1e-4)

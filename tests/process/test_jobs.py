@@ -1,4 +1,6 @@
-"""The scheduler of commands: order, slots, failures. Jobs are Python one-liners in place of `dph` commands."""
+"""The scheduler of commands: order, slots, failures. Jobs are Python one-liners in place of `dph` commands. Commands
+end when the process that started them ends.
+"""
 
 import os
 import subprocess
@@ -10,6 +12,7 @@ import pytest
 import dph
 from dph.errors import UserError
 from dph.process import jobs as module
+from dph.process.interrupts import LAUNCHED, PARENT
 from dph.process.jobs import Job, run_jobs
 
 FORKING = "from dph.cli import loaded\nif words := loaded.serve([]): exec(words[0])"
@@ -185,3 +188,31 @@ def test_a_job_imports_nothing_from_the_current_directory(tmp_path, monkeypatch,
     for item in planned:
         assert (tmp_path / "logs" / f"{item.name}.log").read_text().split() == [dph.__version__]
     assert not (tmp_path / "ran").exists()
+
+
+COMMAND = (
+    "import dph.cli.main as cli, time; cli._run = lambda *_: (print('ready', flush=True), time.sleep(60)); "
+    "cli.main(['train'])"
+)
+LAUNCHER = (
+    "import os, subprocess, sys; "
+    "child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], env=os.environ | {sys.argv[2]: sys.argv[3] or "
+    "str(os.getpid())}, stdout=sys.stdout); "
+    "child.wait()"
+)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+@pytest.mark.parametrize(("variable", "value"), [(PARENT, ""), (LAUNCHED, "none")])
+def test_a_command_ends_when_its_launcher_is_killed(variable, value):
+    """The pipe is closed when the command, which also holds it, has ended."""
+    inherited = {name: text for name, text in os.environ.items() if name not in (PARENT, LAUNCHED)}
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, COMMAND, variable, value],
+        env=inherited,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert launcher.stdout is not None and launcher.stdout.readline() == "ready\n"
+    launcher.kill()
+    launcher.communicate(timeout=30)

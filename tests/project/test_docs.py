@@ -1,16 +1,21 @@
 """The documentation against the source: links lead somewhere, every setting and every metric is explained.
 
-`scripts/docs` checks anchors and the rest of the site.
+`scripts/docs` checks anchors and the rest of the site. Files, functions and commands that the documents name exist in
+the repository. docs/guides/troubleshooting.md quotes messages that exist, docs/concepts/security.md tests that exist.
 """
 
+import ast
 import fnmatch
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import _site_pages as site_pages
 import pytest
 
+import dph
+from dph.cli.main import COMMANDS
 from dph.config import STAGES, flatten, from_dict, to_dict
 from dph.evaluation.measures import METRICS
 from dph.runs.directory import read_metrics
@@ -118,3 +123,171 @@ def test_the_metrics_page_defines_the_scores(tmp_path):
     config = from_dict(STAGES["eval"], settings)
     (split,) = json.loads((evaluate(config) / "scores.json").read_text())["splits"].values()
     assert undefined(split["metrics"]) == []
+
+
+OLD_NAMES = ROOT / "docs" / "reference" / "renamed.md"
+NAMING_PAGES = sorted(
+    {*ROOT.glob("*.md"), *(page for name in ("docs", "experiments") for page in (ROOT / name).rglob("*.md"))}
+    - {OLD_NAMES}
+)
+PLACES = (ROOT, ROOT / "src" / "dph", ROOT / "tests")
+SOURCE_FOLDERS = ("src", "tests", "benchmarks", "examples", "experiments", "scripts")
+SOURCES = [path for folder in SOURCE_FOLDERS for path in (ROOT / folder).rglob("*.py")]
+OPTIONS = ("task.options", "advantage.options", "loss.policy_options", "loss.divergence_options")
+"""Settings that hold the keys of what they configure, so that their defaults are empty."""
+YOURS = {"FILE.py", "mine.py"}
+"""Files that a page asks its reader to write."""
+
+
+ELSEWHERE = re.compile(r"^## (?:Comparison with other projects|What this structure costs)\n.*?(?=^## |\Z)", re.M | re.S)
+"""Sections of docs/architecture.md that name files of other projects, and names of the past."""
+
+
+@pytest.fixture(params=NAMING_PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def page(request: pytest.FixtureRequest) -> str:
+    return ELSEWHERE.sub("", request.param.read_text(encoding="utf-8"))
+
+
+def located(name: str) -> Path | None:
+    """The file that a page means: from the repository's root, from the package or the tests, or by its bare name."""
+    places = [place / name for place in PLACES if (place / name).exists()]
+    return next(iter(places or [path for path in SOURCES if path.name == name]), None)
+
+
+def bound(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement binds in its module or class."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield node.name
+        case ast.Import() | ast.ImportFrom():
+            yield from (alias.asname or alias.name for alias in node.names)
+        case ast.Assign() | ast.AnnAssign():
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def defines(path: Path, dotted: str) -> bool:
+    """Whether a file defines `name` or `Class.name`."""
+    body: list[ast.stmt] = ast.parse(path.read_text(encoding="utf-8")).body
+    for name in dotted.split("."):
+        found = [node for node in body if name in bound(node)]
+        if not found:
+            return False
+        body = getattr(found[0], "body", [])
+    return True
+
+
+def resolves(dotted: str) -> bool:
+    """Whether dph.a.b.c is a package, a module, or defined in one."""
+    place, parts = ROOT / "src", dotted.split(".")
+    while parts and (place / parts[0]).is_dir():
+        place /= parts.pop(0)
+    if not parts:
+        return True
+    if (place / f"{parts[0]}.py").exists():
+        place /= f"{parts.pop(0)}.py"
+    else:
+        place /= "__init__.py"
+    return not parts or defines(place, ".".join(parts))
+
+
+def verl_settings() -> set[str]:
+    """Keys of verl's configuration block `dph`, which pages write as dph.KEY."""
+    tree = ast.parse((ROOT / "src/dph/integrations/verl/settings.py").read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {f"dph.{name}" for node in classes for statement in node.body for name in bound(statement)}
+
+
+def test_files_and_what_is_named_in_them_exist(page: str):
+    named = set(re.findall(r"(?<![\w/{<…*-])([\w./-]*\w\.py)\b(?:::?([A-Za-z_]\w*(?:\.\w+)*))?", page))
+    missing = []
+    for name, inside in sorted(named):
+        path = located(name)
+        if path is None and name not in YOURS:
+            missing.append(name)
+        elif path and inside and not defines(path, inside):
+            missing.append(f"{name}:{inside}")
+    assert missing == []
+
+
+def test_modules_and_functions_exist(page: str):
+    public = {f"dph.{name}" for name in dph.__all__}  # the package root loads them at their first use
+    named = set(re.findall(r"(?<![\w./-])(dph(?:\.\w+)+)", page)) - verl_settings() - public
+    assert [name for name in sorted(named) if not resolves(name) and not name.endswith((".md", ".toml"))] == []
+
+
+def test_modules_that_a_page_runs_do_something(page: str):
+    for name in re.findall(r"\s-m ((?:dph|benchmarks|experiments)(?:\.\w+)*)", page):
+        place = (ROOT / "src" if name.startswith("dph") else ROOT).joinpath(*name.split("."))
+        code = (place / "__main__.py" if place.is_dir() else place.with_suffix(".py")).read_text(encoding="utf-8")
+        assert '__name__ == "__main__"' in code, name
+
+
+def test_settings_exist(page: str):
+    known = {key.replace("-", "_") for stage in STAGES.values() for key in flatten(to_dict(stage()))}
+    groups = "|".join({key.partition(".")[0] for key in known if "." in key})
+    named = set(re.findall(rf"(?<![\w.`/])(?:--|`)((?:{groups})\.[\w-]+)(?![\w./(])", page))
+    named = {name for name in named if not name.endswith((".py", ".parquet", ".jsonl"))}
+    missing = [name for name in sorted(named) if name.replace("-", "_").replace(".no_", ".") not in {*known, *OPTIONS}]
+    assert missing == []
+
+
+def test_scripts_benchmarks_examples_and_tests_exist(page: str):
+    named = set(re.findall(r"(?<![\w/-])((?:scripts|benchmarks|examples|experiments|tests|src)/[\w./-]*\w)", page))
+    assert [name for name in sorted(named) if located(name) is None] == []
+
+
+def test_the_checks_find_what_is_missing():
+    assert located("evaluation/passk.py") and located("passk.py") and not located("evaluation/nothing.py")
+    assert resolves("dph.evaluation") and resolves("dph.evaluation.passk.pass_at_k")
+    assert not resolves("dph.evaluation.passk.nothing") and not resolves("dph.nothing")
+    assert defines(ROOT / "src/dph/types.py", "Problem.verifier")
+
+
+SOURCE = Path(dph.__file__).parent
+
+
+def strings():
+    """Every text in the source, with … where a value is filled in."""
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
+                found.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return found
+
+
+def quoted_messages():
+    page = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text(encoding="utf-8")
+    tables = re.findall(r"\| message \|.*?\n\|---\|---\|\n((?:\|.*\n)+)", page)
+    cells = [line.split("|")[1].strip() for table in tables for line in table.splitlines()]
+    return [message for cell in cells for message in cell.split("; ")]
+
+
+def test_the_messages_that_the_page_quotes_are_said():
+    known = strings()
+    messages = quoted_messages()
+    assert len(messages) >= 14
+    for message in messages:
+        parts = [part.strip() for part in re.split(r"…|\(weight_hash", message) if part.strip(" )")]
+        assert any(all(part in text for part in parts) for text in known), message
+
+
+def test_the_flags_of_the_page_exist():
+    page = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text(encoding="utf-8")
+    flags = set(re.findall(r"`--([a-z.-]+)", page))
+    known = {key.replace("_", "-") for stage in STAGES.values() for key in flatten(to_dict(stage()))}
+    assert (
+        flags - known <= {"preset", "resume", "no-smoke", "prompts", "task.options", "databases"} and "smoke" in known
+    )
+    assert "doctor" in COMMANDS and len(flags) > 12
+
+
+def test_the_tests_that_the_promises_name_exist():
+    page = (ROOT / "docs" / "concepts" / "security.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`(test_\w+)`", page)) | {"test_bad_input_data", "test_bad_input_runs"}
+    assert len(names) >= 10
+    assert [name for name in sorted(names) if not list((ROOT / "tests").rglob(f"{name}.py"))] == []

@@ -1,20 +1,27 @@
-"""Run directories: what is written comes back, a write is whole or absent, and a mistake is named."""
+"""Run directories: what is written comes back, a write is whole or absent, and a mistake is named. Which model a path
+means, for `dph interpolate` and `dph push`. The format that a run directory notes, and the plug-ins that it records.
+"""
 
 import errno
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dph.config import EvalConfig, RewardConfig, RolloutConfig, TaskConfig
 from dph.errors import RunError, SettingsError
 from dph.rehearsal.store import Rehearsal, write_rehearsal
-from dph.runs.directory import RunDir, package_versions, read_metrics
+from dph.runs.directory import FORMAT, FoundModel, RunDir, find_model, package_versions, read_metrics
 from dph.runs.files import directory_written_atomically, remove_leftovers, unlock, write_atomically, written_atomically
+from dph.stages.train import train
 from dph.verifiers import judging_versions
+from helpers import base_run, presampled, train_config
 
 
 def start(path, resume=False, **changes):
@@ -317,3 +324,64 @@ def test_the_manifest_is_plain_json(tmp_path):
     run = start(tmp_path)
     run.update(label="DPH-JS (def.) ü")
     assert json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))["label"] == "DPH-JS (def.) ü"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run of `dph train` of two steps, with a checkpoint after each."""
+    return train(train_config(tmp_path_factory.mktemp("find") / "run", settings={"checkpoint_every": 1}))
+
+
+def test_the_model_that_a_path_means(trained, tmp_path, monkeypatch):
+    newest = trained / "checkpoints" / "step-00000002"
+    assert find_model(str(trained)) == FoundModel(str(trained / "model"), trained)
+    for name in (trained / "model", newest, newest / "model"):
+        model = name if name.name == "model" else name / "model"
+        assert find_model(str(name)) == FoundModel(str(model), trained)
+    assert find_model("HuggingFaceTB/SmolLM2-135M") == FoundModel("HuggingFaceTB/SmolLM2-135M")
+    assert find_model(str(presampled())) == FoundModel(str(base_run() / "model"), presampled())
+    shutil.copytree(trained / "model", tmp_path / "model")
+    assert find_model(str(tmp_path / "model")) == FoundModel(str(tmp_path / "model"))
+    monkeypatch.chdir(trained)
+    found = find_model("model")
+    assert found.model == "model" and found.run == trained.resolve()
+
+
+def test_an_unfinished_run_has_its_newest_checkpoint(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run", ignore=lambda folder, names: ["model"] if folder == str(trained) else [])
+    newest = tmp_path / "run" / "checkpoints" / "step-00000002" / "model"
+    assert find_model(str(tmp_path / "run")) == FoundModel(str(newest), tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(RunError, match="of `dph train` has no model"):
+        find_model(str(tmp_path / "run"))
+
+
+def started_evaluation(path: Path) -> RunDir:
+    config = EvalConfig(out=str(path), seed=3)
+    run = RunDir.start(str(path), "eval", config)
+    run.log(1, {"loss": 1.0})  # it got somewhere
+    return run
+
+
+def test_a_run_notes_its_format_and_other_formats_are_refused(tmp_path):
+    run = started_evaluation(tmp_path / "run")
+    assert run.manifest["format"] == FORMAT
+    for other in (FORMAT + 1, FORMAT - 1, "two"):
+        run.update(format=other)
+        with pytest.raises(RunError, match=rf"has run format {other!r}, but"):
+            RunDir.open(tmp_path / "run", "eval")
+
+
+def test_a_plug_in_is_recorded_and_demanded_on_resume(tmp_path):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text("1\n")
+    config = EvalConfig(out=str(tmp_path / "run"), plugins=(str(plugin), "json"))
+    run = RunDir.start(config.out, "eval", config)
+    (run.path / "scores.json").write_text("{}")  # it got somewhere
+    assert list(run.manifest["code"]) == [str(plugin)] and "mine.py" in (run.path / "config.toml").read_text()
+    RunDir.start(config.out, "eval", config, resume=True)
+    plugin.write_text("2\n")
+    with pytest.raises(RunError, match=r"mine\.py has changed since"):
+        RunDir.start(config.out, "eval", config, resume=True)
+    with pytest.raises(RunError, match="was started with other settings"):
+        RunDir.start(config.out, "eval", replace(config, plugins=()), resume=True)

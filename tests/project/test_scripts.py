@@ -1,4 +1,6 @@
-"""`scripts/size`: what counts as a line of code, and that it runs."""
+"""scripts/map: every package is counted, and no arrow points upward. `scripts/size`: what counts as a line of code,
+and that it runs.
+"""
 
 import subprocess
 import sys
@@ -8,6 +10,19 @@ import pytest
 from _size import LIMITS, code_lines
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_map_holds_every_package(tmp_path):
+    picture = tmp_path / "map.png"
+    command = [sys.executable, str(ROOT / "scripts" / "_map.py"), "--out", str(picture)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    sizes = {cells[1].strip(): int(cells[2]) for cells in (line.split("|") for line in said[2:]) if len(cells) > 3}
+    package = ROOT / "src" / "dph"
+    files = {path.stem: 1 for path in package.glob("*.py") if path.stem != "__init__"}
+    folders = {path.parent.name: len(list(path.parent.rglob("*.py"))) for path in package.glob("*/__init__.py")}
+    assert sizes == files | folders
+    assert said[-1] == "arrows that point upward: none"
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_blank_lines_comments_and_docstrings_are_not_code():

@@ -1,9 +1,16 @@
-"""docs/guides/extend.md: --plugin registers the examples, and the commands of the page run with them."""
+"""examples/rl_loop.py: a training loop from top to bottom, which takes the steps of `dph train`.
+examples/walkthrough.ipynb: its cells run one after the other, at smoke size, as a kernel would run them.
+docs/guides/extend.md: --plugin registers the examples, and the commands of the page run with them.
+"""
 
 import json
 import math
+import os
 import re
+import runpy
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,8 +22,74 @@ from dph.cli.main import main
 from dph.config import RewardConfig, VerifierConfig
 from dph.objective.divergences import get_divergence
 from dph.runs.directory import read_metrics
+from dph.stages.train import train
 from dph.tasks import load_task
-from helpers import base_run
+from helpers import base_run, train_config
+
+LOOP = Path(__file__).parents[2] / "examples" / "rl_loop.py"
+
+
+def test_the_loop_is_short_and_its_steps_are_those_of_the_library(tmp_path):
+    assert len(LOOP.read_text(encoding="utf-8").splitlines()) <= 150
+    config = train_config(tmp_path, "dph_js", {"steps": 4, "optim": {"minibatches": 1}})
+    steps = list(runpy.run_path(str(LOOP))["train"](config))
+    lines = read_metrics(train(config))
+    assert len(steps) == len(lines) == 4 and any(step["loss"] for step in steps)
+    for step, line in zip(steps, lines, strict=True):
+        # groups without a gradient are not passed back there: fp32 sums in another order
+        assert step == {name: pytest.approx(line[name], rel=1e-4, abs=1e-6) for name in step}
+
+
+def test_the_reward_rises(tmp_path):
+    settings = {"steps": 30, "rollout": {"prompts": 6, "n": 8}, "optim": {"lr": 5e-3}}
+    config = train_config(tmp_path, "dph_js", settings)
+    rewards = [step["reward"] for step in runpy.run_path(str(LOOP))["train"](config)]
+    assert sum(rewards[:5]) / 5 < 0.7 < 0.8 < sum(rewards[-5:]) / 5
+
+
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "walkthrough.ipynb"
+
+RUNNER = """
+import json, sys
+space = {"__name__": "__main__"}
+for number, cell in enumerate(json.load(open(sys.argv[1], encoding="utf-8"))["cells"]):
+    if cell["cell_type"] == "code":
+        exec(compile("".join(cell["source"]), f"<cell {number}>", "exec"), space)
+"""
+"""Runs the code cells of a notebook in one namespace; the traceback of an error names the cell."""
+
+
+def executed(notebook, folder):
+    """The finished process that ran a notebook in a folder."""
+    words = [sys.executable, "-c", RUNNER, str(notebook)]
+    environment = os.environ | {"DPH_SMOKE": "1", "DPH_CACHE": str(folder / "cache")}
+    return subprocess.run(words, capture_output=True, text=True, cwd=folder, env=environment)
+
+
+def test_it_holds_no_outputs():
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) >= 8 and len(code) < len(cells)
+    assert [cell for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_cell_runs(tmp_path):
+    done = executed(NOTEBOOK, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    runs = tmp_path / "runs" / "notebook"
+    table = (runs / "report" / "index.html").read_text(encoding="utf-8")
+    assert all(name in table for name in ("base", "grpo", "dph_js"))
+    assert "step 0 " in done.stdout and "step 2 " in done.stdout  # one problem through training
+
+
+def test_a_cell_that_fails_fails_the_notebook(tmp_path):
+    cells = [{"cell_type": "code", "source": ["x = 1"]}, {"cell_type": "code", "source": ["assert x == 2"]}]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    done = executed(tmp_path / "a.ipynb", tmp_path)
+    assert done.returncode == 1 and "<cell 1>" in done.stderr
+
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "extend"
