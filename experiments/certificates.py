@@ -4,8 +4,9 @@
     python -m experiments.certificates --out FOLDER --report  # tables of the runs that are finished
 
 One base model, one presample run that keeps most near-perfect problems aside, and a training run for each method and
-seed, with a check every 20 steps on all problems kept aside, 32 samples each. The counts of every problem and check
-are in counts.parquet. Each run is then certified as a user would: from 200 of these problems, with 4 of their samples.
+seed, with a check every 20 steps on all problems kept aside, 8 samples each. (More would hardly change a mean over
+1,000 problems: its error is that of choosing the problems.) The counts of every problem and check are in
+counts.parquet. Each run is then certified as a user would: from 200 of these problems, with 4 of their samples.
 The other problems with all samples are the truth. This is repeated for many random choices of the 200.
 """
 
@@ -39,7 +40,7 @@ SET, SAMPLES, CHOICES = 200, 4, 100
 """Problems and samples of a certificate, and random choices of the problems for each run."""
 _SIZES: dict[str, dict[str, str]] = {
     "sft": {},
-    "presample": {"task.options": "train_problems 3700", "certify": "0.75", "certify.samples": "32"},
+    "presample": {"task.options": "train_problems 3700", "certify": "0.75", "certify.samples": "8"},
     "train": {
         "task.options": "train_problems 3700",
         "steps": "60",
