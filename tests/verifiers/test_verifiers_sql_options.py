@@ -224,7 +224,10 @@ def test_rewards(db: Path, reward, expected: list[float]):
         ("SELECT a, b FROM t ORDER BY length(b) -- all are tied", ["order_ties"]),
         ("SELECT a FROM t UNION SELECT 7 ORDER BY 1 LIMIT 2", []),
         ("SELECT a FROM t UNION SELECT 7 LIMIT 2", ["limit_ties"]),
-        ("SELECT a FROM (SELECT a FROM t LIMIT 4)", []),  # only the outermost query is looked at
+        ("SELECT a FROM (SELECT a FROM t LIMIT 99)", []),
+        ("SELECT a FROM (SELECT a FROM t ORDER BY a LIMIT 1)", []),
+        ("SELECT c FROM t WHERE a = (SELECT a FROM t ORDER BY length(b) LIMIT 1)", ["limit_ties"]),
+        ("SELECT c FROM t WHERE a IN (SELECT a FROM t ORDER BY length(b) LIMIT 1) ORDER BY a", ["limit_ties"]),
         ("SELECT missing FROM t", []),
     ],
 )
@@ -270,5 +273,9 @@ def test_probes_go_before_the_limit_and_before_comments():
         "SELECT a, b FROM t ORDER BY a, 1, 2  LIMIT 3",
         "SELECT a, b FROM t ORDER BY a, 1 DESC, 2 DESC  LIMIT 3",
     )
-    assert tie_probes("SELECT a FROM (SELECT a FROM t ORDER BY a LIMIT 1) -- x", 1) is None
+    assert tie_probes("SELECT a FROM (SELECT a FROM t ORDER BY a LIMIT 1) -- x", 1) == (
+        "SELECT a FROM (SELECT a FROM t ORDER BY a, 1  LIMIT 1) -- x",
+        "SELECT a FROM (SELECT a FROM t ORDER BY a, 1 DESC  LIMIT 1) -- x",
+    )
+    assert tie_probes("SELECT a FROM (SELECT a FROM t ORDER BY a) -- x", 1) is None
     assert tie_probes("SELECT 'open", 1) is None

@@ -4,7 +4,8 @@ evaluator sees them, the order of a gold query's rows and ties in it. Standard l
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
@@ -224,41 +225,65 @@ class GoldFlag(StrEnum):
 
 def orders_its_rows(sql: str) -> bool:
     """True iff the outermost query has an ORDER BY; one inside a subquery, a window or a CTE does not count."""
-    return _outermost(sql)[0]
+    return _levels(sql)[0].ordered
 
 
 def tie_probes(sql: str, columns: int) -> tuple[str, str] | None:
     """Two queries that return the same rows iff ties leave nothing open; None for a query with neither ORDER BY nor
-    LIMIT.
+    LIMIT, also in its subqueries.
 
     Both are the query with its output columns as further sort keys, once all ascending and once all descending: tied
-    rows come in opposite orders, and if tied rows differ at a LIMIT, the two queries keep different rows. sql: one
-    statement that runs; columns: the width of its result.
+    rows come in opposite orders, and if tied rows differ at a LIMIT, the two queries keep different rows. A subquery
+    with a LIMIT is sorted by its first column, the only one in most of them. sql: one statement that runs; columns: the
+    width of its result.
     """
-    order, limit, place = _outermost(sql)
-    if not order and not limit:
-        return None
-    lead = ", " if order else " ORDER BY "
-    ascending, descending = (
-        sql[:place] + lead + ", ".join(f"{number}{way}" for number in range(1, columns + 1)) + " " + sql[place:]
-        for way in ("", " DESC")
-    )
-    return ascending, descending
+    outermost, *inner = _levels(sql)
+    keys = [(level, 1) for level in inner if level.limited]
+    if outermost.ordered or outermost.limited:
+        keys.append((outermost, columns))
+    return (_sorted_further(sql, keys, ""), _sorted_further(sql, keys, " DESC")) if keys else None
+
+
+def _sorted_further(sql: str, keys: Iterable[tuple["_Level", int]], way: str) -> str:
+    """A query with the first columns of some of its levels as further sort keys; keys: levels and their columns."""
+    for level, columns in sorted(keys, key=lambda key: key[0].place, reverse=True):
+        lead = ", " if level.ordered else " ORDER BY "
+        further = ", ".join(f"{number}{way}" for number in range(1, columns + 1))
+        sql = sql[: level.place] + lead + further + " " + sql[level.place :]
+    return sql
+
+
+@dataclass(slots=True)
+class _Level:
+    """A query or one of its parentheses."""
+
+    ordered: bool = False
+    """It has an ORDER BY."""
+    limited: bool = False
+    place: int = 0
+    """Position for further sort keys: before the LIMIT, or at the end, before any comment."""
 
 
 @lru_cache(maxsize=65536)
-def _outermost(sql: str) -> tuple[bool, bool, int]:
-    """Whether the outermost query has an ORDER BY, whether it has a LIMIT, and the position for further sort keys:
-    before the LIMIT, or at the end of the query, before any comment."""
-    depth, order, previous, place = 0, False, "", 0
+def _levels(sql: str) -> tuple[_Level, ...]:
+    """The outermost query, then everything in parentheses, in the order of their beginnings."""
+    levels = [_Level()]
+    opened, previous = [levels[0]], ""
     for found in _WORD.finditer(sql):
         word = found.group().lower()
         if word.startswith(("--", "/*")):
             continue
-        depth += (word == "(") - (word == ")")
-        if depth == 0:
-            if word in ("limit", ";"):
-                return order, word == "limit", place
-            order = order or (previous, word) == ("order", "by")
-        previous, place = word, found.end()
-    return order, False, place
+        if word == ")" and len(opened) > 1:
+            opened.pop()
+        level = opened[-1]
+        if word == ";" and level is levels[0]:
+            break
+        level.limited = level.limited or word == "limit"
+        level.ordered = level.ordered or (not level.limited and (previous, word) == ("order", "by"))
+        if not level.limited:
+            level.place = found.end()
+        if word == "(":
+            levels.append(_Level(place=found.end()))
+            opened.append(levels[-1])
+        previous = word
+    return tuple(levels)

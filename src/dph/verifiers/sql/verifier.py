@@ -147,8 +147,8 @@ class SqlVerifier(UsesWorkers):
 
         The other databases of a test suite are not checked: they are random, and many results on them are empty.
 
-        Only the outermost query is checked: a tie at the LIMIT of a subquery is not found. Gold queries that fail have
-        no flags. Raises UserError as `check` does.
+        In a subquery with a LIMIT, ties are found in its first column. Gold queries that fail have no flags. Raises
+        UserError as `check` does.
         """
         flags: dict[str, list[GoldFlag]] = {}
         doubtful: list[tuple[Problem, tuple[str, str]]] = []
