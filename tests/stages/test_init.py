@@ -212,7 +212,7 @@ def shop_model() -> Path:
     optim = OptimConfig(lr=5e-3, warmup_steps=5, tokens_per_microbatch=0)
     model = ModelConfig(precision="fp32")  # also on a CPU that has bf16
     data = str(here / "rows.jsonl")
-    config = SftConfig(out=str(here / "sft"), model=model, data=data, steps=60, batch=20, new=new, optim=optim)
+    config = SftConfig(out=str(here / "sft"), model=model, data=data, steps=120, batch=20, new=new, optim=optim)
     return sft(config) / "model"
 
 
