@@ -339,8 +339,6 @@ def walk(trap):
         yield from trap.resumed(stage)
     yield "interpolate", runs["train"], "--out", next(new)
     yield "interpolate", runs["train"], "--initial", base_run() / "model", "--out", next(new)
-    yield "push", runs["sft"], "--out", next(new)
-    yield "push", runs["sft"], "a/b", "--evals", runs["eval"]
     yield "report", runs["eval"], runs["train"], "--out", next(new)
     yield "passk", runs["eval"], runs["eval"]
     yield "certify", runs["eval"], runs["eval"]

@@ -1,5 +1,5 @@
 """Run directories: what is written comes back, a write is whole or absent, and a mistake is named. Which model a path
-means, for `dph interpolate` and `dph push`. The format that a run directory notes, and the plug-ins that it records.
+means, for `dph interpolate`. The format that a run directory notes, and the plug-ins that it records.
 """
 
 import errno

@@ -58,9 +58,8 @@ FIRST = {
     "audit": {"BEFORE": "--model.path", "AFTER": "--after"},
     "certify": {"BASE": "--base", "CHECKPOINTS": "--checkpoints"},
     "interpolate": {"RUN": "--run"},
-    "push": {"RUN": "--run", "REPO": "--repo"},
 }
-"""The words before any flag, with their flags: dph report RUN …, dph certify BASE CHECKPOINT …, dph push RUN REPO."""
+"""The words before any flag, with their flags: dph report RUN …, dph certify BASE CHECKPOINT …."""
 
 
 @dataclass(frozen=True, slots=True)

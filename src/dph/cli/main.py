@@ -43,7 +43,6 @@ COMMANDS = {
     "verify": "dph.stages.verify:verify",
     "certify": "dph.stages.certify:certify",
     "interpolate": "dph.stages.interpolate:interpolate",
-    "push": "dph.stages.push:push",
     "passk": "dph.stages.passk:passk",
     "audit": "dph.stages.audit:audit",
     "report": "dph.report.write:report",

@@ -60,7 +60,6 @@ from dph.config.stages import (
     PartitionRule as PartitionRule,
     PasskConfig as PasskConfig,
     PresampleConfig as PresampleConfig,
-    PushConfig as PushConfig,
     ReportConfig as ReportConfig,
     SftConfig as SftConfig,
     TrainConfig as TrainConfig,

@@ -319,24 +319,6 @@ class InterpolateConfig:
 
 
 @dataclass(frozen=True)
-class PushConfig:
-    """`dph push`: publish the model of a run on a hub, with a card of how it was made and what it scores."""
-
-    run: str = ""
-    """Run directory of `dph sft` or `dph train`, or a checkpoint in it."""
-    repo: str = ""
-    """Repository on the hub, as OWNER/NAME; it is created if it does not exist."""
-    evals: tuple[str, ...] = ()
-    """Runs of `dph eval` of this model, whose scores the card has; empty: the runs found next to `run`."""
-    licence: str = ""
-    """Licence identifier of the hub; empty: the base model's, if its card states one."""
-    private: bool = False
-    """Create the repository as a private one."""
-    out: str = ""
-    """Write the files into this new folder instead of publishing them."""
-
-
-@dataclass(frozen=True)
 class ReportConfig:
     """`dph report`: table, figures and a page from several runs."""
 
@@ -429,7 +411,6 @@ STAGES: dict[str, type[Any]] = {
     "certify": CertifyStageConfig,
     "verify": VerifyConfig,
     "interpolate": InterpolateConfig,
-    "push": PushConfig,
     "report": ReportConfig,
     "passk": PasskConfig,
     "audit": AuditConfig,

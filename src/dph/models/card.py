@@ -1,8 +1,7 @@
 """The card of a model: how it was made, from what, and what it scores, in the form that hubs read (README.md)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from dph.config import flatten
 from dph.models.loading import model_folder
@@ -30,35 +29,26 @@ def base_of(path: str) -> tuple[str, str, str]:
     return name, hub if isinstance(hub, str) else "", str(facts.get("license", ""))
 
 
-def model_card(run: RunDir, scores: Sequence[Sequence[Any]] = (), licence: str = "", note: str = "") -> str:
-    """The card of a run's model: metadata as YAML, then text.
-
-    scores: rows of task, split, number of problems, metric, its mean, low and high, from evaluations of the model;
-    without them, the monitor's last. licence: overrides the base model's. note: a sentence after the first.
-    """
+def model_card(run: RunDir, note: str = "") -> str:
+    """The card of a run's model: metadata as YAML, then text, with the monitor's last scores and a note after the first
+    sentence."""
     import jinja2
-    from huggingface_hub import EvalResult, ModelCardData
+    from huggingface_hub import ModelCardData
 
     settings, name = run.settings(), run.path.resolve().name
-    base, hub, its_licence = base_of(settings.get("model", {}).get("path", ""))
+    base, hub, licence = base_of(settings.get("model", {}).get("path", ""))
     method = settings.get("method", "sft")
-    results = [
-        EvalResult("text-generation", task, f"{task} ({split})", metric, round(mean, 4), dataset_split=split)
-        for task, split, _, metric, mean, *_ in scores
-    ]
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
-        license=licence or its_licence or None,
+        license=licence or None,
         base_model=hub or None,
         tags=["dph-rl", "rlvr", method],
-        model_name=name if scores else None,
-        eval_results=results or None,
     )
-    monitored = [] if scores else [row for row in read_metrics(run.path) if "eval/greedy" in row]
+    monitored = [row for row in read_metrics(run.path) if "eval/greedy" in row]
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return jinja2.Template(template, trim_blocks=True, keep_trailing_newline=True).render(
-        **{"data": data.to_yaml(), "name": name, "method": method, "base": base, "note": note, "scores": scores},
+        **{"data": data.to_yaml(), "name": name, "method": method, "base": base, "note": note},
         settings=flatten(settings),
         task=settings.get("task", {}),
         command=run.manifest.get("command"),
