@@ -10,10 +10,11 @@ parameters, or `--model 135M`; fp32, or with `--precision bf16` TRL's defaults) 
 `--prompts` prompts with their responses, one micro-batch for each prompt's responses, shuffled by TRL. The responses
 are random tokens, so no time is spent on generation.
 
-It prints medians of the update (forward, backward and optimizer), of the pass for log-probabilities without gradients
-over the same rows, and of the ratios within a pair; the peak memory of the update beyond the memory before the first;
-and the largest difference of a log-probability from TRL's. With `--generation` it also times both ways to generate for
-the same prompts: transformers' and, in the trainer with shared prompts, the built-in sampler.
+It prints medians of the update (forward, backward and optimizer), of the whole step of `train()`, of the pass for
+log-probabilities without gradients over the same rows, and of the ratios within a pair; the peak memory of the update
+beyond the memory before the first; and the largest difference of a log-probability, from TRL's and of both from the
+same weights in fp32. With `--generation` it also times both ways to generate for the same prompts, transformers' and,
+in the trainer with shared prompts, the built-in sampler, and the step includes it.
 """
 
 import json
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks._support.prefix_table import compare, every_size, parser, show
@@ -85,7 +87,7 @@ def worker(
 
     torch.set_num_threads(threads)
     now = time.process_time if clock == "cpu" else time.perf_counter
-    update, before = Update(now), [0]
+    update, before, began = Update(now), [0], [0.0]
     model = named_model(name, Where())
     size = model.config.vocab_size
     drawn = make_prompts(prompts, prompt, size)
@@ -95,7 +97,7 @@ def worker(
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             wait()
             before[0] = before[0] or resident()
-            update.seconds = 0.0
+            update.seconds, began[0] = 0.0, now()
 
         def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
             update.start()
@@ -104,18 +106,23 @@ def worker(
             update.stop()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            found = {"update": update.seconds, "memory": resident("VmHWM") - before[0]}
+            found = {"update": update.seconds, "step": now() - began[0], "memory": resident("VmHWM") - before[0]}
             start = now()
             ours = logprobs(trainer, response)
             found["log-probs"] = now() - start
-            if shared and trainer.state.global_step == WARM_UP:
-                trainer.shared_prefix = False
-                found["difference"] = float((ours - logprobs(trainer, response)).abs().max())
-                trainer.shared_prefix = True
+            if trainer.state.global_step == WARM_UP:
+                found["from fp32"] = float((ours - exact(trainer, named_model(name, Where()), response)).abs().max())
+                if shared:
+                    trainer.shared_prefix = False
+                    found["difference"] = float((ours - logprobs(trainer, response)).abs().max())
+                    trainer.shared_prefix = True
+                del ours
+                forget_peak()
             if generation:
                 start = now()
                 generate(trainer, rows, responses, shared)
                 found["generation"] = now() - start
+                found["step"] += found["generation"]
             answer(found)
 
     def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -177,6 +184,31 @@ def logprobs(trainer: Any, response: int) -> Any:
     return torch.cat(found)
 
 
+def exact(trainer: Any, model: Any, response: int) -> Any:
+    """What `logprobs` returns, by the trainer's weights in fp32 without autocast, row by row.
+
+    model: one of the same kind, which gets the weights.
+    """
+    import torch
+
+    own = trainer.accelerator.unwrap_model(trainer.model)
+    model.load_state_dict(own.state_dict())
+    model.float().eval()
+    found = []
+    for part in trainer._buffered_inputs:
+        for ids in torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1).unsqueeze(1):
+            with torch.no_grad():
+                logits = model(input_ids=ids, logits_to_keep=response + 1).logits[:, :-1]
+            values = (logits / trainer.temperature).log_softmax(-1)
+            found.append(values.gather(-1, ids[:, -response:, None]).squeeze(-1))
+    return torch.cat(found)
+
+
+def forget_peak() -> None:
+    """Let the kernel measure the peak of this process's memory anew (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
         shared, prompt, response, prompts, responses, threads, generation = map(int, sys.argv[2:-3])
@@ -192,8 +224,10 @@ def main() -> None:
         words = [*sizes.values(), args.threads, int(args.generation), args.clock, args.model, args.precision]
         stock, ours = (Worker("benchmarks.engines.trl_prefix", ["--worker", shared, *words]) for shared in (0, 1))
         every.append(compare(sizes, "TRL", stock, ours, args.pairs))
-        every[-1]["difference"] = every[-1]["first"]["shared"]["difference"]
+        first = every[-1]["first"]
+        every[-1]["difference"] = first["shared"]["difference"]
         show(every[-1], "{prompt}+{response} tokens, {prompts} prompts with {responses} responses", "TRL")
+        print("from fp32: TRL {TRL:.1e}, shared {shared:.1e}".format(**{k: v["from fp32"] for k, v in first.items()}))
     if args.out:
         args.out.write_text(json.dumps(every, indent=1), encoding="utf-8")
 
