@@ -8,9 +8,10 @@
 Run it in an environment with the extra `verl`. verl's training worker with its FSDP2 engine and its own loss runs on a
 CPU (with the support of tests/verl_cpu), without Ray. For each size each way has one process per rank, all with the
 model of `step.py` (3.4 million parameters, or `--model 135M`; fp32 with activations kept, or with `--precision bf16`
-verl's defaults, bf16 and gradient checkpointing). They take optimizer steps in turn: `--prompts` prompts with their responses, at most one prompt's rows in a micro-batch of verl, and the same token
-budget with shared prompts. On several ranks verl's way has the rows of each prompt on all of them, as verl's balancing
-scatters them; the other has whole groups.
+verl's defaults, bf16 and gradient checkpointing). They take optimizer steps in turn: `--prompts` prompts with their
+responses, at most one prompt's rows in a micro-batch of verl, and the same token budget with shared prompts. On several
+ranks verl's way has the rows of each prompt on all of them, as verl's balancing scatters them; the other has whole
+groups.
 
 It prints medians of the update, of the pass for log-probabilities over the same rows, and of the ratios within a pair;
 the peak memory of the first rank beyond the memory before its first update; and the largest difference of a

@@ -107,7 +107,8 @@ def has_noise(model: torch.nn.Module) -> bool:
         if part.training:
             layer = isinstance(part, torch.nn.modules.dropout._DropoutNd)
             names = (name for name in vars(part) if "drop" in name or "neftune" in name or (layer and name == "p"))
-            if any(isinstance(rate := getattr(part, name), float) and rate > 0 for name in names):
+            rates = ((getattr(part, name), float | int if "neftune" in name else float) for name in names)
+            if any(isinstance(rate, kind) and rate > 0 for rate, kind in rates):
                 return True
     return False
 
