@@ -83,6 +83,8 @@ def worker(shared: bool, asked: dict[str, Any]) -> None:
         trl_trainer,
     )
 
+    if asked["vllm"]:
+        wait()  # one vLLM starts after the other, because each measures the memory that is free
     torch.set_num_threads(asked["threads"])
     where, response, responses = Where(asked["device"]), asked["response"], asked["responses"]
     now = where.clock(asked["clock"])
@@ -98,14 +100,27 @@ def worker(shared: bool, asked: dict[str, Any]) -> None:
     drawn = make_prompts(asked["prompts"], asked["prompt"], size)
     rows = [ids for ids in drawn for _ in range(responses)]
 
+    compared: dict[str, float] = {}
+
+    def compare_with_exact() -> None:
+        ours, reference = logprobs(trainer, response), named_model(asked["model"], where)
+        compared["from fp32"] = float((ours - exact(trainer, reference, response)).abs().max())
+        if shared:
+            trainer.shared_prefix = False
+            compared["difference"] = float((ours - logprobs(trainer, response)).abs().max())
+            trainer.shared_prefix = True
+
     class Turns(TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            wait()
+            if trainer.state.global_step or not asked["vllm"]:
+                wait()
             before[0] = before[0] or memory(peak=False)
             update.seconds = sampling.seconds = 0.0
             began[0] = now()
 
         def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+            if trainer.state.global_step < WARM_UP:  # before weights move by less than bf16 resolves
+                compare_with_exact()
             update.start()
 
         def on_optimizer_step(self, *_: Any, **__: Any) -> None:
@@ -114,16 +129,10 @@ def worker(shared: bool, asked: dict[str, Any]) -> None:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             found = {"update": update.seconds, "step": now() - began[0], "memory": memory(peak=True) - before[0]}
             start = now()
-            ours = logprobs(trainer, response)
+            logprobs(trainer, response)
             found["log-probs"] = now() - start
             if trainer.state.global_step == WARM_UP:
-                reference = named_model(asked["model"], where)
-                found["from fp32"] = float((ours - exact(trainer, reference, response)).abs().max())
-                if shared:
-                    trainer.shared_prefix = False
-                    found["difference"] = float((ours - logprobs(trainer, response)).abs().max())
-                    trainer.shared_prefix = True
-                del ours, reference
+                found |= compared
                 forget_peak(where.on_gpu)
             if asked["vllm"]:
                 found["generation"] = sampling.seconds
