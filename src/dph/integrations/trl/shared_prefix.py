@@ -232,8 +232,8 @@ class SharedPrefixMixin(GRPOTrainer):
         plain = self._plain(model)
         if has_noise(plain):
             return (
-                "of dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True, and "
-                "dropout rates in the model's config to 0"
+                "of dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True, "
+                "dropout rates in the model's config to 0, and neftune_noise_alpha to None"
             )
         if id(plain) not in self._sharing:  # all processes come here together
             self._sharing[id(plain)] = self._examine(model, plain)
