@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks._support import shapes
 from benchmarks._support.shapes import Where
@@ -95,9 +95,13 @@ class Clock:
 
 
 def named_model(name: str, where: Where) -> Any:
-    """The model "small" or one of `shapes`, with random weights, on its device."""
+    """The model "small" or one of `shapes`, with random weights, or SmolLM2-135M with its own, on its device."""
     if name == "small":
         return make_model().to(where.device)  # type: ignore[arg-type]
+    if name == "smollm2":
+        from dph.models.loading import model_folder
+
+        return AutoModelForCausalLM.from_pretrained(model_folder(name), dtype=torch.float32).to(where.device)
     return shapes.random_model(shapes.settings(name), where)
 
 

@@ -3,17 +3,19 @@
 
     python -m benchmarks.engines.verl_prefix  # 512+64, 16 responses to a prompt, one rank and two
     python -m benchmarks.engines.verl_prefix --sizes 64+48 --ranks 1
+    python -m benchmarks.engines.verl_prefix --model 135M --precision bf16 --sizes 256+48 --ranks 1 --prompts 1
 
 Run it in an environment with the extra `verl`. verl's training worker with its FSDP2 engine and its own loss runs on a
 CPU (with the support of tests/verl_cpu), without Ray. For each size each way has one process per rank, all with the
-model of `step.py` (3.4 million parameters, or `--model 135M`; fp32, activations kept). They take optimizer steps in
-turn: `--prompts` prompts with their responses, at most one prompt's rows in a micro-batch of verl, and the same token
-budget with shared prompts. On several ranks verl's way has the rows of each prompt on all of them, as verl's balancing
-scatters them; the other has whole groups.
+model of `step.py` (3.4 million parameters, or `--model 135M`; fp32 with activations kept, or with `--precision bf16`
+verl's defaults, bf16 and gradient checkpointing). They take optimizer steps in turn: `--prompts` prompts with their
+responses, at most one prompt's rows in a micro-batch of verl, and the same token budget with shared prompts. On several
+ranks verl's way has the rows of each prompt on all of them, as verl's balancing scatters them; the other has whole
+groups.
 
 It prints medians of the update, of the pass for log-probabilities over the same rows, and of the ratios within a pair;
 the peak memory of the first rank beyond the memory before its first update; and the largest difference of a
-log-probability from verl's.
+log-probability, from verl's and of both from fp32.
 """
 
 import json
@@ -34,7 +36,23 @@ ROOT = Path(__file__).resolve().parents[2]
 SUPPORT = ROOT / "tests" / "verl_cpu"
 
 
-def worker(shared: bool, sizes: dict[str, int], budget: int, threads: int, clock: str, name: str, folder: Path) -> None:
+BF16 = (
+    "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=bf16",
+    "actor_rollout_ref.model.enable_gradient_checkpointing=true",
+)
+"""verl's defaults, which `make_worker` changes."""
+
+
+def worker(
+    shared: bool,
+    sizes: dict[str, int],
+    budget: int,
+    threads: int,
+    clock: str,
+    name: str,
+    precision: str,
+    folder: Path,
+) -> None:
     """Take an optimizer step at each request; the first rank answers with its numbers."""
     import torch
     from contract_worker import batch_of, make_worker
@@ -55,7 +73,8 @@ def worker(shared: bool, sizes: dict[str, int], budget: int, threads: int, clock
     vocabulary = model.config.vocab_size
     make_tokenizer(vocabulary).save_pretrained(own)
     del model
-    made, actor = make_worker(own, TrainingWorker, "actor_rollout_ref.model.override_config.attn_implementation=sdpa")
+    changes = ("actor_rollout_ref.model.override_config.attn_implementation=sdpa", *BF16 * (precision == "bf16"))
+    made, actor = make_worker(own, TrainingWorker, *changes)
     torch.set_num_threads(threads)
     assert isinstance(made.engine, SharedPrefixEngine) == shared
     made.engine_config.max_token_len_per_gpu = made.engine_config.infer_max_token_len_per_gpu = budget
@@ -129,24 +148,38 @@ def start(shared: int, ranks: int, words: list[object]) -> Worker:
     return Worker("benchmarks.engines.verl_prefix", ["--worker", shared, *words], own)
 
 
-def largest_difference(folder: Path) -> float:
-    """Of a log-probability between the two ways, from what their ranks wrote."""
+def largest_differences(folder: Path, sizes: dict[str, int]) -> dict[str, float]:
+    """Of a log-probability between the two ways, from what their ranks wrote, and of both from fp32."""
     import torch
+    from transformers import AutoModelForCausalLM
 
     theirs, ours = (
         {place: x for file in folder.glob(f"{way}-*.pt") for place, x in torch.load(file).items()} for way in (0, 1)
     )
-    assert theirs.keys() == ours.keys()
-    return max(float((theirs[place] - x).abs().max()) for place, x in ours.items())
+    model = AutoModelForCausalLM.from_pretrained(folder / "model-0-0", dtype=torch.float32)  # the updates' rate is 0
+    exact = {}
+    for place, row in enumerate(rows(sizes, model.config.vocab_size)):
+        ids, steps = torch.tensor([[*row.prompt_ids, *row.response_ids]]), sizes["response"]
+        with torch.no_grad():
+            logits = model(input_ids=ids, logits_to_keep=steps + 1).logits[0, :-1]
+        exact[place] = logits.log_softmax(-1).gather(-1, ids[0, -steps:, None]).squeeze(-1)
+    assert theirs.keys() == ours.keys() == exact.keys()
+
+    def largest(one: dict[int, Any], other: dict[int, Any]) -> float:
+        return max(float((one[place] - x).abs().max()) for place, x in other.items())
+
+    return {"shared": largest(theirs, ours), "verl's": largest(exact, theirs), "ours": largest(exact, ours)}
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        shared, sizes, budget, threads, clock, name, folder = sys.argv[2:]
-        worker(shared == "1", json.loads(sizes), int(budget), int(threads), clock, name, Path(folder))
+        shared, sizes, budget, threads, *words, folder = sys.argv[2:]
+        worker(shared == "1", json.loads(sizes), int(budget), int(threads), *words, Path(folder))
         return
     options = parser((__doc__ or "").splitlines()[0], ["512+64"], [16])
     options.add_argument("--ranks", nargs="+", type=int, default=[1, 2], help="processes of each engine")
+    help = "bf16: as verl's defaults, with gradient checkpointing"
+    options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help=help)
     args = options.parse_args()
     every = []
     for sizes in every_size(args):
@@ -155,15 +188,17 @@ def main() -> None:
                 raise SystemExit(f"{sizes['prompts']} prompts do not divide over {ranks} ranks; change --prompts")
             budget = sizes["responses"] * (sizes["prompt"] + sizes["response"])
             with tempfile.TemporaryDirectory() as folder:
-                words = [json.dumps(sizes), budget, args.threads, args.clock, args.model, folder]
+                words = [json.dumps(sizes), budget, args.threads, args.clock, args.model, args.precision, folder]
                 stock, ours = (start(shared, ranks, words) for shared in (0, 1))
                 every.append(compare({**sizes, "ranks": ranks}, "verl", stock, ours, args.pairs))
-                every[-1]["difference"] = largest_difference(Path(folder))
+                every[-1] |= {"differences": largest_differences(Path(folder), sizes)}
+                every[-1]["difference"] = every[-1]["differences"]["shared"]
             show(
                 every[-1],
                 "{prompt}+{response} tokens, {prompts} prompts with {responses} responses, {ranks} ranks",
                 "verl",
             )
+            print("from fp32: verl {verl's:.1e}, shared {ours:.1e}".format(**every[-1]["differences"]))
     if args.out:
         args.out.write_text(json.dumps(every, indent=1), encoding="utf-8")
 

@@ -1,14 +1,16 @@
 """Check and measure this package on a machine with a GPU and no network, in at most 25 minutes.
 
-    scripts/gpu --wheels FOLDER --out FOLDER                     # all parts
+    scripts/gpu --wheels FOLDER --out FOLDER                     # parts a, b and c
     scripts/gpu --wheels FOLDER --out FOLDER --part b            # one part, at most 9 minutes
     scripts/gpu --part c --model FILE.gguf                       # a real model; also a folder with pieces of the file
+    scripts/gpu --part trainers                                  # TRL with vLLM, and verl: half an hour
     scripts/gpu --list-wheels                                    # on a machine with a network: how to fill the folder
     scripts/gpu --dry-run                                        # all of it on a CPU, at toy size
 
 (a) Is it right: architectures, sampler, a run against the CPU's, kill and resume. (b) How fast is it: updates and steps
 of two models against the plain path and TRL. (c) A real model, for two methods. Each result is on disk at once
-(PART.jsonl), what the commands print is in PART.log, and table.md is written after each part: at most eight files.
+(PART.jsonl), what the commands print is in PART.log, and table.md is written after each part: at most ten files. Part
+trainers wants an environment for TRL and one for verl, and says which is missing (benchmarks/gpu/trainers.py).
 """
 
 import argparse
@@ -20,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.gpu.limits import run_part
 from benchmarks.gpu.packages import Missing, check, download_commands, install
-from benchmarks.gpu.plan import LIMITS, Settings, planned
+from benchmarks.gpu.plan import LIMITS, USUAL, Settings, planned
 from benchmarks.gpu.table import page
 
 
@@ -28,7 +30,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", nargs="+", choices=tuple(LIMITS), default=list(LIMITS))
+    parser.add_argument("--part", nargs="+", choices=tuple(LIMITS), help="default: a b c, and all in a dry run")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="results; default: runs/gpu")
     parser.add_argument("--work", type=Path, help="runs, which a later call goes on with; default: a temporary folder")
     parser.add_argument("--wheels", type=Path, help="folder with the wheels that are missing here")
@@ -40,7 +42,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true", help="on a CPU, at toy size; its numbers mean nothing")
     parser.add_argument("--list-wheels", action="store_true", help="print the commands that fill a folder of wheels")
     parser.add_argument("--extra", nargs="*", default=[], help="for --list-wheels: extras besides llm, such as trl")
-    return parser.parse_args()
+    given = parser.parse_args()
+    given.part = given.part or (list(LIMITS) if given.dry_run else list(USUAL))
+    return given
 
 
 def prepare(given: argparse.Namespace, work: Path) -> dict[str, str]:

@@ -9,8 +9,10 @@ from pathlib import Path
 from benchmarks.gpu.limits import Command
 
 HERE = Path(__file__).parent
-LIMITS = {"a": 540.0, "b": 540.0, "c": 420.0}
+LIMITS = {"a": 540.0, "b": 540.0, "c": 420.0, "trainers": 1800.0}
 """Seconds of each part on a GPU."""
+USUAL = ("a", "b", "c")
+"""The parts that run unless others are asked for; a dry run has all."""
 TOY_LIMIT = 600.0
 """Seconds of a part, and of each of its commands, at toy size, on a machine that may be busy."""
 _TO_END = 70.0
@@ -144,7 +146,17 @@ def part_c(given: Settings) -> list[Command]:
     return [Command("real", (*_module("benchmarks.gpu.real"), *model, *common))]
 
 
-_PARTS = {"a": part_a, "b": part_b, "c": part_c}
+def part_trainers(given: Settings) -> list[Command]:
+    """What do shared prompts save inside TRL with vLLM, and inside verl? Each in its environment, if there is one."""
+    how = ("--toy",) if given.toy else ("--device", given.device)
+    own = (*how, *given.lines("trainers"))
+    return [
+        Command("TRL", (*_module("benchmarks.gpu.trainers"), "trl", *own), 900),
+        Command("verl", (*_module("benchmarks.gpu.trainers"), "verl", *own), 900),
+    ]
+
+
+_PARTS = {"a": part_a, "b": part_b, "c": part_c, "trainers": part_trainers}
 
 
 def planned(part: str, given: Settings) -> tuple[list[Command], float]:

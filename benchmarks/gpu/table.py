@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._support.lines import read_lines
+from benchmarks.gpu.plan import LIMITS
 
 Line = dict[str, Any]
 
@@ -149,6 +150,31 @@ def runs(lines: Sequence[Line]) -> list[str]:
     ]
 
 
+def trainers(lines: Sequence[Line]) -> list[str]:
+    """TRL's and verl's steps with shared prompts, against without; and which of them are not installed."""
+
+    def both(line: Line, name: str, form: str) -> str:
+        return " / ".join(form.format(line[way].get(name, float("nan"))) for way in ("stock", "shared"))
+
+    rows = []
+    for line in (line for line in lines if line["what"] == "trainer"):
+        ratios = [line["stock"][name] / line["shared"][name] for name in ("update", "step")]
+        rows.append([
+            *(line["trainer"], "vLLM" if line["vllm"] else "a stand-in", line["model"]),
+            *(f"{line['prompt']}+{line['response']} × {line['responses']}", line["prompts"]),
+            *(both(line, "update", "{:.2f}"), f"{ratios[0]:.2f}", both(line, "step", "{:.2f}"), f"{ratios[1]:.2f}"),
+            *(both(line, name, "{:.2f}") for name in ("generation", "log-probs")),
+            " / ".join(f"{line[way]['bytes'] / 1e9:.1f}" for way in ("stock", "shared")),
+            *(both(line, name, "{:.1e}") for name in ("from fp32", "sampler")),
+        ])  # fmt: skip
+    head = (
+        *("trainer", "sampler", "model", "tokens", "prompts", "update, s: stock / shared", "ratio", "step, s", "ratio"),
+        *("generation, s", "log-probabilities, s", "GB", "from fp32, nats", "sampler from trainer"),
+    )
+    said = [f"- {line['says']}" for line in lines if line["what"] == "missing"]
+    return [*said, *[""] * bool(said and rows), *(table(head, rows) if rows else [])]
+
+
 SECTIONS: tuple[tuple[str, tuple[str, ...], Callable[[Sequence[Line]], list[str]]], ...] = (
     ("Attention", ("attention",), attention),
     ("Exactness", ("exactness",), exactness),
@@ -158,6 +184,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...], Callable[[Sequence[Line]], list[str]
     ("Steps", ("step",), steps),
     ("Profiles", ("profile",), profiles),
     ("Scaling", ("scaling",), scaling),
+    ("Trainers", ("missing", "trainer"), trainers),
     (
         "Commands",
         ("command",),
@@ -168,7 +195,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...], Callable[[Sequence[Line]], list[str]
 
 def page(out: Path) -> str:
     """Markdown of all results under a folder; sections without results are left out."""
-    lines = read_lines(out / f"{part}.jsonl" for part in "abc")
+    lines = read_lines(out / f"{part}.jsonl" for part in LIMITS)
     devices = sorted({f"{line['device']}, torch {line['torch']}" for line in lines if "torch" in line})
     text = ["# What scripts/gpu measured", "", *devices]
     for title, whats, show in SECTIONS:

@@ -526,7 +526,7 @@ def told(caplog):
 def test_it_computes_as_trl_and_says_why_once(name, changes, reason, tmp_path, caplog):
     made = trainer(Shared, settings(tmp_path), random_policy(name, **changes).model)
     if reason == "NEFTune":
-        activate_neftune(made.model, 5.0)
+        activate_neftune(made.model, 5)  # as neftune_noise_alpha=5 does
     if reason in ("dropout", "NEFTune"):
         torch.manual_seed(0)
         noisy = compute(made, inputs_of(ragged()), shared=True)

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks._support.lines import Lines, read_lines
 from benchmarks._support.shapes import Where
-from benchmarks.gpu import devices, exactness, packages, pieces, profile
+from benchmarks.gpu import devices, exactness, packages, pieces, profile, trainers
 from benchmarks.gpu.limits import Command, run_part, shorten
-from benchmarks.gpu.plan import LIMITS, Settings, planned
+from benchmarks.gpu.plan import LIMITS, USUAL, Settings, planned
 from benchmarks.gpu.table import page
 
 NOTE = "import json, sys; open(sys.argv[1], 'a').write(json.dumps({'what': 'result', 'value': 7}) + '\\n')"
@@ -83,11 +83,14 @@ def settings(tmp_path: Path, *, toy: bool = False) -> Settings:
     return Settings(tmp_path / "out", tmp_path / "work", "cuda", toy, None, None)
 
 
-def test_all_parts_fit_into_25_minutes_and_each_into_9(tmp_path: Path) -> None:
-    found = {part: planned(part, settings(tmp_path)) for part in LIMITS}
+def test_the_usual_parts_fit_into_25_minutes_and_each_into_9(tmp_path: Path) -> None:
+    found = {part: planned(part, settings(tmp_path)) for part in USUAL}
     assert sum(limit for _, limit in found.values()) <= 25 * 60
     assert all(limit <= 9 * 60 for _, limit in found.values())
     assert found["a"][0] and found["b"][0] and not found["c"][0], "part c needs a model"
+    commands, limit = planned("trainers", settings(tmp_path))
+    found["trainers"] = commands, limit
+    assert sum(command.seconds for command in commands) <= limit <= 30 * 60
     assert all(command.seconds <= limit for commands, limit in found.values() for command in commands)
 
 
@@ -104,6 +107,23 @@ def test_the_dry_run_has_every_part_and_no_gpu(tmp_path: Path) -> None:
     for part in LIMITS:
         commands, _ = planned(part, Settings(tmp_path, tmp_path, "cpu", True, None, None))
         assert commands and not any("cuda" in word for command in commands for word in command.words)
+
+
+def test_a_trainer_that_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("TRL", "VLLM", "VERL"):
+        monkeypatch.setenv(f"DPH_VENV_{name}", str(tmp_path / "none"))
+    monkeypatch.setitem(trainers.PACKAGES, "verl", ("json", "no_such_module"))
+    assert trainers.chosen("verl") == (sys.executable, ["no_such_module"])
+    lines = tmp_path / "trainers.jsonl"
+    for toy, status in ((["--toy"], 0), ([], 1)):
+        monkeypatch.setattr(sys, "argv", ["trainers", "verl", "--lines", str(lines), *toy])
+        assert trainers.main() == status
+    said = "verl: not run, because no_such_module is not installed with this package; for a GPU: pip install -c"
+    assert capsys.readouterr().out.count(said) == 2 and f"- {said}" in page(tmp_path)
+    assert trainers.missing("trl", ["vllm"], False)[1], "TRL is measured without vLLM too"
+    assert not trainers.missing("verl", ["vllm"], False)[1] and trainers.missing("verl", ["vllm"], True)[1]
 
 
 # Results ------------------------------------------------------------------------------------------------------------
@@ -131,6 +151,16 @@ def test_the_table_compares_shared_prompts_with_the_plain_path(tmp_path: Path) -
     assert "| 0.5B | bf16 | by trial | 2048+256 × 8 | GRPO | 900 | 200 | 4.50 | 30% | 40% | 3.0 | 2.0 | 500.0 |" in text
     assert "| 0.5B | 2048+256 | 250 | 200 | 9 | 70 | 130 |" in text
     assert "card, torch 2" in text and "## Steps" not in text
+
+
+def test_the_table_compares_trainers(tmp_path: Path) -> None:
+    lines = Lines(tmp_path / "trainers.jsonl", trainer="TRL", model="0.5B", vllm=True)
+    times = {"step": 4.0, "generation": 1.0, "log-probs": 0.5, "bytes": 3e9, "from fp32": 0.02, "sampler": 0.01}
+    sizes = {"prompt": 512, "response": 256, "prompts": 4, "responses": 16}
+    shared = times | {"update": 0.8, "step": 2.0}
+    lines.add("trainer", **sizes, difference=0.03, stock=times | {"update": 2.0}, shared=shared)
+    row = "| TRL | vLLM | 0.5B | 512+256 × 16 | 4 | 2.00 / 0.80 | 2.50 | 4.00 / 2.00 | 2.00 | 1.00 / 1.00 |"
+    assert row in page(tmp_path)
 
 
 def test_runs_agree_if_only_rounding_separates_them() -> None:

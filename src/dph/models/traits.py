@@ -106,8 +106,8 @@ def has_noise(model: torch.nn.Module) -> bool:
     for part in model.modules():
         if part.training:
             layer = isinstance(part, torch.nn.modules.dropout._DropoutNd)
-            names = (name for name in vars(part) if "drop" in name or "neftune" in name or (layer and name == "p"))
-            if any(isinstance(rate := getattr(part, name), float) and rate > 0 for name in names):
+            rates = [rate for name, rate in vars(part).items() if "drop" in name or (layer and name == "p")]
+            if vars(part).get("neftune_noise_alpha") or any(isinstance(rate, float) and rate > 0 for rate in rates):
                 return True
     return False
 

@@ -176,7 +176,7 @@ class SharedPrefixMixin(GRPOTrainer):
         rows = rows_of(input_ids, attention_mask, logits_to_keep)
         obstacles = {
             "of images or inputs other than tokens": any(value is not None for value in modal.values()),
-            "of the router's auxiliary loss, which counts every token of every row": compute_aux_loss,
+            "of the router's auxiliary loss, over all tokens; router_aux_loss_coef=0.0 omits it": compute_aux_loss,
             of_model: of_model is not None,
             "the attention mask has holes, or leaves out the last token of a prompt": rows is None,
         }
@@ -232,8 +232,8 @@ class SharedPrefixMixin(GRPOTrainer):
         plain = self._plain(model)
         if has_noise(plain):
             return (
-                "of dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True, and "
-                "dropout rates in the model's config to 0"
+                "of dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True, "
+                "dropout rates in the model's config to 0, and neftune_noise_alpha to None"
             )
         if id(plain) not in self._sharing:  # all processes come here together
             self._sharing[id(plain)] = self._examine(model, plain)
