@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, is_accelerate_available
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 
@@ -67,6 +67,8 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
             attn_implementation=config.attention,
             use_safetensors=True,
             output_loading_info=True,
+            # read by the device itself; without accelerate all weights would be in host memory first, in each process
+            device_map=torch.empty(0, device=device).device if is_accelerate_available() else None,
             **common,
         )
         model, info = loaded
