@@ -377,7 +377,7 @@ def test_only_a_model_that_is_trained_is_changed(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks
 @pytest.mark.parametrize("exact", [True, False])
 def test_frozen_weights_are_kept_in_bf16_if_it_holds_their_values(exact: bool, tmp_path: Path) -> None:
-    """All numbers stay the same: log-probabilities, gradients of the adapters, hash, sampled tokens, exported weights."""
+    """The same log-probabilities, gradients of the adapters, hash, sampled tokens and exported weights, bit for bit."""
     base = policy_of(tie_word_embeddings=True)
     if exact:  # as in nearly every published model
         for parameter in base.model.parameters():

@@ -228,7 +228,7 @@ class LeanGated(torch.autograd.Function):
 def keep_casts(model: Any) -> None:
     """Keep the frozen weights of linear layers, which are those beside adapters, in bf16 if it holds their values.
 
-    Autocast would cast them in every pass: it keeps casts of trained weights only. A trial compares the model's outcome.
+    Autocast would cast them in every pass: it keeps casts of trained weights only. A trial compares the outcomes.
     """
     layers = [part for part in model.modules() if type(part) is nn.Linear]
     others = {id(p) for part in model.modules() if type(part) is not nn.Linear for p in part.parameters(recurse=False)}

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, is_accelerate_available
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
+from transformers.utils.import_utils import is_accelerate_available
 
 from dph.config import ModelConfig
 from dph.config.checks import ask_hub, check_model

@@ -121,12 +121,10 @@ class VLLMSampler(Sampler):
         if self._stale:
             weights = policy_weights(self._policy)
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
-        if self._asleep:
-            self._llm.wake_up(tags=["kv_cache"])  # only now, so that the copying has its memory
-            self._asleep = False
-        if self._stale:
+            if self._asleep:
+                self._llm.wake_up(tags=["kv_cache"])  # only now, so that the copying has its memory
             self._llm.reset_prefix_cache()  # its cached prompts belong to the old weights
-            self._stale = False
+            self._asleep = self._stale = False
         return self._llm.llm_engine
 
     def _params(self, params: SamplingParams, key: int) -> Any:
