@@ -18,7 +18,7 @@ from benchmarks._support.lines import Lines
 from benchmarks._support.shapes import Where
 from dph.config import LossConfig, OptimConfig
 from dph.models.attention import IMPLEMENTATIONS, using
-from dph.models.batch import by_prompt, microbatches
+from dph.models.batch import by_prompt, microbatches, packed_microbatches
 from dph.models.loading import computed_in
 from dph.models.policy import Policy
 from dph.objective import Objective
@@ -121,7 +121,7 @@ class Update:
 
 
 def _work(chosen: Sequence[Row], shared: bool, budget: int) -> Work:
-    parts = microbatches(chosen, budget, shared=shared)
+    parts = packed_microbatches(by_prompt(chosen), budget) if shared else microbatches(chosen, budget)
     return sum((Work.of(collate(part, shared=shared)) for part in parts), start=Work(0, 0, 0))
 
 

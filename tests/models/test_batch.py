@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dph.models.batch import microbatches, padded_length
+from dph.models.batch import by_prompt, microbatches, packed_microbatches, padded_length
 from dph.models.packing import group_by_prompt, pack, packed_tokens
 from dph.objective import LossCounts
 from dph.training.rows import Row, collate
@@ -96,7 +96,7 @@ def test_packed_microbatches_partition_the_rows_within_the_budget(lengths, budge
         Row([kind] * (3 + 4 * kind), [index] * response, [-0.5] * response)
         for index, (kind, response) in enumerate(lengths)
     ]
-    parts = microbatches(rows, budget, shared=True)
+    parts = packed_microbatches(by_prompt(rows), budget)
     assert sorted(id(r) for part in parts for r in part) == sorted(map(id, rows))
     for part in parts:
         assert len(part) == 1 or packed_tokens(part) <= budget

@@ -17,9 +17,11 @@ from dph.config import ModelConfig
 from dph.errors import ModelError
 from dph.models import lean
 from dph.models.batch import kept_bytes
-from dph.models.lean import make_lean
-from dph.models.policy import Policy
+from dph.models.lean import keep_casts, make_lean
+from dph.models.policy import Policy, merged_state
+from dph.sampling.hf import HFSampler
 from dph.training.frame import load_policy
+from dph.types import SamplingParams
 from helpers import random_policy, random_rows
 
 
@@ -165,7 +167,7 @@ def test_a_gated_layer_with_its_output_has_the_gradients_of_autograd_bit_for_bit
     given[2].requires_grad_(not frozen)
     slope = torch.randn(2, 7, 16, generator=generator).bfloat16()
     expected = nn.functional.linear(nn.functional.silu(given[0]) * given[1], given[2])
-    found = lean.LeanGatedDown.apply(*given)
+    found = lean.LeanGated.apply(*given)
     assert torch.equal(found, expected)
     wanted = given[: 2 if frozen else 3]
     pairs = zip(torch.autograd.grad(found, wanted, slope), torch.autograd.grad(expected, wanted, slope), strict=True)
@@ -370,6 +372,55 @@ def test_only_a_model_that_is_trained_is_changed(tmp_path: Path) -> None:
     assert len(changed(load_policy(model, 0, None).model)) == 7
     assert len(changed(load_policy(model, 0, tmp_path).model)) == 7, "from a checkpoint"
     assert changed(load_policy(replace(model, precision="fp32"), 0, None).model) == []
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks
+@pytest.mark.parametrize("exact", [True, False])
+def test_frozen_weights_are_kept_in_bf16_if_it_holds_their_values(exact: bool, tmp_path: Path) -> None:
+    """The same log-probabilities, gradients of the adapters, hash, sampled tokens and exported weights, bit for bit."""
+    base = policy_of(tie_word_embeddings=True)
+    if exact:  # as in nearly every published model
+        for parameter in base.model.parameters():
+            parameter.data = parameter.data.bfloat16().float()
+    base.save(tmp_path / "base")
+    config = ModelConfig(str(tmp_path / "base"), device="cpu", precision="bf16", lora_rank=2)
+    policy = load_policy(config, 0, None)
+    wide = Policy.load(config)
+    make_lean(wide.model)
+    with torch.no_grad():
+        for (_, one), (_, other) in zip(policy.trainable(), wide.trainable(), strict=True):
+            other.copy_(one.normal_(0.0, 0.3, generator=torch.Generator().manual_seed(one.numel())))
+    narrow = {name for name, p in policy.model.named_parameters() if p.dtype == torch.bfloat16}
+    projections = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    assert {name.split(".")[-3] for name in narrow} == (set(projections) if exact else set())
+    (found, slopes, _), (expected, others, _) = run(policy), run(wide)
+    assert torch.equal(found, expected) and slopes.keys() == others.keys()
+    assert all(torch.equal(slopes[name], value) for name, value in others.items())
+    drawn = [HFSampler(one).sample([[3, 4, 5]], SamplingParams(3, max_tokens=8), [7]) for one in (policy, wide)]
+    assert drawn[0] == drawn[1]
+    assert policy.weight_hash() == wide.weight_hash()
+    states = [merged_state(one.causal_lm) for one in (policy, wide)]
+    assert all(torch.equal(states[0][name], value) for name, value in states[1].items())
+    assert {value.dtype for value in states[0].values()} == {torch.float32}
+
+
+def test_frozen_weights_that_a_model_reads_in_another_way_stay_as_they_are() -> None:
+    policy = policy_of()
+    for parameter in policy.model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    layer = policy.model.model.layers[0].self_attn.o_proj
+    layer.requires_grad_(False)
+
+    def exact(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return nn.functional.linear(x.float(), layer.weight)
+
+    layer.forward = exact
+    keep_casts(policy.model)
+    assert layer.weight.dtype == torch.float32
+    del layer.forward
+    keep_casts(policy.model)
+    assert layer.weight.dtype == torch.bfloat16
 
 
 def test_layers_that_recompute_their_activations_have_the_same_gradients() -> None:

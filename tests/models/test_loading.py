@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 import dph
@@ -22,6 +23,7 @@ from benchmarks.gpu.toy_model import write_toy
 from dph.cli.main import main
 from dph.config import ModelConfig
 from dph.errors import ModelError, SettingsError, UserError
+from dph.models import loading
 from dph.models import policy as language_model
 from dph.models.loading import folder_of, model_folder
 from dph.models.policy import Policy
@@ -88,6 +90,19 @@ def test_missing_weights_are_refused_and_unused_ones_reported(folder, capsys):
     save_file(tensors | {"more.weight": torch.ones(1)}, folder / "model.safetensors", {"format": "pt"})
     load(folder)
     assert "1 weights in the files of" in (said := capsys.readouterr().err) and "such as more.weight" in said
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_weights_are_read_onto_the_device_if_accelerate_is_here(folder, monkeypatch, here):
+    asked, read = [], transformers.AutoModelForCausalLM.from_pretrained
+    monkeypatch.setattr(
+        transformers.AutoModelForCausalLM,
+        "from_pretrained",
+        lambda *args, **named: asked.append(named["device_map"]) or read(*args, **named),
+    )
+    monkeypatch.setattr(loading, "is_accelerate_available", lambda: here)
+    assert load(folder).weight_hash() == tiny_policy().weight_hash()
+    assert asked == [torch.device("cpu") if here else None]
 
 
 def test_weights_of_another_architecture_are_refused(folder):

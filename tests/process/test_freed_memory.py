@@ -59,6 +59,27 @@ def test_commands_keep_few_kernels_unless_the_environment_says_how_many(
     assert os.environ[name] == after
 
 
+@pytest.mark.parametrize(
+    ("flags", "before", "after"),
+    [
+        ([], None, "expandable_segments:True"),
+        (["--sampler.engine", "vllm"], None, None),
+        ([], "max_split_size_mb:512", None),
+    ],
+)
+def test_memory_on_a_gpu_grows_unless_the_engine_or_the_environment_has_its_own(
+    flags: list[str], before: str | None, after: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"):
+        monkeypatch.setenv(name, "")  # so that it is as before after the test
+        monkeypatch.delenv(name)
+    if before is not None:
+        monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", before)
+    monkeypatch.setattr("dph.cli.main._call", lambda *_: None)
+    main(["eval", "--model.path", "model", "--out", "nowhere", *flags])
+    assert os.environ.get("PYTORCH_ALLOC_CONF") == after
+
+
 def test_free_memory_is_what_the_container_still_allows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(memory, "CGROUP_LIMITS", (str(tmp_path / "max"), str(tmp_path / "none")))
     monkeypatch.setattr(memory, "CGROUP_USED", (str(tmp_path / "current"), str(tmp_path / "none")))

@@ -134,9 +134,8 @@ def test_on_a_gpu_vllm_sleeps_while_the_policy_is_updated(device: str, monkeypat
         sampler.sample([], PLAIN, [])
     sampler.close()
     copied = ["reload_weights 2", "reset"]
-    asleep = [["sleep 1", "wake weights", "reload_weights 2", "wake kv_cache", "reset"]]
-    asleep += [["sleep 1", "wake weights", "wake kv_cache"]]
-    first, second = asleep if device == "cuda" else (copied, [])
+    asleep = ["sleep 2", "wake weights", "reload_weights 2", "wake kv_cache", "reset"]
+    first, second = (asleep, asleep) if device == "cuda" else (copied, [])
     assert llm.told == [*copied, *copied, "update", *first, "update", *second, "shutdown"]
     assert started == [{"here": True, "sleeps": device == "cuda"}]
 

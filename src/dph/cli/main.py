@@ -27,7 +27,7 @@ from dph.errors import (
     unknown,
 )
 from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, is_first_process, when_parent_ends
-from dph.process.memory import keep_few_kernels
+from dph.process.memory import grow_segments, keep_few_kernels
 from dph.process.progress import say, show, show_messages
 from dph.runs.directory import RunDir
 from dph.runs.tracking import load_tracker
@@ -169,6 +169,8 @@ def _run(command: str, arguments: Sequence[str]) -> None:
     if command not in COMMANDS:
         raise SettingsError(unknown("command", command, COMMANDS))
     settings, line = parse(command, arguments)
+    if getattr(getattr(settings, "sampler", None), "engine", "hf") == "hf":  # vLLM refuses such memory in some uses
+        grow_segments()
     if plugins := getattr(settings, "plugins", line.plugins):
         from dph.build import load_plugin
 

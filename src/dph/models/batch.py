@@ -72,15 +72,12 @@ def padded_length(longest: int, context: int | None = None) -> int:
     return length if context is None else max(longest, min(length, context))
 
 
-def microbatches(rows: Sequence[R], token_budget: int, *, shared: bool = False) -> list[list[R]]:
+def microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
     """Cut rows into micro-batches of at most `token_budget` input tokens each, padding included.
 
-    Padded rows are batched with rows of similar length, to keep padding small. Packed rows (`shared`) are batched by
-    prompt as far as the budget allows. A row longer than the budget forms a micro-batch of its own. The cut does not
-    change the loss, because the loss is normalised by the counts of the whole mini-batch.
+    Rows are batched with rows of similar length, to keep padding small. A row longer than the budget forms a
+    micro-batch of its own. The cut does not change the loss, which is normalised by the counts of the whole mini-batch.
     """
-    if shared:
-        return packed_microbatches(by_prompt(rows), token_budget)
     batches: list[list[R]] = []
     for row in sorted(rows, key=lambda row: row.length, reverse=True):
         if batches and (len(batches[-1]) + 1) * padded_length(batches[-1][0].length) <= token_budget:
@@ -96,7 +93,7 @@ def by_prompt(rows: Sequence[R]) -> list[list[R]]:
 
 
 def packed_microbatches(groups: Sequence[Sequence[R]], token_budget: int) -> list[list[R]]:
-    """As `microbatches` for packed rows, given the rows of each prompt."""
+    """As `microbatches`, for packed rows, given the rows of each prompt, which stay together as far as they fit."""
     sized = [(packed_tokens(piece), piece) for group in groups for piece in _pieces(group, token_budget)]
     batches: list[list[R]] = []
     room = 0

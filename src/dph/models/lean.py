@@ -179,7 +179,7 @@ def _gated(part: Any, x: Tensor) -> Tensor:
     x = x.to(_autocast_type(x))
     gate, up, down = part.gate_proj(x), part.up_proj(x), part.down_proj
     if _is_plain(down):
-        return LeanGatedDown.apply(gate, up, down.weight.to(x.dtype))
+        return LeanGated.apply(gate, up, down.weight.to(x.dtype))
     return down(LeanGated.apply(gate, up))
 
 
@@ -203,37 +203,46 @@ def cast_layers(model: Any) -> None:
 
 
 class LeanGated(torch.autograd.Function):
-    """silu(gate)·up, computed again in the backward pass."""
+    """silu(gate)·up or, with a weight, (silu(gate)·up) Wᵀ; the product is computed again in the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
-        ctx.save_for_backward(gate, up)
-        return nn.functional.silu(gate).mul_(up)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        gate, up = ctx.saved_tensors
-        return torch.ops.aten.silu_backward(grad * up, gate), grad * nn.functional.silu(gate)
-
-
-class LeanGatedDown(torch.autograd.Function):
-    """(silu(gate)·up) Wᵀ; the product in brackets is computed again in the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, gate: Tensor, up: Tensor, weight: Tensor | None = None) -> Tensor:
         ctx.save_for_backward(gate, up, weight)
-        return nn.functional.linear(nn.functional.silu(gate).mul_(up), weight)
+        product = nn.functional.silu(gate).mul_(up)
+        return product if weight is None else nn.functional.linear(product, weight)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         gate, up, weight = ctx.saved_tensors
         active, of_weight = nn.functional.silu(gate), None
-        if ctx.needs_input_grad[2]:
+        if weight is not None and ctx.needs_input_grad[2]:
             of_weight = grad.flatten(0, -2).T @ (active * up).flatten(0, -2)
-        slope = grad @ weight
-        return torch.ops.aten.silu_backward(slope * up, gate), slope.mul_(active), of_weight
+        slope = grad if weight is None else grad @ weight
+        return torch.ops.aten.silu_backward(slope * up, gate), active.mul_(slope), of_weight
+
+
+# Frozen weights ------------------------------------------------------------------------------------------------------
+
+
+def keep_casts(model: Any) -> None:
+    """Keep the frozen weights of linear layers, which are those beside adapters, in bf16 if it holds their values.
+
+    Autocast would cast them in every pass: it keeps casts of trained weights only. A trial compares the outcomes.
+    """
+    layers = [part for part in model.modules() if type(part) is nn.Linear]
+    others = {id(p) for part in model.modules() if type(part) is not nn.Linear for p in part.parameters(recurse=False)}
+    frozen = [p for part in layers for p in part.parameters() if not p.requires_grad and id(p) not in others]
+    wide = [(p, p.data) for p in frozen if p.dtype == torch.float32 and torch.equal(p.bfloat16().float(), p)]
+    if not wide:
+        return
+    with evaluating(model):
+        expected = _outcome(model)
+        for p, data in wide:
+            p.data = data.bfloat16()
+        if attempt(lambda: "" if all(map(as_good, _outcome(model), expected, expected)) else "it differs"):
+            for p, data in wide:
+                p.data = data
 
 
 # Trials --------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import torch
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
+from transformers.utils.import_utils import is_accelerate_available
 
 from dph.config import ModelConfig
 from dph.config.checks import ask_hub, check_model
@@ -67,6 +68,8 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
             attn_implementation=config.attention,
             use_safetensors=True,
             output_loading_info=True,
+            # read by the device itself; without accelerate all weights would be in host memory first, in each process
+            device_map=torch.empty(0, device=device).device if is_accelerate_available() else None,
             **common,
         )
         model, info = loaded

@@ -3,8 +3,8 @@
 
 `dph presample` and `dph eval` do not change the weights: vLLM loads them from the same path as the policy, and the
 policy is moved to host memory while vLLM runs. In training, the policy stays on the device: vLLM runs in the trainer's
-process and copies the policy's weights, tensor by tensor, when they have changed. On a GPU it sleeps during updates:
-its weights wait in host memory, and its cache is given up.
+process and copies the policy's weights, tensor by tensor, when they have changed. On a GPU it sleeps during updates: it
+gives up its weights, which it then copies again, and its cache.
 
 Log-probabilities are vLLM's own, at the sampling temperature and without top-p. With top_p < 1, vLLM returns only those
 of the truncated distribution, so completions then have none. No stage trains on them directly: rehearsal sets store
@@ -105,8 +105,8 @@ class VLLMSampler(Sampler):
     def rest(self) -> None:
         """See Sampler.rest."""
         if self._llm is not None and self._sleeps and not self._asleep:
-            self._llm.sleep(level=1)
-            self._asleep = True
+            self._llm.sleep(level=2)
+            self._asleep = self._stale = True
 
     def _start(self) -> Any:
         if self._llm is None:
@@ -121,12 +121,10 @@ class VLLMSampler(Sampler):
         if self._stale:
             weights = policy_weights(self._policy)
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
-        if self._asleep:
-            self._llm.wake_up(tags=["kv_cache"])  # only now, so that the copying has its memory
-            self._asleep = False
-        if self._stale:
+            if self._asleep:
+                self._llm.wake_up(tags=["kv_cache"])  # only now, so that the copying has its memory
             self._llm.reset_prefix_cache()  # its cached prompts belong to the old weights
-            self._stale = False
+            self._asleep = self._stale = False
         return self._llm.llm_engine
 
     def _params(self, params: SamplingParams, key: int) -> Any:

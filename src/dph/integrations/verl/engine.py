@@ -30,7 +30,7 @@ from dph.build import load_plugin
 from dph.config import LossConfig
 from dph.errors import UserError
 from dph.integrations.verl.settings import VENDOR
-from dph.models.batch import Tokens, microbatches
+from dph.models.batch import Tokens, by_prompt, packed_microbatches
 from dph.models.logprobs import Entropy, token_logprobs
 from dph.models.packing import group_by_prompt, pack, packed_tokens
 from dph.models.sharing import Sharing, shared_attention
@@ -236,7 +236,7 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
             return super().forward_backward_batch(data, loss_function, forward_only)
         tokens = self._over_ranks([int(data["loss_mask"].sum())], torch.distributed.ReduceOp.SUM)
         tu.assign_non_tensor(data, sp_size=1, batch_num_tokens=tokens[0], dp_size=self.get_data_parallel_size())
-        parts = microbatches(rows, int(data["max_token_len_per_gpu"]), shared=True)
+        parts = packed_microbatches(by_prompt(rows), int(data["max_token_len_per_gpu"]))
         parts = in_parts(parts, self._over_ranks([len(parts)], torch.distributed.ReduceOp.MAX)[0])
         computed, stock = sum(map(packed_tokens, parts)), sum(row.length for row in rows)
         line = f"shared prompts: {computed:,} tokens computed, {stock:,} in verl ({1 - computed / stock:.0%} saved)"
