@@ -22,6 +22,7 @@ STUDIES = {
     "llm": ("llm", "a language model on Spider (--data SPIDER)"),
     "llm_medium": ("llm_medium", "the same in an afternoon: a fixed supervised start, two of three domains"),
     "llm_short": ("llm_short", "the same in two hours, for processors without bf16"),
+    "maths": ("maths", "a language model on arithmetic word problems: pass@k and mean@k"),
     "small": ("small", "Spider with a model made from scratch (--data SPIDER)"),
 }
 """Scale and description by the name of a study."""
