@@ -1,4 +1,4 @@
-"""Short arithmetic word problems in plain English for pretrained models: every number is generated, no data set is read."""
+"""Short arithmetic word problems in plain English, for pretrained models. They are generated; no data set is read."""
 
 import hashlib
 import random
@@ -87,8 +87,8 @@ def respond(story: Story, style: str) -> str:
 @register_task("word_problems")
 @dataclass(kw_only=True)
 class WordProblems(Task):
-    """Problems for the verifier `math`. Splits: `train`, `dev`, `test`, and `longer` with three operations. No two splits
-    share an expression, and no demonstration has one of theirs. Raises UserError for a size below one."""
+    """Problems for the verifier `math`. Splits: `train`, `dev`, `test`, and `longer` with three operations. No two
+    splits share an expression, and no demonstration has one of theirs. Raises UserError for a size below one."""
 
     seed: int = 0
     """Seed of the generator; equal options give equal problems on every machine."""
