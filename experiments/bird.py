@@ -28,8 +28,8 @@ _AT_ONCE = 512  # gold queries that are executed together
 
 @register_task("bird_small")
 class BirdSmall(Task):
-    """BIRD's questions as the adapter makes them, for reinforcement learning; the base model also sees Spider's training
-    questions and arithmetic word problems, and all three are evaluated.
+    """BIRD's questions as the adapter makes them, for reinforcement learning. The base model also sees Spider's
+    training questions and arithmetic word problems, and all three are evaluated.
 
     | split    | contents                                                                     |
     |----------|------------------------------------------------------------------------------|
@@ -82,8 +82,8 @@ class BirdSmall(Task):
         return solution_style(response) if problem.verifier == "math" else style_of(response)
 
     def demonstrations(self, count: int, seed: int) -> list[dict[str, Any]]:
-        """`count` rows {prompt, response, problem_id} of BIRD, Spider and arithmetic, `MIX` of each; the response is a gold
-        query that can be executed. Raises UserError if a source has none."""
+        """`count` rows {prompt, response, problem_id} of BIRD, Spider and arithmetic, `MIX` of each; a response to a
+        question is its gold query, which is executed first. Raises UserError if a source has none."""
         rng = random.Random(f"bird_small/{seed}")
         sources = {name: self._golds(name) for name in ("bird", "spider")}
         sources["maths"] = self._maths.demonstrations(count, seed)

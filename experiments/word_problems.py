@@ -18,8 +18,9 @@ LONGER = "longer"
 """The split of problems with three operations. All others, and the demonstrations, have one or two."""
 _NAMES = ("Ann", "Ben", "Carla", "David", "Emma", "Felix", "Grace", "Hugo", "Iris", "Jack")
 _THINGS = ("apples", "books", "cards", "coins", "eggs", "marbles", "pencils", "shells", "stamps", "toys")
-_SMALL, _LARGE = 9, 40  # largest number of an easy problem, and of the others
-_EASY = 0.4  # share of the problems with small numbers
+_SMALL, _LARGE = 9, 20  # largest number of an easy problem, and of the others
+_EASY = 0.5  # share of the problems with small numbers
+_OPERATIONS = (1, 1, 1, 2, 2)
 _TRIES = 60  # draws for each problem of a split, before it is too small
 _ASK = "Show your work and put the answer in \\boxed{}."
 _STEP = re.compile(r"\d+ [-+*/] \d+ = \d+")
@@ -62,7 +63,7 @@ def tell(rng: random.Random, operations: int) -> Story:
             result, expression, sign = left - number, f"{expression} - {number}", "-"
             sentences.append(f"{name} gives away {number}.")
         elif kind == "times":
-            number = rng.randint(2, 9)
+            number = rng.randint(2, 5)
             result, expression, sign = left * number, f"{whole} * {number}", "*"
             sentences.append(f"A friend has {number} times as many. How many {thing} does the friend have?")
         elif kind == "share" and (ways := [n for n in range(2, 10) if left % n == 0 and n < left]):
@@ -110,7 +111,7 @@ class WordProblems(Task):
         rng, size = random.Random(f"word_problems {self.seed} {split}"), self._sizes[split]
         stories: dict[str, tuple[int, Story]] = {}
         for _ in range(_TRIES * size):
-            operations = 3 if split == LONGER else rng.randint(1, 2)
+            operations = 3 if split == LONGER else rng.choice(_OPERATIONS)
             story = tell(rng, operations)
             if split == LONGER or place(story.expression) == split:
                 stories.setdefault(story.expression, (operations, story))
@@ -133,7 +134,7 @@ class WordProblems(Task):
         """`count` rows {prompt, response, style} for supervised training of the base model."""
         rng, rows = random.Random(f"word_problems {self.seed} demonstrations {seed}"), list[dict[str, str]]()
         while len(rows) < count:
-            story = tell(rng, rng.randint(1, 2))
+            story = tell(rng, rng.choice(_OPERATIONS))
             if not place(story.expression):
                 [style] = rng.choices(list(STYLES), list(STYLES.values()))
                 response = respond(story, style)
