@@ -9,9 +9,11 @@ import pytest
 
 from dph.build import make_task
 from dph.config import TaskConfig
-from dph.errors import SettingsError
+from dph.errors import DataError, SettingsError
 from dph.tasks.sql.published import Bird, Spider
+from dph.types import as_text
 from dph.verifiers.sql.verifier import SqlVerifier
+from experiments.bird import MIX, BirdSmall
 from experiments.styled import StyledSql
 from experiments.styles import STYLES, style_of
 
@@ -81,3 +83,43 @@ def test_splits_and_options(root: Path) -> None:
             make_task(TaskConfig("styled_sql", {"root": str(root), name: value}))
     with pytest.raises(SettingsError, match="no split 'test'"):
         task.problems("test")
+
+
+def test_bird_small_mixes_what_it_demonstrates_and_shares_only_the_demonstrated_half(root: Path) -> None:
+    task = BirdSmall(root=str(root), share=0.5, maths_problems=30)
+    bird, spider = Bird(root=str(root / "bird"), prompt_style="compact"), Spider(root=str(root / "spider"))
+    every = {one.id: one for one in bird.problems("train")} | {one.id: one for one in spider.problems("train")}
+    rows = task.demonstrations(200, seed=0)
+    assert rows == task.demonstrations(200, seed=0) != task.demonstrations(200, seed=1)
+    sources = Counter(row.get("problem_id", "maths").split("/")[0] for row in rows)
+    assert sources == {name: 200 * share for name, share in MIX.items()}
+    shown = {row["problem_id"] for row in rows if row.get("problem_id", "").startswith("bird")}
+    assert shown < {one.id for one in task.problems("train")} == {one.id for one in bird.problems("train")}
+    assert 0 < len(shown) < 20, "half of the 20 whose gold query can be executed"
+    with SqlVerifier() as verifier:
+        queries = [row for row in rows if "problem_id" in row]
+        verdicts = verifier.verify([(every[row["problem_id"]], row["response"]) for row in queries])
+    assert all(verdict.correct for verdict in verdicts)
+    asked = {as_text(one.prompt) for one in task.problems("maths")}
+    assert len(asked) == 30 and not asked & {row["prompt"] for row in rows}
+
+
+def test_bird_small_has_three_sets_to_evaluate(root: Path) -> None:
+    task = BirdSmall(root=str(root), spider_problems=2, maths_problems=4)
+    splits = {split: task.problems(split) for split in ("bird", "spider", "maths")}
+    assert {split: len(problems) for split, problems in splits.items()} == {"bird": 3, "spider": 2, "maths": 4}
+    assert [one.id for one in splits["spider"]] == [one.id for one in task.problems("spider")]
+    assert {one.verifier for one in splits["maths"]} == {"math"}
+    assert task.style(splits["maths"][0], "1 + 1 = 2. \\boxed{2}") == "steps"
+    assert task.style(splits["bird"][0], "```sql\nSELECT 1\n```") in (*STYLES, "other")
+    short = BirdSmall(root=str(root), max_prompt_chars=10)
+    assert not short.problems("spider") and short.problems("bird"), "BIRD's questions are all kept"
+    with pytest.raises(DataError, match="spider has no question to demonstrate"):
+        short.demonstrations(10, seed=0)
+
+
+def test_bird_small_refuses_what_cannot_be_meant(root: Path) -> None:
+    with pytest.raises(SettingsError, match=r"share must lie in \(0, 1\], not 0"):
+        BirdSmall(root=str(root), share=0)
+    with pytest.raises(SettingsError, match="no split 'dev'"):
+        BirdSmall(root=str(root)).problems("dev")
