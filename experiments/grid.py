@@ -159,8 +159,8 @@ def read_grid(name: str) -> Grid:
 
 
 def _tree(name: str) -> dict[str, Any]:
-    """The TOML tree of a grid, on top of that of the grid that it `extends`; for NAME_gpu, the file's table `gpu` on top
-    of both."""
+    """The TOML tree of a grid, on top of that of the grid that it `extends`; of NAME_gpu, the file's table `gpu` is on
+    top of both."""
     file = name.removesuffix(_GPU)
     tree = tomllib.loads((GRIDS / f"{file}.toml").read_text(encoding="utf-8"))
     larger = tree.pop("gpu", {}) if name != file else {}
