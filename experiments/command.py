@@ -22,6 +22,11 @@ STUDIES = {
     "llm": ("llm", "a language model on Spider (--data SPIDER)"),
     "llm_medium": ("llm_medium", "the same in an afternoon: a fixed supervised start, two of three domains"),
     "llm_short": ("llm_short", "the same in two hours, for processors without bf16"),
+    "maths": ("maths", "a language model on arithmetic word problems: pass@k and mean@k"),
+    "bird": ("bird", "a language model on BIRD's databases at hand (--data DATA with the folders bird and spider)"),
+    "orthogonal": ("orthogonal", "three additions to GRPO, each with and without DPH-JS, on Countdown"),
+    "maths_gpu": ("maths_gpu", "the same with a larger model, on a GPU"),
+    "bird_gpu": ("bird_gpu", "the same with a larger model, on a GPU"),
     "small": ("small", "Spider with a model made from scratch (--data SPIDER)"),
 }
 """Scale and description by the name of a study."""

@@ -12,8 +12,9 @@ class ReproduceConfig:
     scale: str = "tiny"
     """Grid of experiments: tiny (the SQL world), bench (every method at its own settings in several SQL worlds),
     small (real Spider, a model made from scratch), llm and llm_embedded (a language model on Spider, or in the SQL
-    world), llm_medium and llm_short (llm in fewer hours), or full (the paper's models and data: launches for a
-    cluster are written, nothing is run)."""
+    world), llm_medium and llm_short (llm in fewer hours), bird and maths (BIRD's databases at hand, word problems;
+    bird_gpu and maths_gpu with a larger model), orthogonal (additions to GRPO), or full (the paper's models and data:
+    launches for a cluster are written, nothing is run)."""
     methods: tuple[str, ...] = ("core",)
     """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all; for full tables
     (table-1, figure-3), recipes and arms; for bench names and your own preset files (core: all of its methods)."""
@@ -22,7 +23,7 @@ class ReproduceConfig:
     out: str = ""
     """Directory of all runs; empty: runs/reproduce-SCALE."""
     data: str = ""
-    """Folder of the data set (scales small and llm: Spider's; scale full: a folder with one for each data set)."""
+    """Folder of the data set (scales small and llm: Spider's; bird and full: a folder with one for each data set)."""
     smoke: bool = False
     """A few steps only, to see that everything works; its numbers mean nothing."""
     dry_run: bool = False

@@ -38,6 +38,12 @@ MIXES = ((FAST, 2), (FAST, 4), ("cispo-lr0.0001", 2))
 """Arms, and how many of 32 samples come from the base model instead."""
 LANGUAGE = (("llm_embedded", 1), ("second-base/llm_embedded", 2), ("second-base/llm_embedded", 3))
 """File of counts and training seed of each run of the language model; the last two have one base model."""
+PAIRS = {
+    "dapo": ("DAPO", "dapo_js"),
+    "kl_cov": ("KL-Cov", "kl_cov_js"),
+    "entropy": ("entropy bonus", "entropy_js"),
+}
+"""Additions to GRPO by their arms in the grid `orthogonal`: name, and the arm with DPH-JS."""
 ALMOST = range(29, 33)
 """Numbers of correct samples at which styles are compared: of 32."""
 
@@ -223,6 +229,58 @@ def styles_table(folder: Path) -> Iterator[str]:
     yield from table(["", "each run or start", "styles, all problems", "styles, 29–32 correct", "problems"], rows)
 
 
+# Rehearsal with other additions -------------------------------------------------------------------------------------
+
+
+def chosen_eta(runs: Runs, addition: str, etas: Mapping[str, float]) -> str:
+    """The pair's arm by the rule of grids/orthogonal.toml, on `dev`, over the seeds that all of these have: the largest
+    pass@32 among those whose mean is at most a point below that of the addition alone; else the smallest η."""
+
+    def on_dev(arm: str) -> tuple[float, float]:
+        counts = [counts_of(runs[arm, seed, "dev"]) for seed in seeds_of(runs, [addition, *etas])]
+        return fmean(map(mean_of, counts)), fmean(pass_of(one, K) for one in counts)
+
+    least = on_dev(addition)[0] - 0.01
+    allowed = [arm for arm in etas if on_dev(arm)[0] >= least]
+    return max(allowed, key=lambda arm: on_dev(arm)[1]) if allowed else min(etas, key=lambda arm: etas[arm])
+
+
+def seeds_of(runs: Runs, arms: Sequence[str]) -> list[int]:
+    """The training seeds that all of some arms have."""
+    sets = [{seed for run, seed, _ in runs if run == arm} for arm in arms]
+    return sorted(set[int].intersection(*sets))
+
+
+def pairs_table(folder: Path) -> Iterator[str]:
+    """Additions to GRPO alone and with DPH-JS at three strengths, on `test`: means over seeds; the chosen η is bold."""
+    runs, rows = load(folder, "orthogonal"), []
+    rows.append(_pair_row("base model", "", [runs["base", 0, "test"]]))
+    rows.append(_pair_row("GRPO", "", [runs["grpo", seed, "test"] for seed in seeds_of(runs, ["grpo"])]))
+    for addition, (name, pair) in PAIRS.items():
+        etas = {f"{pair}-eta_{addition}-0.2": 0.2, pair: 0.6, f"{pair}-eta_{addition}-2": 2.0}
+        seeds, chosen = seeds_of(runs, [addition, *etas]), chosen_eta(runs, addition, etas)
+        alone = [runs[addition, seed, "test"] for seed in seeds]
+        rows.append(_pair_row(name, "", alone))
+        for arm, eta in etas.items():
+            shown = f"**{eta:g}**" if arm == chosen else f"{eta:g}"
+            rows.append(_pair_row(f"{name} + DPH-JS", shown, [runs[arm, seed, "test"] for seed in seeds], alone))
+    head = ["Countdown, test", "η", "seeds", "mean@32", "pass@32", "solutions (correct)", "− alone: mean@32", "pass@32"]
+    yield from table(head, rows)
+
+
+def _pair_row(name: str, eta: str, own: Sequence[list[dict]], alone: Sequence[list[dict]] = ()) -> list[str]:
+    def levels(one: Sequence[dict]) -> tuple[float, float]:
+        return 100 * mean_of(counts_of(one)), 100 * pass_of(counts_of(one), K)
+
+    mean, passed = (fmean(levels(one)[i] for one in own) for i in (0, 1))
+    kinds = fmean(fmean(row["styles_correct"] for row in one) for one in own)
+    more = [
+        " / ".join(f"{levels(one)[i] - levels(other)[i]:+.1f}" for one, other in zip(own, alone, strict=True))
+        for i in (0, 1)
+    ]
+    return [name, eta, str(len(own)), f"{mean:.1f}", f"{passed:.1f}", f"{kinds:.2f}", *(more if alone else ("", ""))]
+
+
 def main() -> None:
     """Print every table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -234,6 +292,7 @@ def main() -> None:
         "The bench": bench_table(bench),
         "The language model": language_table(folder),
         "Styles": styles_table(folder),
+        "Rehearsal with other additions": pairs_table(folder),
     }.items():
         print(f"## {title}\n", *lines, sep="\n", end="\n\n")
 

@@ -33,7 +33,6 @@ from dph.report.plots import (
     to_png,
     training_curves,
     training_figure,
-    training_series,
 )
 from dph.runs.files import write_atomically
 from experiments.finished import (
@@ -80,11 +79,8 @@ def figures(results: Results) -> dict[str, tuple[Figure, str]]:
     if strengths:
         description = "What each divergence allows at its strengths: mean accuracy of samples against pass@k"
         drawn["frontier"] = (frontier_figure(results, base, strengths, k), description)
-    curves = _training(results)
-    if curves:
-        figure = training_figure({"development problems: pass@8": curves})
-        drawn["fig5_training"] = (figure, "Fig. 5: pass@8 through training, mean and range over seeds")
-    return dict(sorted(drawn.items()))
+    plain = [name for name in results.trained if not results.arm(name).variant_of]
+    return dict(sorted((drawn | _fig5([run for name in plain for run in results.trained[name]])).items()))
 
 
 def figures_of_runs(evals: Sequence[EvalRun], trains: Sequence[TrainRun], base: str) -> dict[str, tuple[Figure, str]]:
@@ -98,11 +94,14 @@ def figures_of_runs(evals: Sequence[EvalRun], trains: Sequence[TrainRun], base: 
     if sweeps:
         figure = sweeps_figure(sweeps, labels[base], split, k)
         drawn["fig3_sweeps"] = (figure, f"Fig. 3: one setting against greedy and pass@k; {INTERVALS}")
+    return dict(sorted((drawn | _fig5(trains, base)).items()))
+
+
+def _fig5(trains: Sequence[TrainRun], base: str | None = None) -> dict[str, tuple[Figure, str]]:
+    """Figure 5, if the runs were monitored."""
     curves = training_curves(trains)
-    if curves:
-        description = "Fig. 5: pass@k through training on each set, mean and range over seeds"
-        drawn["fig5_training"] = (training_figure(curves, base), description)
-    return dict(sorted(drawn.items()))
+    description = "Fig. 5: pass@k through training on each set, mean and range over seeds"
+    return {"fig5_training": (training_figure(curves, base), description)} if curves else {}
 
 
 def _domains(evals: Sequence[EvalRun], base: str) -> Domains:
@@ -405,12 +404,6 @@ def seeds_figure(labels: Labels, base: str, split: str, k: int) -> Figure:
         axes.invert_yaxis()
         axes.grid(axis="x", color=_FAINT, linewidth=0.8)
     return figure
-
-
-def _training(results: Results) -> list[Series]:
-    """pass@8 on the monitor's problems through training: mean over seeds between the lowest and the highest."""
-    arms = [name for name in results.trained if not results.arm(name).variant_of]
-    return training_series([run for name in arms for run in results.trained[name]], "eval/pass@8")
 
 
 def _bars(found: Sequence[Value]) -> np.ndarray:

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 """The repository, in which grids name files of worlds."""
 
 GRIDS = Path(__file__).parent / "grids"
+_GPU = "_gpu"
+"""Ending of the name of a grid's larger version."""
 
 
 Tier = Literal["core", "wide", "more"]
@@ -144,8 +146,9 @@ def let_jobs_import() -> None:
 
 
 def grid_names() -> list[str]:
-    """Grids that one machine can run."""
-    return sorted(path.stem for path in GRIDS.glob("*.toml"))
+    """Grids that one machine can run: a file each, and one more for a file with a table `gpu`."""
+    files = {path.stem: path.read_text(encoding="utf-8") for path in GRIDS.glob("*.toml")}
+    return sorted([*files, *(name + _GPU for name, text in files.items() if "\n[gpu]\n" in text)])
 
 
 def read_grid(name: str) -> Grid:
@@ -156,9 +159,13 @@ def read_grid(name: str) -> Grid:
 
 
 def _tree(name: str) -> dict[str, Any]:
-    """The TOML tree of a grid, on top of that of the grid that it `extends`."""
-    tree = tomllib.loads((GRIDS / f"{name}.toml").read_text(encoding="utf-8"))
-    return joined(_tree(tree["extends"]), tree) if "extends" in tree else tree
+    """The TOML tree of a grid, on top of that of the grid that it `extends`; of NAME_gpu, the file's table `gpu` is on
+    top of both."""
+    file = name.removesuffix(_GPU)
+    tree = tomllib.loads((GRIDS / f"{file}.toml").read_text(encoding="utf-8"))
+    larger = tree.pop("gpu", {}) if name != file else {}
+    whole = joined(_tree(tree["extends"]), tree) if "extends" in tree else tree
+    return joined(whole, larger)
 
 
 def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:

@@ -21,7 +21,7 @@ from dph.report.data import EvalRun, read_eval
 from dph.report.tables import Table, to_markdown
 from experiments.config import ReproduceConfig
 from experiments.count_files import read_counts, recorded_settings, write_table
-from experiments.finished import Results, difference, mean_value, read_results
+from experiments.finished import DOMAINS, Results, difference, mean_value, read_results
 from experiments.grid import read_grid
 from experiments.plan import Choice, RunPaths, write_settings
 from experiments.run import reproduce, tables, write_results
@@ -509,6 +509,19 @@ def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_publi
     added = published("llm_medium", {"dph_f": (1, 2), "exp_only": (1, 2)})
     cell = printed_difference(added, "dph_f", "exp_only", "dev", "pass@32")
     assert f"over both seeds DPH-F has {cell}." in " ".join(text.split())
+
+
+@pytest.mark.parametrize(("study", "title"), [("maths", "## Word problems"), ("bird", "## BIRD")])
+def test_the_tables_of_the_miniatures_are_those_of_the_published_counts(study: str, title: str) -> None:
+    results = published(study)
+    base, domains = results.choice.grid.bases["base"], list(filter(results.split, DOMAINS))
+    page = (LOG / "miniatures.md").read_text(encoding="utf-8").partition(f"{title}\n")[2].partition("\n## ")[0]
+    tables = [accuracy_table(results, base, ""), comparison_table(results, base), diversity_table(results, base)]
+    tables += [sampling_table(results, base, domain) for domain in domains]
+    lines = [line for table in tables if table for line in to_markdown(table).splitlines() if line.startswith("| ")]
+    assert (
+        len(results.arms) == 3 and len(lines) > 12 and [line for line in lines if line not in page.splitlines()] == []
+    )
 
 
 def test_the_published_pass_rates_of_problems_that_the_base_model_solves_now_and_then() -> None:

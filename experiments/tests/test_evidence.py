@@ -8,12 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.evidence import bench_table, coin, language_table, load, styles_table
+from experiments.evidence import (
+    bench_table,
+    chosen_eta,
+    coin,
+    language_table,
+    load,
+    pairs_table,
+    seeds_of,
+    styles_table,
+)
 from experiments.mixing import cover_of, distinct_among, interpolated, mean_of, mix_at, mixed, pass_of, simpson
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = ROOT / "experiments" / "counts"
 PAGE = ROOT / "docs" / "results" / "findings.md"
+MINIATURES = ROOT / "experiments" / "results" / "miniatures.md"
 
 SAMPLES = st.lists(st.booleans(), min_size=4, max_size=6)
 
@@ -74,3 +84,28 @@ def test_every_table_of_the_findings_is_computed_from_the_counts(
         "styles": lambda: styles_table(COUNTS),
     }[name]()
     assert [line for line in lines if line not in PAGE.read_text(encoding="utf-8").splitlines()] == []
+
+
+def test_the_table_of_additions_is_computed_from_the_counts() -> None:
+    lines = list(pairs_table(COUNTS))
+    page = MINIATURES.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 2 + 2 + 3 * 4 and [line for line in lines if line not in page] == []
+    assert sum("| **" in line for line in lines) == 3, "one η is chosen for each pair"
+
+
+def test_eta_is_chosen_on_dev_by_the_rule() -> None:
+    """Two problems, 32 samples each: the addition has a mean of 1/2; three η with means of 1/2, 0.495 and 0.25."""
+
+    def rows(*correct: int) -> list[dict]:
+        return [{"samples": 32, "correct": one} for one in correct]
+
+    runs = {("alone", 1, "dev"): rows(32, 0), ("a", 1, "dev"): rows(32, 0), ("b", 1, "dev"): rows(31, 1)}
+    etas = {"a": 0.2, "b": 0.6}
+    assert chosen_eta(runs, "alone", etas) == "b", "the same mean, and pass@32 of both problems"
+    runs |= {("c", 1, "dev"): rows(16, 16)}
+    assert chosen_eta(runs, "alone", {"a": 0.2, "c": 2.0}) == "c"
+    runs |= {("c", 1, "dev"): rows(8, 8)}
+    assert chosen_eta(runs, "alone", {"a": 0.2, "c": 2.0}) == "a", "c loses a quarter of the mean"
+    assert chosen_eta(runs, "alone", {"c": 2.0}) == "c", "none is allowed: the smallest"
+    runs |= {("c", 2, "dev"): rows(32, 32), ("alone", 2, "dev"): rows(0, 0)}
+    assert seeds_of(runs, ["alone", "c"]) == [1, 2] and seeds_of(runs, ["alone", "c", "a"]) == [1]

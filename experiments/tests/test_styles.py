@@ -1,21 +1,9 @@
-"""Styles are told apart by prefix and by form: of all combinations only the five that were meant count. BIRD's and
-Spider's questions in five styles: what is demonstrated, what is left to train on, and the styles.
-"""
+"""Styles are told apart by prefix and by form: of all combinations only the five that were meant count."""
 
 import itertools
-import json
-import sqlite3
-from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from dph.build import make_task
-from dph.config import TaskConfig
-from dph.errors import SettingsError
-from dph.tasks.sql.published import Bird, Spider
-from dph.verifiers.sql.verifier import SqlVerifier
-from experiments.styled import StyledSql
 from experiments.styles import (
     OTHER,
     STYLES,
@@ -127,71 +115,3 @@ def test_the_papers_rule_reads_the_prefix_alone():
     assert style_of_prefix("query: plan: tables a , output b ```sql select 1 ```") == OTHER  # two prefixes
     assert style_of_prefix("select 1") == OTHER and style_of_prefix("First, query: ```sql select 1 ```") == OTHER
     assert style_of_prefix("query: ```sql select 1 -- plan: ```") == "direct"  # after the fence is no prefix
-
-
-QUERIES = ("SELECT name FROM pet WHERE age > {}", "SELECT count(*) FROM pet WHERE age = {}", "SELECT broken FROM {}")
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both data sets in their published layouts: 30 training questions and 3 of dev each; a third cannot be run."""
-    root = tmp_path_factory.mktemp("data")
-    queries = [QUERIES[i % 3].format(i) for i in range(30)]
-    for name, key, folders in (
-        ("bird", "SQL", {"train": "train_databases", "dev": "dev_databases"}),
-        ("spider", "query", {"train_spider": "database", "dev": "database"}),
-    ):
-        for split, databases in folders.items():
-            rows = [{"question": f"question {i}?", "db_id": "pets", key: sql} for i, sql in enumerate(queries)]
-            (root / name).mkdir(exist_ok=True)
-            (root / name / f"{split}.json").write_text(json.dumps(rows if split != "dev" else rows[:3]))
-            path = root / name / databases / "pets" / "pets.sqlite"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(path)
-            connection.executescript("CREATE TABLE IF NOT EXISTS pet (name TEXT, age INT); DELETE FROM pet;")
-            connection.executemany("INSERT INTO pet VALUES (?, ?)", [(f"pet {i}", i) for i in range(40)])
-            connection.commit()
-            connection.close()
-    return root
-
-
-def test_what_is_demonstrated_is_right_and_is_not_trained_on(root: Path) -> None:
-    task = StyledSql(root=str(root), share=0.5)
-    rows = task.demonstrations(10_000, seed=0)
-    trained = {problem.id for problem in task.problems("train")}
-    shown = {row["problem_id"] for row in rows}
-    assert trained and shown and not trained & shown and all(id.startswith("bird/train/") for id in trained)
-    assert {id.split("/")[0] for id in shown} == {"bird", "spider"}
-    assert {row["style"] for row in rows} == set(STYLES)
-    tasks = Bird(root=str(root / "bird")), Spider(root=str(root / "spider"))
-    every = {problem.id: problem for one in tasks for problem in one.problems("train")}
-    for row in rows:
-        assert row["prompt"] == every[row["problem_id"]].prompt and row["style"] == style_of(row["response"])
-    assert not any(every[id].answer.startswith("SELECT broken") for id in shown)
-    with SqlVerifier() as verifier:
-        verdicts = verifier.verify([(every[row["problem_id"]], row["response"]) for row in rows])
-    assert all(verdict.correct for verdict in verdicts)
-    # A query in all five styles: the two kinds that run can be written in each
-    assert set(Counter(row["problem_id"] for row in rows).values()) == {5}
-
-
-def test_demonstrations_depend_on_the_seed_alone(root: Path) -> None:
-    task = StyledSql(root=str(root), share=0.5)
-    assert task.demonstrations(7, seed=1) == StyledSql(root=str(root), share=0.5).demonstrations(7, seed=1)
-    assert task.demonstrations(7, seed=1) != task.demonstrations(7, seed=2)
-    assert len(task.demonstrations(7, seed=1)) == 7
-
-
-def test_splits_and_options(root: Path) -> None:
-    options = {"root": str(root), "by": "prefix", "share": "0.4"}
-    task = make_task(TaskConfig("styled_sql", options))
-    assert [problem.id.split("/")[0] for problem in task.problems("bird")] == ["bird"] * 3
-    assert [problem.id.split("/")[0] for problem in task.problems("spider")] == ["spider"] * 3
-    wrong_form = "define: ```sql select 1 ```"
-    assert task.style(task.problems("bird")[0], wrong_form) == "cte"
-    assert StyledSql(root=str(root)).style(task.problems("bird")[0], wrong_form) == "other"
-    for name, value in (("by", "eye"), ("share", "0"), ("share", "1")):
-        with pytest.raises(SettingsError, match="styled_sql"):
-            make_task(TaskConfig("styled_sql", {"root": str(root), name: value}))
-    with pytest.raises(SettingsError, match="no split 'test'"):
-        task.problems("test")
