@@ -316,8 +316,8 @@ class Parser:
         if value == "[":  # [a, b[ ends with it
             after = self.peek(1)
             return after[0] not in ("eof", "text") and after not in (("op", x) for x in (r"\cup", r"\}", ",", ")", ";"))
-        opens = (r"\frac", r"\binom", r"\{", r"\lfloor", r"\lceil", r"\|", r"\langle", r"\boxed")
-        return value in ("(", "{", *opens, *_BIG, *_SETS) or (value == "|" and not self.bars)
+        opens = (r"\frac", r"\binom", r"\{", r"\lfloor", r"\lceil", r"\langle", r"\boxed")
+        return value in ("(", "{", *opens, *_BIG, *_SETS) or (value in ("|", r"\|") and not self.bars)
 
     def product(self) -> Node:
         left, slash = self.power(), False
@@ -470,23 +470,22 @@ class Parser:
             case "{":
                 self.place -= 1
                 return self.group()
-            case "|":
+            case "|" | r"\|":
                 self.bars += 1
                 inner = self.sum()
                 self.bars -= 1
-                self.expect("|")
-                return ("f", "abs", inner)
+                self.expect(operator)
+                return ("f", "abs" if operator == "|" else "norm", inner)
             case r"\frac":
                 return fraction(self.argument(), self.argument())
             case r"\binom":
                 return ("f", "binom", self.argument(), self.argument())
             case r"\{":
                 return self.set()
-            case r"\lfloor" | r"\lceil" | r"\|":
-                name = {r"\lfloor": "floor", r"\lceil": "ceil"}.get(operator, "norm")
+            case r"\lfloor" | r"\lceil":
                 inner = self.sum()
                 self.expect(operator.replace("l", "r", 1))
-                return ("f", name, inner)
+                return ("f", {r"\lfloor": "floor", r"\lceil": "ceil"}[operator], inner)
             case r"\langle":
                 return ("seq", "<", self.items(","), self.expect(r"\rangle"))
             case _ if operator in _CURRENCIES:
@@ -525,6 +524,8 @@ class Parser:
             inner = self.argument(whole=True)
             return ("f", "sqrt", inner) if index is None else ("f", "root", inner, index)
         base, exponent = self.scripts()
+        if self.at("="):  # max = 5
+            return ("text", name)
         if self.accept("(", "["):
             arguments = self.items(",")
             self.expect(")", "]")

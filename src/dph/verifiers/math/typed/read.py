@@ -136,11 +136,21 @@ _BASE = re.compile(
     r"\(?\s*(?:in )?base[- ]\s*(\d{1,2}|[a-z]+)\s*\)?)"
 )
 _LEAD = re.compile(
-    r"\A\s*\x01?\s*(?:(?:the )?(?:final )?answer\s*(?:is|:)|(?P<said>[A-Za-z][A-Za-z' ]*?"
-    r"(?:\b(?:are|was|were|has|have|had|is|equal to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*(?=[\x02\s]*[-+\d$\\(\[.]))[\s:\x02]*",
-    re.I,
+    r"""[\s*]*\x01?\s*(?:(?:the\ )?(?:final\ )?answer\s*(?:is|:)|答案[是为]|\\(?:Rightarrow|implies|to)(?![A-Za-z])
+    |(?P<said>[A-Za-z][A-Za-z'\ ]*?(?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))
+     \s*(?=[\x02\s]*[-+\d$\\(\[.])
+    |(?:\\?Pr?|E|\\?Var)\s*[(\[][^()=]*(?:\\c[au]p|\||\\mid|=|\x01|[<>]|\\[lg]e)[^()]*[)\]]\s*(?:=|(?=\\approx))
+    |\(\s*\w\s*\\circ\s*\w\s*\)\s*\([^()]*\)\s*=)[\s:*\x02]*""",
+    re.I | re.X,
 )
-"""Words before an answer: "the answer is", "Maria has", "Domain:"."""
+"""What names a value before it: "the answer is", "Maria has", "Domain:", P(A | B) =, (f∘g)(2) =."""
+_TAIL = re.compile(
+    r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02\s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
+    |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
+    |,?\s*\x01?\s*for\ all\ real\ (?:numbers\ |values\ of\ )?\x02?\s*[a-z]\x02?$""",
+    re.X,
+)
+"""What names it after it: 5 values of x, 5 % of the students, for all real x."""
 _ROWS_OF_WORDS = re.compile(r"(?<=\d)\s+((?:[A-Za-z]{2,}\s+)+[A-Za-z]{3,})$")
 _THOUSANDS = re.compile(
     r"([-+]?\s*(?:\\(?:dollar|euro|gbp|rupee)\s*)?[-+]?\s*)(\d{1,3}(?:,\d{3})+)(?![\d,])"
@@ -174,7 +184,10 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     """The typed value of a text, or None. units: single letters after numbers may be units."""
     if len(text) > LONGEST:
         return None
-    plain = _LEAD.sub(_without_lead, plain_latex(text))
+    plain = plain_latex(text)
+    if lead := _LEAD.match(plain):
+        plain = _without_lead(lead) + plain[lead.end() :]
+    plain = _TAIL.sub("", plain)
     words = plain_words(plain)
     if not words:
         return None
@@ -310,7 +323,7 @@ def _is_name(node: Node | None) -> bool:
         case ("^", ("s", _), ("n", power, _)):
             return power == -1
         case ("f", "abs", inner):
-            return _is_name(inner)
+            return _is_name(inner) and not re.fullmatch("[a-y]", str(inner[1]))
     return False
 
 

@@ -67,6 +67,7 @@ _USUAL: list[tuple[re.Pattern[str], str]] = [(re.compile(pattern, re.S), usual) 
     (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
     (r"\\(?:hat|widehat|vec|mathbf|overrightarrow|bar) ?\{? ?\\?(?:math)?([ijk])(?:math)?(?![A-Za-z]) ?\}?", r" \1 "),
     (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","),
+    (r"& ?(?==)", ""),
     (r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))", r"^\\circ "),
     (r"\+/-", r"\\pm "),
     (r"\s", " "),
