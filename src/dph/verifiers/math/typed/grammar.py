@@ -1,6 +1,6 @@
 r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
 
-Nodes are tuples: ("n", Fraction, form) a number; ("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
+Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit; ("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
 ("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("%", a) ("deg", a)
 ("f", name, args …) ("call", name, args …) ("seq", open, items, close) ("set", items) ("matrix", rows) ("cases", rows)
 ("where", item, conditions, links) ("rel", sides, operators) ("mod", a, modulus) ("setop", operator, a, b)
@@ -68,7 +68,7 @@ _FUNCTIONS = _table("""sin ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; c
     acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ; det ;
     sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im""")
 FUNCTIONS = frozenset(_FUNCTIONS)
-_NAMED_FUNCTIONS = {*word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp")}  # as \text{sin}
+_NAMED_FUNCTIONS = {*word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp pi")}  # as \text{sin}
 _AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
 _INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
 _GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu
@@ -79,7 +79,7 @@ PI, INFINITY = ("c", "pi"), ("c", "inf")
 _CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
 _BIG = (r"\sum", r"\prod", r"\int", r"\lim")
 _CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\rupee", r"\cent")
-_LINKS = {",": ",", ";": ";", "&": ",", r"\land": "and", r"\lor": "or", "and": "and", "or": "or"} | dict.fromkeys(
+_LINKS = {",": ",", ";": ";", "&": ",", r"\&": "and", r"\land": "and", r"\lor": "or", "and": "and", "or": "or"} | dict.fromkeys(
     ["for", "if", "where", "when", "with"], ","
 )
 _MATRICES = {*word_list("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")}
@@ -137,7 +137,7 @@ def tokens(text: str, letters: bool, units: bool) -> list[Token]:
                 kind, value, length = _word(value, letters)
             at += length
         elif kind == "text" and value in _NAMED_FUNCTIONS:
-            kind, value = "fn", _FUNCTIONS[value]
+            kind, value = ("fn", _FUNCTIONS[value]) if value in _FUNCTIONS else ("node", _CONSTANTS[value])
         elif kind == "text" and value == "mod":
             kind, value = "op", r"\mod"
         elif kind == "id":
@@ -316,8 +316,8 @@ class Parser:
         if value == "[":  # [a, b[ ends with it
             after = self.peek(1)
             return after[0] not in ("eof", "text") and after not in (("op", x) for x in (r"\cup", r"\}", ",", ")", ";"))
-        opens = (r"\frac", r"\binom", r"\{", r"\lfloor", r"\lceil", r"\|", r"\langle", r"\boxed")
-        return value in ("(", "{", *opens, *_BIG, *_SETS) or (value == "|" and not self.bars)
+        opens = (r"\frac", r"\binom", r"\{", r"\lfloor", r"\lceil", r"\langle", r"\boxed")
+        return value in ("(", "{", *opens, *_BIG, *_SETS) or (value in ("|", r"\|") and not self.bars)
 
     def product(self) -> Node:
         left, slash = self.power(), False
@@ -403,7 +403,7 @@ class Parser:
         for primes in (1, 2):
             quotes = [self.peek(1 + n) == ("op", "'") for n in range(primes + 1)]
             if self.peek()[0] == "num" and quotes == [True] * primes + [False]:
-                total = ("+", total, ("n", _decimal(self.peek()[1]) / 60**primes, "dec"))
+                total = ("+", total, ("n", _decimal(self.peek()[1]) / 60**primes, "frac"))
                 self.place += 1 + primes
         return ("deg", total)
 
@@ -470,23 +470,22 @@ class Parser:
             case "{":
                 self.place -= 1
                 return self.group()
-            case "|":
+            case "|" | r"\|":
                 self.bars += 1
                 inner = self.sum()
                 self.bars -= 1
-                self.expect("|")
-                return ("f", "abs", inner)
+                self.expect(operator)
+                return ("f", "abs" if operator == "|" else "norm", inner)
             case r"\frac":
                 return fraction(self.argument(), self.argument())
             case r"\binom":
                 return ("f", "binom", self.argument(), self.argument())
             case r"\{":
                 return self.set()
-            case r"\lfloor" | r"\lceil" | r"\|":
-                name = {r"\lfloor": "floor", r"\lceil": "ceil"}.get(operator, "norm")
+            case r"\lfloor" | r"\lceil":
                 inner = self.sum()
                 self.expect(operator.replace("l", "r", 1))
-                return ("f", name, inner)
+                return ("f", {r"\lfloor": "floor", r"\lceil": "ceil"}[operator], inner)
             case r"\langle":
                 return ("seq", "<", self.items(","), self.expect(r"\rangle"))
             case _ if operator in _CURRENCIES:
@@ -525,6 +524,8 @@ class Parser:
             inner = self.argument(whole=True)
             return ("f", "sqrt", inner) if index is None else ("f", "root", inner, index)
         base, exponent = self.scripts()
+        if self.at("="):  # max = 5
+            return ("text", name)
         if self.accept("(", "["):
             arguments = self.items(",")
             self.expect(")", "]")
@@ -679,11 +680,12 @@ def _decimal(digits: str) -> Fraction:
 
 def _number(text: str) -> Node:
     digits, _, exponent = text.lower().partition("e")
+    places = len(digits.partition(".")[2])
     if not exponent:
-        return ("n", _decimal(digits), "dec" if "." in digits.rstrip(".") else "int")
+        return ("n", _decimal(digits), "dec", -places) if places else ("n", _decimal(digits), "int")
     if abs(int(exponent)) > _LARGEST:
         raise ParseError("exponent")
-    return ("n", _decimal(digits) * Fraction(10) ** int(exponent), "sci")
+    return ("n", _decimal(digits) * Fraction(10) ** int(exponent), "sci", int(exponent) - places)
 
 
 def _repeating(text: str) -> Node:
@@ -704,7 +706,7 @@ def _letter_or_number(text: str) -> Node:
 def fraction(top: Node, bottom: Node) -> Node:
     """A quotient; a number if both are written as one."""
     if top[0] == bottom[0] == "n" and {top[2], bottom[2]} <= {"int", "dec"} and bottom[1]:
-        return ("n", top[1] / bottom[1], top[2] if bottom[1] == 1 else "frac")
+        return top if bottom[1] == 1 else ("n", top[1] / bottom[1], "frac")
     return ("/", top, bottom)
 
 
@@ -717,7 +719,7 @@ def signed(signs: str, node: Node) -> Node:
         return ("pm", node, signs)
     if signs.count("-") % 2 == 0:
         return node
-    return ("n", -node[1], node[2]) if node[0] == "n" and node[2] != "frac" else ("-", node)
+    return ("n", -node[1], *node[2:]) if node[0] == "n" and node[2] != "frac" else ("-", node)
 
 
 def holds(node: Any, *kinds: str) -> bool:

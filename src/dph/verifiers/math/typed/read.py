@@ -16,10 +16,11 @@ from dph.verifiers.math.typed.grammar import (
     holds,
     integer_node,
     readings,
+    signed,
     times,
 )
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
-from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, counts_things, read_unit
+from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, counts_things, introduces, read_unit
 from dph.verifiers.math.typed.values import exact, symbols
 
 MINUS_INFINITY = ("-", INFINITY)
@@ -104,7 +105,8 @@ _PHRASES = [(re.compile(rf"(?<!\\)\b(?:{phrase})(?!\w)", re.I), partial(_operato
     r"(?:is )?(?:(?:greater|more) than or equal to|at least|(?:no|not) less than)": r"\ge",
     r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)": r"\le",
     r"(?:is )?(?:greater|more) than": ">", r"(?:is )?less than": "<", "(?:is )?not equal to": r"\ne",
-    "plus or minus": r"\pm", "per cent": r"\%", r"USD(?=[ \x02]*\d)": r"\dollar", r"EUR(?=[ \x02]*\d)": r"\euro",
+    "plus or minus": r"\pm", "per cent": r"\%", r"out of(?=[ \x02]*\d)": "/",
+    r"approximately(?=[ \x02]*[\d\\])": r"\approx", r"all(?=[ \x02]*[a-z] ?(?:[<>]|\\[lgn]))": "", r"USD(?=[ \x02]*\d)": r"\dollar", r"EUR(?=[ \x02]*\d)": r"\euro",
     r"GBP(?=[ \x02]*\d)": r"\gbp", r"(?:Rs\.|Rs|INR)(?=[ \x02]*\d)": r"\rupee",
     r"US(?=[ \x02]*(?:dollars?|\\dollar))": "",
     r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
@@ -120,7 +122,9 @@ _TWO_CHOICES = re.compile(
     r"[,/;] ?\(?[A-Z]\b|\b(?:see|be|is|but|it's) [A-Z]\b|\b[A-Z] is\b|^(?:no|false)[,;.]"
 )
 _LETTERS = re.compile(r"\(?[A-Z]\)?(?: ?(?:,|;|&|\band\b|, ?and\b) ?\(?[A-Z]\)?)+")
-_TIME = re.compile(r"(\d{1,2})(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?")
+_TIME = re.compile(
+    r"(\d{1,2})(?:(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?| ?: ?(0\d)(?: ?: ?(\d\d))?)"
+)
 _DATE = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?:,? (\d{4}))?|"
     r"(?:the )?(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.?,? ?(\d{4})?"
@@ -131,7 +135,23 @@ _BASE = re.compile(
     r"(?:_\s*(?:\{\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
     r"\(?\s*(?:in )?base[- ]\s*(\d{1,2}|[a-z]+)\s*\)?)"
 )
-_ANSWER = re.compile(r"\A\s*\x01?\s*(?:the )?(?:final )?answer\s*(?:is|:)[\s:\x02]*", re.I)
+_LEAD = re.compile(
+    r"""[\s*]*\x01?\s*(?:(?:the\ )?(?:final\ )?answer\s*(?:is|:)|答案[是为]|\\(?:Rightarrow|implies|to)(?![A-Za-z])
+    |(?P<said>[A-Za-z][A-Za-z'\ ]*?(?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))
+     \s*(?=[\x02\s]*[-+\d$\\(\[.])
+    |(?:\\?Pr?|E|\\?Var)\s*[(\[][^()=]*(?:\\c[au]p|\||\\mid|=|\x01|[<>]|\\[lg]e)[^()]*[)\]]\s*(?:=|(?=\\approx))
+    |\(\s*\w\s*\\circ\s*\w\s*\)\s*\([^()]*\)\s*=)[\s:*\x02]*""",
+    re.I | re.X,
+)
+"""What names a value before it: "the answer is", "Maria has", "Domain:", P(A | B) =, (f∘g)(2) =."""
+_TAIL = re.compile(
+    r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02\s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
+    |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
+    |,?\s*\x01?\s*for\ all\ real\ (?:numbers\ |values\ of\ )?\x02?\s*[a-z]\x02?$""",
+    re.X,
+)
+"""What names it after it: 5 values of x, 5 % of the students, for all real x."""
+_ROWS_OF_WORDS = re.compile(r"(?<=\d)\s+((?:[A-Za-z]{2,}\s+)+[A-Za-z]{3,})$")
 _THOUSANDS = re.compile(
     r"([-+]?\s*(?:\\(?:dollar|euro|gbp|rupee)\s*)?[-+]?\s*)(\d{1,3}(?:,\d{3})+)(?![\d,])"
     r"((?:\.\d+)?\s*(?:\\?%|\x01[^\x02]*\x02(?:\s*\^\s*\{?\d\}?)?|\\dollar|\\euro|\^\s*\{?\s*\\circ\s*\}?|"
@@ -151,12 +171,23 @@ _INTEGERS = re.compile(
 )
 
 
+def _without_lead(lead: re.Match[str]) -> str:
+    """Nothing in place of words that only introduce a value; words that negate, compare or compute stay."""
+    words = (lead["said"] or "").split()
+    if words and (len(words) > 7 or len(lead["said"]) < 5 or (len(words) == 1 and not lead["colon"]) or not introduces(words)):
+        return lead[0]
+    return "\x01" * (lead[0].count("\x01") - lead[0].count("\x02"))
+
+
 @lru_cache(maxsize=8192)
 def read(text: str, *, units: bool = False) -> Answer | None:
     """The typed value of a text, or None. units: single letters after numbers may be units."""
     if len(text) > LONGEST:
         return None
-    plain = _ANSWER.sub(lambda said: "\x01" * (said[0].count("\x01") - said[0].count("\x02")), plain_latex(text))
+    plain = plain_latex(text)
+    if lead := _LEAD.match(plain):
+        plain = _without_lead(lead) + plain[lead.end() :]
+    plain = _TAIL.sub("", plain)
     words = plain_words(plain)
     if not words:
         return None
@@ -195,6 +226,8 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     ):  # x < 2 : (-oo, 2)
         plain = twice[1]
     plain = re.sub(r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : ", plain)
+    if (count := _ROWS_OF_WORDS.search(plain)) and counts_things(count[1].split()):  # 5 red balls
+        plain = f"{plain[: count.start()]} \x01{count[1]}\x02"
     answer = _parsed(plain, units)
     return answer and replace(answer, others=(*answer.others, *filter(None, others)))
 
@@ -220,7 +253,8 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
         return Answer("text", words.lower())
     low = words.lower().replace("\\", "")
     if time := _TIME.fullmatch(low):
-        return Answer("time", (int(time[1]) % 12 + 12 * (time[4] == "p"), int(time[2] or 0), int(time[3] or 0)))
+        hour = int(time[1]) % 12 + 12 * (time[4] == "p") if time[4] else int(time[1])
+        return Answer("time", (hour, int(time[2] or time[5] or 0), int(time[3] or time[6] or 0)))
     if date := _DATE.fullmatch(low):
         year, named, day = date[1] or date[6] or date[9], date[4] or date[8], date[3] or date[5] or date[7]
         month = [n for n, name in enumerate(_MONTHS, 1) if name.startswith(named)] if named else [int(date[2])]
@@ -248,6 +282,9 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     product = len(runs) == 1 and words.islower() and words.isascii() and len(words) <= 3 and words not in _SHORT_WORDS
     if (not marked and (product or (len(runs) > 1 and all(len(run) == 1 for run in runs)))) or len(runs) > 7:
         return None
+    both = words.split(" and ")
+    if 1 < len(both) < 5 and " or " not in words:
+        return Answer("list", items=tuple(Answer("text", part.strip().lower()) for part in both), links=("and",))
     text = " ".join(run.lower() for run in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", words))
     return Answer("text", re.sub("^(?:an?|the) |(?<=^infinitely many) solutions$", "", text))
 
@@ -286,8 +323,27 @@ def _is_name(node: Node | None) -> bool:
         case ("^", ("s", _), ("n", power, _)):
             return power == -1
         case ("f", "abs", inner):
-            return _is_name(inner)
+            return _is_name(inner) and not re.fullmatch("[a-y]", str(inner[1]))
     return False
+
+
+def _is_quantity(node: Node) -> bool:
+    """Whether an equation with a number gives the value of an expression, as m + n = 5, and is not one to be solved: it
+    has no number outside exponents and limits, and is neither a power nor a function of one symbol."""
+    match node:
+        case ("big", *_) | ("f", "norm" | "gcd" | "lcm" | "max" | "min" | "det" | "binom", *_):
+            return True
+        case ("^", ("f", name, _), ("n", *_)) | ("f", name, _) if name in FUNCTIONS:
+            return name in ("sin", "cos", "tan", "cot", "sec", "csc")
+        case ("^", base, ("n", *_)):
+            return base[0] == "*" and _is_quantity(base)
+        case ("+" | "*" | "/", *parts):
+            return all(_is_quantity(x) or _is_name(x) or (x[0] == "^" and _is_name(x[1])) for x in map(_unsigned, parts))
+    return _is_name(node)
+
+
+def _unsigned(node: Node) -> Node:
+    return node[1] if node[0] == "-" else node
 
 
 _NOT_IN_EXPRESSIONS = {*word_list("text rel seq set named ratio where setop unit units pm mod cases matrix")}
@@ -372,7 +428,26 @@ def _typed(node: Node) -> Answer | None:
         return Answer("matrix", rows)
     if sign := sign_of_infinity(node):
         return Answer("infinity", sign)
-    return Answer("expression", node) if _plain(node) else None
+    return Answer("expression", node, others=_vector(node)) if _plain(node) else None
+
+
+_BASIS = (("c", "i"), ("s", "j"), ("s", "k"))
+
+
+def _vector(node: Node) -> tuple[Answer, ...]:
+    """The tuple that a sum of multiples of i, j and k may also be."""
+    parts: dict[Node, Node] = {}
+    for term in node[1:] if node[0] == "+" else ():
+        *factors, unit = _unsigned(term)[1:] if _unsigned(term)[0] == "*" else (_unsigned(term),)
+        factor = times(factors[0], factors[1]) if len(factors) == 2 else (*factors, integer_node(1))[0]
+        if unit not in _BASIS or unit in parts or len(factors) > 2 or symbols(factor) & {"j", "k"}:
+            return ()
+        parts[unit] = signed("-" * (term[0] == "-"), factor)
+    if _BASIS[1] not in parts and _BASIS[2] not in parts:
+        return ()
+    values = tuple(parts.get(unit, integer_node(0)) for unit in _BASIS[: 2 + (_BASIS[2] in parts)])
+    items = _all(values)
+    return (Answer("tuple", values, items, marks="()"),) if items else ()
 
 
 def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
@@ -386,9 +461,10 @@ def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
         value, words = value[1], (_DEGREES[words[0].upper()], *words[1:])
     while words and (scale := _SCALES.get(words[0].lower().removesuffix("s"))):  # 5 million
         number = Fraction(scale)
+        product = value[1] * number if value[0] == "n" else None
         value = (
-            ("n", value[1] * number, "int" if (value[1] * number).denominator == 1 else "dec")
-            if value[0] == "n"
+            ("n", product, "int" if product.denominator == 1 else "frac")
+            if product is not None
             else times(value, integer_node(scale))
         )
         words = words[1:]
@@ -505,7 +581,10 @@ def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         values = _all(sides[1:])
         return Answer("assigned", sides, values, left, links=operators) if values else None
     if len(sides) == 2 and operators == ("=",) and (symbols(left) | symbols(right)):
-        return Answer("equation", sides) if _plain(*sides) else None
+        named = _is_quantity(left) and not symbols(right)
+        value = _typed(right) if named else None
+        others = (Answer("assigned", sides, (value,), left, links=operators),) if value else ()
+        return Answer("equation", sides, others=others) if others or _plain(*sides) else None
     values = _all(sides)
     return Answer("assigned", items=values, links=("=", *operators)) if values else None
 
@@ -532,6 +611,8 @@ def to_intervals(answer: Answer | None) -> Any:
 def _set_operation(operator: str, left: Answer | None, right: Answer | None) -> Answer | None:
     if operator == "minus" and right and right.kind in ("expression", "list"):  # all reals except 2
         right = Answer("set", items=right.items or (right,))
+    if left and right and operator == "cup" and left.kind == right.kind == "set":
+        return Answer("set", items=left.items + right.items)
     pieces, others = to_intervals(left), to_intervals(right)
     if pieces is None or others is None:
         return None
