@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from transformers import AttentionInterface
 
 from benchmarks._support import shapes
 from benchmarks._support.flops import Work, forward_flops, training_flops
@@ -21,6 +22,7 @@ from dph.models.attention import IMPLEMENTATIONS, using
 from dph.models.batch import by_prompt, microbatches, packed_microbatches
 from dph.models.loading import computed_in
 from dph.models.policy import Policy
+from dph.models.sharing import NAME, shared_prefix_attention
 from dph.objective import Objective
 from dph.process.distributed import World
 from dph.training.optim import Optimizer
@@ -91,6 +93,7 @@ class Update:
         loss = METHODS[method]
         rollouts, stored = rows(size)
         self._groups = by_prompt(rollouts + (stored if loss.eta else []))
+        self._steps = 0
         self._policy = _model(size, shared, where)
         objective = Objective(loss)
         reference = _model(size, shared, where) if objective.needs_reference else None
@@ -107,6 +110,10 @@ class Update:
 
     def __call__(self) -> dict[str, float]:
         """Take a step; returns its metrics."""
+        self._steps += 1
+        if self._steps == 2 and _COMPILED:  # the first step made the trials
+            for layer in self._policy.causal_lm.get_decoder().layers:
+                layer.compile(backend=_COMPILED[0], dynamic=True)
         return self._updater.update([self._groups], recompute_old=False)
 
     def timed(self, clock: Callable[[], float]) -> float:
@@ -143,7 +150,8 @@ def update_flops(method: str, size: Size, *, shared: bool = True, budget: int = 
 def alternated(updates: Sequence[Update], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
     """Seconds of each update in each round. All take turns, so that other load on the machine affects all alike."""
     for update in updates:
-        update()  # warms up
+        for _ in range(1 + len(_COMPILED)):  # warms up
+            update()
     return [[update.timed(clock) for update in updates] for _ in range(rounds)]
 
 
@@ -174,6 +182,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     found.add_argument("--rounds", type=int, default=3, help="rounds; all cases take turns in each")
     found.add_argument("--budget", type=int, default=2048, help="tokens per micro-batch")
     found.add_argument("--attention", choices=tuple(IMPLEMENTATIONS), help="over shared prompts; default: by trial")
+    found.add_argument("--compile", metavar="BACKEND", help="compile each layer, attention left out: an experiment")
     found.add_argument("--smoke", action="store_true", help="smallest sizes, to check that everything works")
     found.add_argument("--out", type=Path, help="folder for results as JSON, and figures")
     found.add_argument("--lines", type=Path, help="file that gets each result at once, as a line of JSON")
@@ -182,6 +191,8 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 _ATTENTION = contextlib.ExitStack()
 """Held open to the end of the process."""
+_COMPILED: list[str] = []
+"""The backend that compiles layers, if one does."""
 
 
 def prepare(options: argparse.Namespace) -> Callable[[], float]:
@@ -191,6 +202,9 @@ def prepare(options: argparse.Namespace) -> Callable[[], float]:
         options.out.mkdir(parents=True, exist_ok=True)
     if options.attention:
         _ATTENTION.enter_context(using(options.attention))
+    if options.compile:
+        _COMPILED.append(options.compile)
+        AttentionInterface.register(NAME, torch.compiler.disable(shared_prefix_attention))
     return Where.chosen(options).clock(options.clock)
 
 
@@ -213,5 +227,5 @@ def smallest(size: Size) -> Size:
 def environment(options: argparse.Namespace) -> dict[str, Any]:
     """Settings that the numbers depend on."""
     facts = {"threads": options.threads, "clock": options.clock, "budget": options.budget}
-    facts["attention"] = options.attention or "by trial"
+    facts["attention"] = (options.attention or "by trial") + (", layers compiled" if options.compile else "")
     return Where.chosen(options).facts() | facts

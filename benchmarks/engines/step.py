@@ -12,7 +12,8 @@ number of tokens. TRL gets its fastest settings: no reference model, no recomput
 log-probabilities, and `--trl-batch` rows per micro-batch (`auto` tries 8, 16 and 32 and keeps the fastest).
 
 It prints medians over the pairs of steps, medians of the ratios within a pair, and the peak memory of the steps beyond
-the memory before the first; on a GPU, of its memory.
+the memory before the first; on a GPU, of its memory. The limit of a phase is the time of its operations, each prompt
+computed once, at the rate of the model's matrix products (`--tokens` at once), which is measured first.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._support import shapes
+from benchmarks._support.flops import Work, forward_flops, matmul_rate
 from benchmarks._support.lines import Lines
 from benchmarks._support.turns import Worker
 
@@ -66,7 +68,24 @@ def compare(prompt: int, response: int, args: argparse.Namespace) -> dict[str, A
     facts = {"model": args.model, "prompts": args.prompts, "n": args.responses, "prompt": prompt, "response": response}
     facts |= {"graphs": args.graphs}
     facts |= {"trl_batch": batches["trl"], "threads": args.threads, "clock": args.clock, "tokens": args.tokens}
-    return {**facts, "steps": steps}
+    return {**facts, "steps": steps, "limits": limits(facts, args)}
+
+
+def limits(found: dict[str, Any], args: argparse.Namespace) -> dict[str, float]:
+    """The least seconds of the phases of a step."""
+    import torch
+
+    from benchmarks.engines.step_worker import make_model
+
+    torch.set_num_threads(args.threads)
+    where = shapes.Where.chosen(args)
+    config = make_model().config if args.model == "small" else shapes.settings(args.model)
+    rate = matmul_rate(config, args.tokens, where.clock(args.clock), device=where.device, dtype=where.dtype)
+    groups, n, prompt, response = (found[name] for name in ("prompts", "n", "prompt", "response"))
+    pairs = prompt * (prompt + 1) // 2 + n * response * (prompt + (response + 1) // 2)
+    work = Work(groups * (prompt + n * response), groups * pairs, groups * n * response)
+    forward = forward_flops(config, work) / rate
+    return {"generation": forward, "forward": forward, "backward": 2 * forward, "total": 4 * forward}
 
 
 def median(steps: list[dict[str, float]], name: str) -> float:
@@ -79,12 +98,14 @@ def show(found: dict[str, Any]) -> None:
     engines = list(found["steps"])
     sizes = f"{found['prompts']} prompts, {found['n']} responses, {found['prompt']}+{found['response']} tokens"
     print(f"\n{sizes}" + (f", TRL with {found['trl_batch']} rows at once" if "trl" in engines else ""))
-    print(f"{'':16}" + "".join(f"{name + ' s':>10}" for name in engines) + (f"{'ratio':>10}" if engines[1:] else ""))
+    heads = [*(name + " s" for name in engines), *(["ratio"] if engines[1:] else []), "limit"]
+    print(f"{'':16}" + "".join(f"{head:>10}" for head in heads))
     for name in PHASES:
         values = "".join(f"{median(found['steps'][engine], name):10.3f}" for engine in engines)
         pairs = zip(*found["steps"].values(), strict=True) if engines[1:] else ()
         ratios = [b[name] / a[name] for a, b in pairs if a[name]]
-        print(f"{name:16}{values}" + (f"{statistics.median(ratios):10.2f}" if ratios else ""))
+        ratio = f"{statistics.median(ratios):10.2f}" if ratios else " " * 10 * bool(engines[1:])
+        print(f"{name:16}{values}{ratio}" + (f"{found['limits'][name]:10.3f}" if name in found["limits"] else ""))
     memory = [max(step["memory"] for step in found["steps"][engine]) / 2**20 for engine in engines]
     ratio = f"{memory[1] / memory[0]:10.2f}" if engines[1:] else ""
     print(f"{'memory, MiB':16}" + "".join(f"{value:10.0f}" for value in memory) + ratio, flush=True)
@@ -92,9 +113,10 @@ def show(found: dict[str, Any]) -> None:
 
 def note(found: dict[str, Any], args: argparse.Namespace, lines: Lines) -> None:
     """Write each engine's medians at one size as a line of JSON."""
-    facts = {name: value for name, value in found.items() if name != "steps"}
+    facts = {name: value for name, value in found.items() if name not in ("steps", "limits")}
     for engine, steps in found["steps"].items():
         phases = {name: median(steps, name) for name in PHASES}
+        phases |= {"limit": found["limits"]["total"]}
         peak = max(step["memory"] for step in steps)
         lines.add("step", engine=engine, **facts, **phases, bytes=peak)
 

@@ -1,16 +1,18 @@
-"""Check and measure this package on a machine with a GPU and no network, in at most 25 minutes.
+"""Check and measure this package on a machine with a GPU and no network, in at most 34 minutes.
 
-    scripts/gpu --wheels FOLDER --out FOLDER                     # parts a, b and c
+    scripts/gpu --wheels FOLDER --out FOLDER                     # parts first, a, b and c
     scripts/gpu --wheels FOLDER --out FOLDER --part b            # one part, at most 9 minutes
     scripts/gpu --part c --model FILE.gguf                       # a real model; also a folder with pieces of the file
     scripts/gpu --part trainers                                  # TRL with vLLM, and verl: half an hour
     scripts/gpu --list-wheels                                    # on a machine with a network: how to fill the folder
     scripts/gpu --dry-run                                        # all of it on a CPU, at toy size
 
-(a) Is it right: architectures, sampler, a run against the CPU's, kill and resume. (b) How fast is it: updates and steps
-of two models against the plain path and TRL. (c) A real model, for two methods. Each result is on disk at once
-(PART.jsonl), what the commands print is in PART.log, and table.md is written after each part: at most ten files. Part
-trainers wants an environment for TRL and one for verl, and says which is missing (benchmarks/gpu/trainers.py).
+(first) What decides the next steps: kernels, decoding, both kinds of bf16, compiled layers, TRL and vLLM if they are
+here, at realistic lengths. (a) Is it right: architectures, sampler, a run against the CPU's, kill and resume. (b) How
+fast is it: updates and steps of two models against the plain path and TRL. (c) A real model, for two methods. Each
+result is on disk at once (PART.jsonl), what the commands print is in PART.log, and table.md is written after each part:
+at most twelve files. Part trainers wants an environment for TRL and one for verl, and says which is missing
+(benchmarks/gpu/trainers.py).
 """
 
 import argparse
@@ -24,6 +26,7 @@ from benchmarks.gpu.limits import run_part
 from benchmarks.gpu.packages import Missing, check, download_commands, install
 from benchmarks.gpu.plan import LIMITS, USUAL, Settings, planned
 from benchmarks.gpu.table import page
+from dph.process.memory import grow_segments
 
 
 def arguments() -> argparse.Namespace:
@@ -53,6 +56,7 @@ def prepare(given: argparse.Namespace, work: Path) -> dict[str, str]:
     Raises Missing if packages are missing, or if there is no such device.
     """
     path, target = list(sys.path), work / "packages"
+    grow_segments()
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     if given.dry_run:
         environment["OMP_NUM_THREADS"] = "1"

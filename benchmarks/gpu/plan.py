@@ -9,9 +9,9 @@ from pathlib import Path
 from benchmarks.gpu.limits import Command
 
 HERE = Path(__file__).parent
-LIMITS = {"a": 540.0, "b": 540.0, "c": 420.0, "trainers": 1800.0}
+LIMITS = {"first": 540.0, "a": 540.0, "b": 540.0, "c": 420.0, "trainers": 1800.0}
 """Seconds of each part on a GPU."""
-USUAL = ("a", "b", "c")
+USUAL = ("first", "a", "b", "c")
 """The parts that run unless others are asked for; a dry run has all."""
 TOY_LIMIT = 600.0
 """Seconds of a part, and of each of its commands, at toy size, on a machine that may be busy."""
@@ -47,6 +47,51 @@ class Settings:
 
 def _module(name: str) -> tuple[str, ...]:
     return (sys.executable, "-m", name)
+
+
+def part_first(given: Settings) -> list[Command]:
+    """What decides the next steps: kernels, decoding, both kinds of bf16, compiled layers, the rivals."""
+    lines, device = given.lines("first"), ("--device", given.device)
+    update = (*_module("benchmarks.speed.methods"), "--only", "table", "--methods", "GRPO", *device, *lines)
+    decode = (*_module("benchmarks.gpu.decode"), *device, *lines)
+    generate = (*_module("benchmarks.speed.generate"), "--engines", "ours", *lines)
+    if given.toy:
+        small, few = ("--smoke", "--threads", "1", "--precision"), ("--responses", "3")
+        sizes = ("--models", "3.4M", "--rows", "6", *few, "--prompt", "8", "--tokens", "6", "--threads", "1")
+        drawn = ("--model", "0.8M", "--prompts", "2", *few, "--steps", "1", "--sizes", "16+8", "--mean", "4")
+        return [
+            Command("kernels", (*_module("benchmarks.gpu.exactness"), "--kernels", *device, *lines)),
+            Command("decode", (*decode, *sizes, "--precision", "bf16_master", "--draws")),
+            Command("update, bf16", (*update, *small, "bf16")),
+            Command("update, layers compiled", (*update, *small, "bf16_master", "--compile", "eager")),
+            Command("generate", (*generate, *drawn)),
+        ]
+    master, usual = ("--precision", "bf16_master"), ("--sizes", "512+512", "--responses", "16")
+    long = ("--sizes", "1024+4096", "--responses", "8")
+    update = (*update, "--rounds", "2", "--budget", "32768")
+    many = (*update, *usual, "--prompts", "8", "--models")
+    step = (*_module("benchmarks.engines.step"), *device, "--pairs", "1", "--tokens", "32768", *lines)
+    trl = ("trl",) if find_spec("trl") and find_spec("datasets") else ()
+    rivals = ("--engines", "ours", *trl, "--model", "0.5B", "--precision", "bf16", "--prompts", "8", "--trl-batch", "8")
+    generate = (*generate, "--model", "0.5B", "--precision", "bf16", "--prompts", "32", "--steps", "1")
+    vllm = ("--vllm", sys.executable) if find_spec("vllm") else ()
+    one = (*update, *usual, "--prompts", "1", "--models", "0.5B", "--precision")
+    return [
+        Command("doctor", (*_module("dph"), "doctor", "--out", str(given.work)), 60),
+        Command("kernels", (*_module("benchmarks.gpu.exactness"), "--kernels", *device, *lines), 40),
+        Command("decode", (*decode, "--models", "0.5B", *master, "--draws"), 90),
+        Command("update 0.5B, 8 groups, bf16", (*many, "0.5B", "--precision", "bf16"), 45),
+        Command("update 0.5B, 8 groups", (*many, "0.5B", *master), 45),
+        Command("update 0.5B, layers compiled", (*many, "0.5B", *master, "--compile", "inductor"), 120),
+        Command("step 0.5B", (*step, *rivals, *usual), 90),
+        Command("generate 512", (*generate, *usual, "--mean", "256", *vllm), 90),
+        Command("generate 4096", (*generate, *long, "--mean", "2048", *vllm), 120),
+        Command("update 0.5B, long", (*update, *long, "--prompts", "2", "--models", "0.5B", *master), 60),
+        Command("update 1.5B", (*many, "1.5B", *master), 60),
+        Command("update 1.5B, layers compiled", (*many, "1.5B", *master, "--compile", "inductor"), 120),
+        Command("update 0.5B, 1 group, bf16", (*one, "bf16"), 30),
+        Command("update 0.5B, 1 group", (*one, "bf16_master"), 30),
+    ]
 
 
 def part_a(given: Settings) -> list[Command]:
@@ -156,7 +201,7 @@ def part_trainers(given: Settings) -> list[Command]:
     ]
 
 
-_PARTS = {"a": part_a, "b": part_b, "c": part_c, "trainers": part_trainers}
+_PARTS = {"first": part_first, "a": part_a, "b": part_b, "c": part_c, "trainers": part_trainers}
 
 
 def planned(part: str, given: Settings) -> tuple[list[Command], float]:

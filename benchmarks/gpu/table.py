@@ -99,6 +99,34 @@ def steps(lines: Sequence[Line]) -> list[str]:
     return table(("engine", "model", "graphs", "tokens", "prompts", *(f"{name} ms" for name in phases), "GB"), rows)
 
 
+def decoding(lines: Sequence[Line]) -> list[str]:
+    """Steps of decoding alone."""
+    rows = [
+        (
+            *(line["model"], line["precision"], line["rows"], "yes" if line["replayed"] else "no"),
+            *(f"{1000 * line[name]:.2f}" for name in ("step", "drawing", "limit")),
+            f"{line['rows'] / line['step']:.0f}",
+        )
+        for line in lines
+    ]
+    return table(("model", "precision", "rows", "graph replayed", "ms a token", "drawing", "limit", "tokens/s"), rows)
+
+
+def generation(lines: Sequence[Line]) -> list[str]:
+    """Tokens per second of the samplers, by the length of responses."""
+    rows = [
+        (
+            *(line[name] for name in ("model", "precision", "size", "mean")),
+            line["prompts"] * line["n"],
+            engine,
+            round(rate),
+        )
+        for line in lines
+        for engine, rate in line["rates"].items()
+    ]
+    return table(("model", "precision", "tokens", "mean length", "responses", "engine", "tokens/s"), rows)
+
+
 def profiles(lines: Sequence[Line]) -> list[str]:
     """What the time of an update consists of."""
     kinds = list(lines[0]["kinds"])
@@ -182,6 +210,8 @@ SECTIONS: tuple[tuple[str, tuple[str, ...], Callable[[Sequence[Line]], list[str]
     ("A real model", ("real",), real),
     ("Updates", ("update",), updates),
     ("Steps", ("step",), steps),
+    ("Decoding", ("decode",), decoding),
+    ("Generation", ("generate",), generation),
     ("Profiles", ("profile",), profiles),
     ("Scaling", ("scaling",), scaling),
     ("Trainers", ("missing", "trainer"), trainers),

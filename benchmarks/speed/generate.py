@@ -7,11 +7,12 @@
 
 The engines run one after the other, each in a process with the model (random weights, by default with the shape of
 SmolLM2-135M). A step samples `--responses` responses to each of `--prompts` prompts at temperature 1; end tokens are
-suppressed, so that all sample the same number of tokens. With `--precision bf16` all of them keep the weights in
-bfloat16.
+suppressed, so that all sample the same number of tokens. With `--mean`, so many tokens of the vocabulary end a response
+that it has about this length on average (a model with random weights is nearly uniform). With `--precision bf16` all of
+them keep the weights in bfloat16.
 
-It prints medians over the steps of the seconds and of the tokens per second, and how many times as fast as
-transformers each engine is.
+It prints medians over the steps of the seconds and of the tokens per second, and how many times as fast as the first
+engine each is.
 """
 
 import argparse
@@ -27,13 +28,18 @@ from typing import Any
 from benchmarks._support.turns import Worker, answer, wait
 
 
-def worker(engine: str, folder: str, prompt: int, response: int, prompts: int, responses: int, precision: str) -> None:
-    """Sample at each request, and answer with the seconds."""
+def worker(
+    engine: str, folder: str, prompt: int, response: int, prompts: int, responses: int, precision: str, mean: int
+) -> None:
+    """Sample at each request, and answer with the seconds and the tokens."""
+    from transformers import AutoConfig
+
     from benchmarks.engines.step_worker import make_prompts
 
-    sample, vocabulary = {"transformers": by_transformers, "ours": ours, "vllm": by_vllm}[engine](
-        folder, responses, response, precision
-    )
+    vocabulary = AutoConfig.from_pretrained(folder).vocab_size
+    ends = list(range(2, 2 + vocabulary // mean)) if mean else []
+    make = {"transformers": by_transformers, "ours": ours, "vllm": by_vllm}[engine]
+    sample = make(folder, responses, response, precision, ends)
     drawn = make_prompts(prompts, prompt, vocabulary)
     step = 0
     while True:
@@ -42,15 +48,15 @@ def worker(engine: str, folder: str, prompt: int, response: int, prompts: int, r
         start = time.perf_counter()
         tokens = sample(drawn, step)
         seconds = time.perf_counter() - start
-        assert tokens == prompts * responses * response, tokens
-        answer({"seconds": seconds})
+        assert mean or tokens == prompts * responses * response, tokens
+        answer({"seconds": seconds, "tokens": tokens})
 
 
 Sample = Callable[[list[list[int]], int], int]
 """(prompts, step) → the number of sampled tokens."""
 
 
-def by_transformers(folder: str, responses: int, response: int, precision: str) -> tuple[Sample, int]:
+def by_transformers(folder: str, responses: int, response: int, precision: str, ends: list[int]) -> Sample:
     """transformers' `generate`."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -62,49 +68,54 @@ def by_transformers(folder: str, responses: int, response: int, precision: str) 
     def sample(prompts: list[list[int]], step: int) -> int:
         torch.manual_seed(step)
         rows = torch.tensor(prompts).repeat_interleave(responses, 0)
-        length = {"max_new_tokens": response, "min_new_tokens": response}
+        length: dict[str, Any] = {"max_new_tokens": response}
+        length |= {"eos_token_id": ends, "pad_token_id": ends[0]} if ends else {"min_new_tokens": response}
         found = model.generate(rows, attention_mask=torch.ones_like(rows), do_sample=True, top_k=0, **length)
-        return found[:, rows.shape[1] :].numel()
+        generated = found[:, rows.shape[1] :]
+        over = torch.isin(generated, torch.tensor(ends, dtype=torch.long)).cumsum(1)
+        return int((over == 0).sum()) + int((over[:, -1] > 0).sum())
 
-    return torch.inference_mode()(sample), model.config.vocab_size
+    return torch.inference_mode()(sample)
 
 
-def ours(folder: str, responses: int, response: int, precision: str) -> tuple[Sample, int]:
+def ours(folder: str, responses: int, response: int, precision: str, ends: list[int]) -> Sample:
     """The built-in sampler."""
     from dph.config import ModelConfig
+    from dph.models.batch import MOST_ROWS, MOST_ROWS_OTHERWISE
     from dph.models.policy import Policy
     from dph.sampling.hf import HFSampler
     from dph.sampling.seeding import derive_key
     from dph.types import SamplingParams
 
     policy = Policy.load(ModelConfig(folder, precision=_kept(precision)))  # type: ignore[arg-type]
-    policy.eos_ids = frozenset()
-    sampler = HFSampler(policy)
+    policy.eos_ids = frozenset(ends)
+    sampler = HFSampler(policy, rows=MOST_ROWS.get(policy.device.type, MOST_ROWS_OTHERWISE))
 
     def sample(prompts: list[list[int]], step: int) -> int:
         keys = [derive_key(step, place) for place in range(len(prompts))]
         groups = sampler.sample(prompts, SamplingParams(responses, max_tokens=response), keys)
         return sum(len(one.token_ids) for group in groups for one in group)
 
-    return sample, policy.model.config.vocab_size
+    return sample
 
 
-def by_vllm(folder: str, responses: int, response: int, precision: str) -> tuple[Sample, int]:
+def by_vllm(folder: str, responses: int, response: int, precision: str, ends: list[int]) -> Sample:
     """vLLM's offline engine."""
     from vllm import LLM, SamplingParams
 
     dtype = "float32" if precision == "fp32" else "bfloat16"
-    llm = LLM(folder, dtype=dtype, max_model_len=4096, seed=0, enable_prefix_caching=True)
+    llm = LLM(folder, dtype=dtype, max_model_len=8192, max_num_seqs=1024, seed=0, enable_prefix_caching=True)
 
     def sample(prompts: list[list[int]], step: int) -> int:
+        length: dict[str, Any] = {"stop_token_ids": ends} if ends else {"min_tokens": response}
         params = SamplingParams(
-            n=responses, temperature=1.0, max_tokens=response, min_tokens=response, seed=step, detokenize=False
+            n=responses, temperature=1.0, max_tokens=response, seed=step, detokenize=False, ignore_eos=True, **length
         )
         inputs = [{"prompt_token_ids": ids} for ids in prompts]
         found = llm.generate(inputs, params, use_tqdm=False)
         return sum(len(one.token_ids) for group in found for one in group.outputs)
 
-    return sample, llm.model_config.get_vocab_size()
+    return sample
 
 
 def _kept(precision: str) -> str:
@@ -115,33 +126,37 @@ def _kept(precision: str) -> str:
 def measure(size: str, folder: str, args: argparse.Namespace) -> dict[str, Any]:
     """Each engine's seconds at one size, after one warm-up step."""
     prompt, response = map(int, size.split("+"))
-    found: dict[str, list[float]] = {}
-    pythons = {"transformers": sys.executable, "ours": sys.executable} | ({"vllm": args.vllm} if args.vllm else {})
-    words = [folder, prompt, response, args.prompts, args.responses, args.precision]
+    seconds: dict[str, float] = {}
+    rates: dict[str, float] = {}
+    pythons = dict.fromkeys(args.engines, sys.executable) | ({"vllm": args.vllm} if args.vllm else {})
+    words = [folder, prompt, response, args.prompts, args.responses, args.precision, args.mean]
     for engine, python in pythons.items():  # one after the other: vLLM keeps its memory and its cores
         with Worker("benchmarks.speed.generate", ["--worker", engine, *words], python=python) as one:
             one.step()
-            found[engine] = [one.step()["seconds"] for _ in range(args.steps)]
-    tokens = args.prompts * args.responses * response
-    return {"size": size, "tokens": tokens, "precision": args.precision, "model": args.model, "seconds": found}
+            steps = [one.step() for _ in range(args.steps)]
+        seconds[engine] = statistics.median(step["seconds"] for step in steps)
+        rates[engine] = statistics.median(step["tokens"] / step["seconds"] for step in steps)
+    facts = {"size": size, "prompts": args.prompts, "n": args.responses, "mean": args.mean}
+    return {**facts, "precision": args.precision, "model": args.model, "seconds": seconds, "rates": rates}
 
 
 def show(found: dict[str, Any], args: argparse.Namespace) -> None:
     """Print a table of one size."""
-    print(f"\n{found['size']} tokens, {args.prompts} prompts with {args.responses} responses, {args.precision}")
+    length = f", mean length {args.mean}" if args.mean else ""
+    print(f"\n{found['size']} tokens{length}, {args.prompts} prompts with {args.responses} responses, {args.precision}")
     print(f"{'':14}{'seconds':>10}{'tokens/s':>10}{'ratio':>8}")
-    slowest = statistics.median(found["seconds"]["transformers"])
-    for engine, seconds in found["seconds"].items():
-        middle = statistics.median(seconds)
-        print(f"{engine:14}{middle:10.2f}{found['tokens'] / middle:10.0f}{slowest / middle:8.2f}", flush=True)
+    first = next(iter(found["rates"].values()))
+    for engine, rate in found["rates"].items():
+        print(f"{engine:14}{found['seconds'][engine]:10.2f}{rate:10.0f}{rate / first:8.2f}", flush=True)
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        engine, folder, prompt, response, prompts, responses, precision = sys.argv[2:]
-        worker(engine, folder, int(prompt), int(response), int(prompts), int(responses), precision)
+        engine, folder, prompt, response, prompts, responses, precision, mean = sys.argv[2:]
+        worker(engine, folder, int(prompt), int(response), int(prompts), int(responses), precision, int(mean))
         return
     from benchmarks._support import shapes
+    from benchmarks._support.lines import Lines
     from benchmarks.engines.step_worker import make_tokenizer
 
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -151,7 +166,10 @@ def main() -> None:
     options.add_argument("--prompts", type=int, default=4)
     options.add_argument("--responses", type=int, default=8, help="to each prompt")
     options.add_argument("--steps", type=int, default=3, help="measured steps of each engine")
+    options.add_argument("--mean", type=int, default=0, help="mean length of responses; 0: all as long as --sizes says")
+    options.add_argument("--engines", nargs="*", choices=("transformers", "ours"), default=["transformers", "ours"])
     options.add_argument("--vllm", default="", help="Python of an environment with vLLM")
+    options.add_argument("--lines", type=Path, help="file that gets each size at once, as lines of JSON")
     options.add_argument("--out", type=Path, help="write all numbers to this file as JSON")
     args = options.parse_args()
     every = []
@@ -163,6 +181,7 @@ def main() -> None:
         for size in args.sizes:
             every.append(measure(size, folder, args))
             show(every[-1], args)
+            Lines(args.lines).add("generate", **every[-1])
     if args.out:
         args.out.write_text(json.dumps(every, indent=1), encoding="utf-8")
 
