@@ -38,7 +38,8 @@ Forward = Callable[[Any, Tensor], Tensor]
 
 
 def make_lean(model: Any) -> None:
-    """Replace the forward pass of norms and gated layers if that changes no result of the model.
+    """Replace the forward pass of norms and gated layers, and keep frozen weights, which are those beside adapters, in
+    bf16 if it holds their values, if that changes no result of the model.
 
     It changes the model under autocast only and, on a CPU, with gradients only. A layer is recognised by its parts, by
     the names of what its forward pass takes, and by a trial that compares outputs and gradients. Then outputs and
@@ -58,16 +59,20 @@ def make_lean(model: Any) -> None:
                 f"the model cannot be trained in bf16 ({type(error).__name__}: {reason_of(error)}); set "
                 "model.precision to fp32"
             ) from error
-        changes = _changes(model)
-        if not changes:
+        changes, frozen = _changes(model), _held_by_bf16(model)
+        if not changes and not frozen:
             return
         exact = _outcome(model, autocast=False) if model.dtype == torch.float32 else expected
         for part, forward in changes:
             part.forward = MethodType(forward, part)  # a copy of the model binds it to the copy's parts
-        # another part may read a norm's output, and not by a linear layer
+        for weight, wide in frozen:
+            weight.data = wide.bfloat16()
+        # another part may read a norm's output, and not by a linear layer, or multiply a frozen weight in fp32
         if reason := attempt(lambda: _why_not(model, expected, exact)):
             for part, _ in changes:
                 del part.forward
+            for weight, wide in frozen:
+                weight.data = wide
             say(f"layers of this model keep all that they compute for the backward pass: {reason}")
 
 
@@ -87,6 +92,14 @@ def _changes(model: nn.Module) -> list[tuple[Any, Forward]]:
     return changes
 
 
+def _held_by_bf16(model: Any) -> list[tuple[nn.Parameter, Tensor]]:
+    """The frozen fp32 weights of linear layers whose values bf16 holds, each with its values: under autocast they need
+    no cast then, which is made in every pass, because autocast keeps casts of trained weights only."""
+    tied, layers = model.get_input_embeddings().weight, [part for part in model.modules() if type(part) is nn.Linear]
+    frozen = [p for part in layers for p in part.parameters() if not p.requires_grad and p is not tied]
+    return [(p, p.data) for p in frozen if p.dtype == torch.float32 and torch.equal(p.bfloat16().float(), p)]
+
+
 def _taken(forward: Callable[..., Tensor]) -> list[tuple[str, Any]]:
     """Names and kinds of the parameters of a forward pass, without the part itself."""
     return [(parameter.name, parameter.kind) for parameter in inspect.signature(forward).parameters.values()][1:]
@@ -98,9 +111,7 @@ def _device(part: nn.Module) -> torch.device:
 
 def _active(x: Tensor) -> bool:
     device = x.device.type
-    if device == "cpu":
-        return torch.is_autocast_enabled(device) and torch.is_grad_enabled()
-    return device == "cuda" and torch.is_autocast_enabled(device)
+    return torch.is_autocast_enabled(device) and (device == "cuda" or (device == "cpu" and torch.is_grad_enabled()))
 
 
 def _sparse_if_tied(model: Any) -> None:
@@ -220,29 +231,6 @@ class LeanGated(torch.autograd.Function):
             of_weight = grad.flatten(0, -2).T @ (active * up).flatten(0, -2)
         slope = grad if weight is None else grad @ weight
         return torch.ops.aten.silu_backward(slope * up, gate), active.mul_(slope), of_weight
-
-
-# Frozen weights ------------------------------------------------------------------------------------------------------
-
-
-def keep_casts(model: Any) -> None:
-    """Keep the frozen weights of linear layers, which are those beside adapters, in bf16 if it holds their values.
-
-    Autocast would cast them in every pass: it keeps casts of trained weights only. A trial compares the outcomes.
-    """
-    layers = [part for part in model.modules() if type(part) is nn.Linear]
-    others = {id(p) for part in model.modules() if type(part) is not nn.Linear for p in part.parameters(recurse=False)}
-    frozen = [p for part in layers for p in part.parameters() if not p.requires_grad and id(p) not in others]
-    wide = [(p, p.data) for p in frozen if p.dtype == torch.float32 and torch.equal(p.bfloat16().float(), p)]
-    if not wide:
-        return
-    with evaluating(model):
-        expected = _outcome(model)
-        for p, data in wide:
-            p.data = data.bfloat16()
-        if attempt(lambda: "" if all(map(as_good, _outcome(model), expected, expected)) else "it differs"):
-            for p, data in wide:
-                p.data = data
 
 
 # Trials --------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from dph.config import ModelConfig
 from dph.errors import ModelError, reason_of
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
-from dph.models.lean import cast_layers, keep_casts, make_lean
+from dph.models.lean import cast_layers, make_lean
 from dph.models.loading import choose_precision, computed_in, load_model, save_tokenizer
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.sharing import Sharing, shared_attention
@@ -117,7 +117,6 @@ class Policy:
         """Keep fewer numbers for the backward pass, if `dph.models.lean` can; for a policy that will be trained."""
         if self.precision == "bf16":
             make_lean(self.model)
-            keep_casts(self.model)
 
     @cached_property
     def arguments(self) -> Arguments:
@@ -447,7 +446,7 @@ def merged_state(model: Any) -> dict[str, Tensor]:
     """State dict of a model with its adapters added to the weights.
 
     The live weights stay untouched: adding the adapters and subtracting them again would not restore them exactly.
-    Those that are kept in a narrower type than the model's others (`dph.models.lean.keep_casts`) are widened.
+    Those that are kept in a narrower type than the model's others (`dph.models.lean`) are widened.
     """
     narrow, kept = torch.bfloat16 if model.dtype == torch.float32 else None, model.state_dict().items()
     state = {name: value.float() if value.dtype == narrow else value for name, value in kept if "lora_" not in name}

@@ -128,9 +128,7 @@ class World:
 
     def wait(self) -> None:
         """Wait until every process has called this."""
-        if self.size > 1:
-            with self._meeting():
-                dist.barrier()
+        self.gather(None)
 
     @contextmanager
     def _meeting(self) -> Iterator[None]:

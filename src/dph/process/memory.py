@@ -7,8 +7,6 @@ from pathlib import Path
 
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
-_GPU_MEMORY = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-"""torch's variables, the present one first."""
 STEPS_BETWEEN = 4
 """Fewest steps between two returns of freed memory: to take it from the system again costs up to a tenth of a step."""
 _GROWTH = 1.05
@@ -69,8 +67,8 @@ def keep_few_kernels() -> None:
 def grow_segments() -> None:
     """Let torch's memory on a GPU consist of segments that grow, unless the environment configures it. Call it before a
     GPU is used. Segments of fixed sizes keep gaps between tensors whose shapes are others in each micro-batch."""
-    if not any(name in os.environ for name in _GPU_MEMORY):
-        os.environ[_GPU_MEMORY[0]] = "expandable_segments:True"
+    if not any(f"PYTORCH_{kind}ALLOC_CONF" in os.environ for kind in ("", "CUDA_", "HIP_")):
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
 
 class FreedMemory:

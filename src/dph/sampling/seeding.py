@@ -24,13 +24,8 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _as_int64(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
-
-
-_GOLDEN = _as_int64(0x9E3779B97F4A7C15)
-_MIX_1 = _as_int64(0xBF58476D1CE4E5B9)
-_MIX_2 = _as_int64(0x94D049BB133111EB)
+# SplitMix64's three numbers, as int64
+_GOLDEN, _MIX_1, _MIX_2 = (x - (1 << 64) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 def uniforms(keys: Tensor, positions: Tensor) -> Tensor:
