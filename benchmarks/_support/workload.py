@@ -112,6 +112,7 @@ class Update:
         """Take a step; returns its metrics."""
         self._steps += 1
         if self._steps == 2 and _COMPILED:  # the first step made the trials
+            AttentionInterface.register(NAME, torch.compiler.disable(shared_prefix_attention))
             for layer in self._policy.causal_lm.get_decoder().layers:
                 layer.compile(backend=_COMPILED[0], dynamic=True)
         return self._updater.update([self._groups], recompute_old=False)
@@ -204,7 +205,6 @@ def prepare(options: argparse.Namespace) -> Callable[[], float]:
         _ATTENTION.enter_context(using(options.attention))
     if options.compile:
         _COMPILED.append(options.compile)
-        AttentionInterface.register(NAME, torch.compiler.disable(shared_prefix_attention))
     return Where.chosen(options).clock(options.clock)
 
 
