@@ -68,7 +68,9 @@ _FUNCTIONS = _table("""sin ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; c
     acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ; det ;
     sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im""")
 FUNCTIONS = frozenset(_FUNCTIONS)
-_NAMED_FUNCTIONS = {*word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp pi")}  # as \text{sin}
+_NAMED_FUNCTIONS = {
+    *word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp pi")
+}  # as \text{sin}
 _AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
 _INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
 _GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu
@@ -79,9 +81,16 @@ PI, INFINITY = ("c", "pi"), ("c", "inf")
 _CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
 _BIG = (r"\sum", r"\prod", r"\int", r"\lim")
 _CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\rupee", r"\cent")
-_LINKS = {",": ",", ";": ";", "&": ",", r"\&": "and", r"\land": "and", r"\lor": "or", "and": "and", "or": "or"} | dict.fromkeys(
-    ["for", "if", "where", "when", "with"], ","
-)
+_LINKS = {
+    ",": ",",
+    ";": ";",
+    "&": ",",
+    r"\&": "and",
+    r"\land": "and",
+    r"\lor": "or",
+    "and": "and",
+    "or": "or",
+} | dict.fromkeys(["for", "if", "where", "when", "with"], ",")
 _MATRICES = {*word_list("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")}
 _AFTER_CASE = {*word_list("if for when otherwise else")}
 

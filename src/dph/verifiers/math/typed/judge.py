@@ -237,11 +237,7 @@ class Comparison:
 
     def expressions(self, gold: Node, answer: Node) -> bool | None:
         decimal = self.rounded and numeral(gold) in ("dec", "sci")
-        if (
-            decimal
-            and not symbols(answer) | operations(answer) & _HEAVY
-            and self.error(answer, gold)[0] <= 0.5
-        ):
+        if decimal and not symbols(answer) | operations(answer) & _HEAVY and self.error(answer, gold)[0] <= 0.5:
             return True
         return _form_allowed(gold, answer) and self.identical(gold, answer)
 

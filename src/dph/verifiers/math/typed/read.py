@@ -122,9 +122,7 @@ _TWO_CHOICES = re.compile(
     r"[,/;] ?\(?[A-Z]\b|\b(?:see|be|is|but|it's) [A-Z]\b|\b[A-Z] is\b|^(?:no|false)[,;.]"
 )
 _LETTERS = re.compile(r"\(?[A-Z]\)?(?: ?(?:,|;|&|\band\b|, ?and\b) ?\(?[A-Z]\)?)+")
-_TIME = re.compile(
-    r"(\d{1,2})(?:(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?| ?: ?(0\d)(?: ?: ?(\d\d))?)"
-)
+_TIME = re.compile(r"(\d{1,2})(?:(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?| ?: ?(0\d)(?: ?: ?(\d\d))?)")
 _DATE = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?:,? (\d{4}))?|"
     r"(?:the )?(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.?,? ?(\d{4})?"
@@ -147,7 +145,7 @@ _LEAD = re.compile(
 _TAIL = re.compile(
     r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02\s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
     |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
-    |,?\s*\x01?\s*for\ all\ real\ (?:numbers\ |values\ of\ )?\x02?\s*[a-z]\x02?$""",
+    |,?\s*\x01?\s*for\ all\ real\ ?(?:numbers\ |values\ of\ )?\x02?\s*[a-z]\x02?$""",
     re.X,
 )
 """What names it after it: 5 values of x, 5 % of the students, for all real x."""
@@ -174,7 +172,9 @@ _INTEGERS = re.compile(
 def _without_lead(lead: re.Match[str]) -> str:
     """Nothing in place of words that only introduce a value; words that negate, compare or compute stay."""
     words = (lead["said"] or "").split()
-    if words and (len(words) > 7 or len(lead["said"]) < 5 or (len(words) == 1 and not lead["colon"]) or not introduces(words)):
+    if words and (
+        len(words) > 7 or len(lead["said"]) < 5 or (len(words) == 1 and not lead["colon"]) or not introduces(words)
+    ):
         return lead[0]
     return "\x01" * (lead[0].count("\x01") - lead[0].count("\x02"))
 
@@ -242,6 +242,9 @@ def _parsed(plain: str, units: bool) -> Answer | None:
     return None
 
 
+_MOST_TEXTS = 20
+
+
 def _read_words(words: str, *, marked: bool) -> Answer | None:
     r"""Answers that are words, letters, times and dates. marked: whether \text{…} or the like was there."""
     if _LETTERS.fullmatch(words):
@@ -270,6 +273,10 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
         return Answer("intervals", ())
     if re.sub("^(?:the limit|it) |'", "", low) in _UNDEFINED:
         return Answer("text", "undefined")
+    if len(parts := re.split(", and | and |, ", words)) > 1 and not re.search(r"\bor\b", low):  # Ann and Bob
+        items = [_read_words(part, marked=marked) for part in parts[:_MOST_TEXTS]]
+        if all(x and x.kind in ("text", "choice") for x in items):
+            return Answer("list", items=tuple(filter(None, items)), links=(",",) * (len(items) - 1))
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:
         return None
     runs = re.findall(r"[^\W\d_]+", words)
@@ -282,9 +289,6 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     product = len(runs) == 1 and words.islower() and words.isascii() and len(words) <= 3 and words not in _SHORT_WORDS
     if (not marked and (product or (len(runs) > 1 and all(len(run) == 1 for run in runs)))) or len(runs) > 7:
         return None
-    both = words.split(" and ")
-    if 1 < len(both) < 5 and " or " not in words:
-        return Answer("list", items=tuple(Answer("text", part.strip().lower()) for part in both), links=("and",))
     text = " ".join(run.lower() for run in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", words))
     return Answer("text", re.sub("^(?:an?|the) |(?<=^infinitely many) solutions$", "", text))
 
@@ -338,7 +342,9 @@ def _is_quantity(node: Node) -> bool:
         case ("^", base, ("n", *_)):
             return base[0] == "*" and _is_quantity(base)
         case ("+" | "*" | "/", *parts):
-            return all(_is_quantity(x) or _is_name(x) or (x[0] == "^" and _is_name(x[1])) for x in map(_unsigned, parts))
+            return all(
+                _is_quantity(x) or _is_name(x) or (x[0] == "^" and _is_name(x[1])) for x in map(_unsigned, parts)
+            )
     return _is_name(node)
 
 

@@ -137,19 +137,20 @@ def counts_things(words: Sequence[str]) -> bool:
     return len(text.split()) <= 4 and not _NOT_NAMES.search(re.sub(r"^more (?=\w+s$)", "", text))
 
 
-_COMPUTES = re.compile(r"\b(?:of|in|before|after|next|sum|difference|product|quotient|square|cube|plus|first|last|per|on|at|by)\b", re.I)
+_INTRODUCE = {*word_list("is are point")}
+_OTHERWISE = {*word_list("other others candidate candidates cube square cubes squares")}
 
 
 def introduces(words: Sequence[str]) -> bool:
-    """Whether words before a value can say what has it: none that negate, compare, hedge or compute with the value."""
-    last = words[-1]
-    verbs = {"is", "are", "point"}
-    return not any(_NOT_NAMES.search(word) for word in words if word.lower() not in verbs) and not _COMPUTES.search(last)
+    """Whether words before a value can say what has it: none that negate, compare, hedge or compute with it."""
+    low = {word.lower() for word in words}
+    return not low & _OTHERWISE and not any(map(_NOT_NAMES.search, low - _INTRODUCE))
 
 
 _PLURAL = re.compile(
     r"(?:[a-z]{2,}(?<!ou)[^s\W]s|people|men|women|children|fish|sheep)"
-    r"(?: in total| in all| total| altogether| each| left| old| remaining| (?:of|per) [a-z]+)?", re.I,
+    r"(?: in total| in all| total| altogether| each| left| old| remaining| (?:of|per) [a-z]+)?",
+    re.I,
 )
 
 
