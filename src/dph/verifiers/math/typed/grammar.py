@@ -391,7 +391,7 @@ class Parser:
                 exponent = signed(self.sign(), self.argument(whole=True))
                 if base[0] == "s" and re.fullmatch(r"C_\w+", base[1]):  # C_n^k
                     return ("f", "binom", _letter_or_number(base[1][2:]), exponent)
-                base = ("^", base, exponent)
+                base = ten_power(exponent) if base == integer_node(10) else ("^", base, exponent)
                 if self.at("^"):
                     raise ParseError("x^a^b")
             base = self.postfix(base)
@@ -719,7 +719,22 @@ def fraction(top: Node, bottom: Node) -> Node:
     return ("/", top, bottom)
 
 
+def ten_power(exponent: Node) -> Node:
+    """A power of ten; a number if the exponent is a whole one."""
+    if exponent[0] == "n" and exponent[1].denominator == 1 and abs(exponent[1]) <= _LARGEST:
+        return ("n", Fraction(10) ** int(exponent[1]), "sci", int(exponent[1]))
+    return ("^", integer_node(10), exponent)
+
+
 def times(left: Node, right: Node) -> Node:
+    """A product; a number for 4.5 × 10^33."""
+    if (
+        left[0] == right[0] == "n"
+        and right[2] == "sci"
+        and right[1] == Fraction(10) ** right[3]
+        and left[2] in ("int", "dec")
+    ):
+        return ("n", left[1] * right[1], "sci", right[3] + (left[3] if len(left) > 3 else 0))
     return ("*", *(left[1:] if left[0] == "*" else (left,)), right)
 
 

@@ -138,14 +138,10 @@ def plain_words(text: str) -> str:
     return text[1:-1] if len(text) > 2 and text[0] in "\"'`" and text[-1] in "\"'" else text
 
 
-def same_text(gold: str, answer: str) -> bool:
-    """Whether two answers are equal as text: letter case and blanks between letters or digits count."""
-    left, right = (
-        re.sub(rf"[{WORDS}{{}}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(x))
-        for x in (gold, answer)
-    )
-    left, right = (re.sub(r"\s+(?!\w)|(?<!\w)\s+", "", text) for text in (left, right))
-    return " ".join(left.split()) == " ".join(right.split())
+def bare_text(answer: str) -> str:
+    """What answers share that are equal as text: letter case and blanks between letters or digits count."""
+    text = re.sub(rf"[{WORDS}{{}}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(answer))
+    return " ".join(re.sub(r"\s+(?!\w)|(?<!\w)\s+", "", text).split())
 
 
 _QUESTION_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+|\d+(?:\.\d+)?|[^\s{}]")
