@@ -1,6 +1,7 @@
 r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
 
-Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit; ("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
+Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit;
+("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
 ("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("%", a) ("deg", a)
 ("f", name, args …) ("call", name, args …) ("seq", open, items, close) ("set", items) ("matrix", rows) ("cases", rows)
 ("where", item, conditions, links) ("rel", sides, operators) ("mod", a, modulus) ("setop", operator, a, b)
@@ -296,14 +297,11 @@ class Parser:
         parts = [signed(self.sign(), self.product())]
         while self.at("+", "-", r"\pm", r"\mp"):
             parts.append(signed(self.sign(), self.product()))
-        *first, last = parts
-        if not first:
-            return last
-        inner = last[1] if last[0] == "-" else last
-        if inner[0] == "unit" and not any(holds(part, "unit") for part in first):
-            return ("unit", ("+", *first, signed("-", inner[1]) if last[0] == "-" else inner[1]), inner[2])
-        if len(parts) == 2 and first[0][0] in ("set", "named", "seq") and last[0] == "-" and inner[0] == "set":
-            return ("setop", "minus", first[0], inner)
+        match parts:
+            case [only]:
+                return only
+            case [("set" | "named" | "seq", *_) as left, ("-", ("set", *_) as right)]:
+                return ("setop", "minus", left, right)
         return ("+", *parts)
 
     def sign(self) -> str:
@@ -722,18 +720,13 @@ def fraction(top: Node, bottom: Node) -> Node:
 def ten_power(exponent: Node) -> Node:
     """A power of ten; a number if the exponent is a whole one."""
     if exponent[0] == "n" and exponent[1].denominator == 1 and abs(exponent[1]) <= _LARGEST:
-        return ("n", Fraction(10) ** int(exponent[1]), "sci", int(exponent[1]))
+        return ("n", Fraction(10) ** int(exponent[1]), "ten", int(exponent[1]))
     return ("^", integer_node(10), exponent)
 
 
 def times(left: Node, right: Node) -> Node:
     """A product; a number for 4.5 × 10^33."""
-    if (
-        left[0] == right[0] == "n"
-        and right[2] == "sci"
-        and right[1] == Fraction(10) ** right[3]
-        and left[2] in ("int", "dec")
-    ):
+    if left[0] == right[0] == "n" and right[2] == "ten" and left[2] in ("int", "dec"):
         return ("n", left[1] * right[1], "sci", right[3] + (left[3] if len(left) > 3 else 0))
     return ("*", *(left[1:] if left[0] == "*" else (left,)), right)
 

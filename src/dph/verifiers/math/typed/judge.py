@@ -105,7 +105,8 @@ def all_of(results: Iterable[bool | None]) -> bool | None:
 
 
 def numeral(node: Node) -> str:
-    """int, dec, frac, mixed, rep or sci for a number as one writes a result; "" for what has yet to be computed."""
+    """int, dec, frac, mixed, rep, sci or ten (a power of it) for a number written as a result; "" for what has yet to
+    be computed."""
     match node:
         case ("n", _, form, *_):
             return form
@@ -125,7 +126,7 @@ def _form_allowed(gold: Node, answer: Node) -> bool:
         known |= {"sin", "cos"}  # e^{iφ}
     if (used - known) & _HEAVY:
         return False
-    if numeral(gold):
+    if numeral(gold) not in ("", "ten"):
         form = numeral(answer)
         return form != "" and (numeral(gold), form) != ("int", "frac")
     if symbols(gold):

@@ -106,7 +106,8 @@ _PHRASES = [(re.compile(rf"(?<!\\)\b(?:{phrase})(?!\w)", re.I), partial(_operato
     r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)": r"\le",
     r"(?:is )?(?:greater|more) than": ">", r"(?:is )?less than": "<", "(?:is )?not equal to": r"\ne",
     "plus or minus": r"\pm", "per cent": r"\%", r"out of(?=[ \x02]*\d)": "/",
-    r"approximately(?=[ \x02]*[\d\\])": r"\approx", r"all(?=[ \x02]*[a-z] ?(?:[<>]|\\[lgn]))": "", r"USD(?=[ \x02]*\d)": r"\dollar", r"EUR(?=[ \x02]*\d)": r"\euro",
+    r"approximately(?=[ \x02]*[\d\\])": r"\approx", r"all(?=[ \x02]*[a-z] ?(?:[<>]|\\[lgn]))": "",
+    r"USD(?=[ \x02]*\d)": r"\dollar", r"EUR(?=[ \x02]*\d)": r"\euro",
     r"GBP(?=[ \x02]*\d)": r"\gbp", r"(?:Rs\.|Rs|INR)(?=[ \x02]*\d)": r"\rupee",
     r"US(?=[ \x02]*(?:dollars?|\\dollar))": "",
     r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
@@ -137,13 +138,14 @@ _LEAD = re.compile(
     r"""[\s*]*\x01?\s*(?:(?:the\ )?(?:final\ )?answer\s*(?:is|:)|答案[是为]|\\(?:Rightarrow|implies|to)(?![A-Za-z])
     |(?P<said>[A-Za-z][A-Za-z'\ ]*?(?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))
      \s*(?=[\x02\s]*[-+\d$\\(\[.])
-    |(?:\\?Pr?|E|\\?Var)\s*[(\[][^()=]*(?:\\c[au]p|\||\\mid|=|\x01|[<>]|\\[lg]e)[^()]*[)\]]\s*(?:=|(?=\\approx))
+    |(?:\\?Pr?|E|\\?Var)\s*[(\[][^()=]{0,60}(?:\\c[au]p|\||\\mid|=|\x01|[<>]|\\[lg]e)[^()]{0,60}[)\]]\s*(?:=|(?=\\approx))
     |\(\s*\w\s*\\circ\s*\w\s*\)\s*\([^()]*\)\s*=)[\s:*\x02]*""",
     re.I | re.X,
 )
 """What names a value before it: "the answer is", "Maria has", "Domain:", P(A | B) =, (f∘g)(2) =."""
 _TAIL = re.compile(
-    r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02\s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
+    r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
+     \s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
     |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
     |,?\s*\x01?\s*for\ all\ real\ ?(?:numbers\ |values\ of\ )?\x02?\s*[a-z]\x02?$""",
     re.X,
@@ -221,10 +223,6 @@ def read(text: str, *, units: bool = False) -> Answer | None:
             lambda m: m[1].replace(",", ""),
             plain,
         )
-    if ":" in plain and (
-        twice := re.fullmatch(r".*(?:[<>]|\\[lgn]e)[^:]*:\s*([(\[].*[)\]])", plain)
-    ):  # x < 2 : (-oo, 2)
-        plain = twice[1]
     plain = re.sub(r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : ", plain)
     if (count := _ROWS_OF_WORDS.search(plain)) and counts_things(count[1].split()):  # 5 red balls
         plain = f"{plain[: count.start()]} \x01{count[1]}\x02"
@@ -273,8 +271,10 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
         return Answer("intervals", ())
     if re.sub("^(?:the limit|it) |'", "", low) in _UNDEFINED:
         return Answer("text", "undefined")
-    if len(parts := re.split(", and | and |, ", words)) > 1 and not re.search(r"\bor\b", low):  # Ann and Bob
-        items = [_read_words(part, marked=marked) for part in parts[:_MOST_TEXTS]]
+    if 1 < len(parts := re.split(", and | and |, ", words)) <= _MOST_TEXTS and not re.search(
+        r"\bor\b", low
+    ):  # Ann and Bob
+        items = [_read_words(part, marked=marked) for part in parts]
         if all(x and x.kind in ("text", "choice") for x in items):
             return Answer("list", items=tuple(filter(None, items)), links=(",",) * (len(items) - 1))
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:

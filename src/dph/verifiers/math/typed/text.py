@@ -62,7 +62,7 @@ _USUAL: list[tuple[re.Pattern[str], str]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}", r"\1"),
     (r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?", r"\\binom{\1}{\2}"),
     (r"\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])|\.{3}", r"\\ldots "),
-    (r"(\d*\.\d*?)(\d{1,3}?)\2{2,} *\\ldots", r"\1\\overline{\2}"),
+    (r"\.(\d{0,20}?)(\d{1,3}?)\2{2,} *\\ldots", r".\1\\overline{\2}"),
     (r"\\(?:AA(?![A-Za-z])|text ?\{ ?\\AA ?\})", r"\\text{å}"),
     (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
     (r"\\(?:hat|widehat|vec|mathbf|overrightarrow|bar) ?\{? ?\\?(?:math)?([ijk])(?:math)?(?![A-Za-z]) ?\}?", r" \1 "),
@@ -89,11 +89,12 @@ _TEXT = re.compile(
 )
 _FONTS = (
     r"mathbf|boldsymbol|bm|mathit|mathsf|mathcal|mathnormal|underline|pmb|displaystyle|textstyle|bold|mathop|limits|"
-    r"nolimits|mathstrut|strut|hline|nonumber|phantom(?! ?\{)|hfill|centering|middle|q?quad|bf|it|sf|[lL]arge|LARGE|[hH]uge|"
-    r"ensuremath|therefore"
+    r"nolimits|mathstrut|strut|hline|nonumber|phantom(?! ?\{)|hfill|centering|middle|q?quad|bf|it|sf|[lL]arge|"
+    r"LARGE|[hH]uge|ensuremath|therefore"
 )
 _NOISE = re.compile(
-    rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|\\(?:tag|[hv]?phantom|[hv]space\*?|(?:text)?color) ?\{{[^{{}}]*\}}"
+    rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|"
+    r"\\(?:tag|[hv]?phantom|[hv]space\*?|(?:text)?color) ?\{[^{}]*\}"
 )
 _END = re.compile(r"(?:(?<!\\)\\\\|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
 _LINK = re.compile(r"[,;.\s]*(and|or)[,\s]*", re.I)

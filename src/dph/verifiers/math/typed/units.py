@@ -11,8 +11,9 @@ Unit = tuple[tuple[tuple[str, int], ...], Fraction]
 """Powers of dimensions, and the factor to their base units."""
 
 _TABLE = """
-L m meter metre =1 angstrom å =1/10000000000 micrometer =1/1000000 inch inche in =127/5000 ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125
-    centimeter centimetre cm =1/100 millimeter millimetre mm =1/1000 kilometer kilometre km =1000 micron =1/1000000
+L m meter metre =1 angstrom å =1/10000000000 micrometer micron =1/1000000
+    inch inche in =127/5000 ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125
+    centimeter centimetre cm =1/100 millimeter millimetre mm =1/1000 kilometer kilometre km =1000
     nanometer =1/1000000000 au =149597870700 pc parsec =30856775814913673 ly =9460730472580800
 L^2 acre =316160658/78125 hectare ha =10000
 L^3 l liter litre =1/1000 milliliter millilitre ml cc =1/1000000 gal gallon =473176473/125000000000
