@@ -121,7 +121,7 @@ def _question(problem: Problem) -> str:
     """The user's last message."""
     if isinstance(problem.prompt, str):
         return problem.prompt
-    return next((message["content"] for message in problem.prompt[::-1] if message["role"] == "user"), "")
+    return next((message["content"] for message in problem.prompt[::-1] if message.get("role", "user") == "user"), "")
 
 
 def gold_texts(problem: Problem) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sinh cosh tanh coth arsinh",
 ))  # fmt: skip
 _HUNDRED = integer_node(100)
+_BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
 
 def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bool, str]:
@@ -188,6 +189,11 @@ class Comparison:
             return self.collections(gold, answer)
         if gold.kind in ("expression", "quantity") and answer.kind == "list" and {*answer.links} == {"or"}:
             return all_of(self.equal(gold, x) for x in answer.items)  # 1/2 or 0.5
+        if kinds == {"tuple", "expression"}:
+            fixed, other = (gold, answer) if gold.kind == "tuple" else (answer, gold)
+            terms = [("*", x, unit) for x, unit in zip(fixed.value, _BASIS, strict=False) if exact(x) != 0]
+            vector = fixed.marks == "()" and len(fixed.items) <= 3 and symbols(other.value) & {"j", "k"}
+            return bool(vector) and self.identical(("+", *terms), other.value)
         if kinds == {"list", "tuple"}:
             listed, fixed = (gold, answer) if gold.kind == "list" else (answer, gold)
             if fixed.marks != "()" or not _names_differ(listed):

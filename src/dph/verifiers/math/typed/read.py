@@ -16,7 +16,6 @@ from dph.verifiers.math.typed.grammar import (
     holds,
     integer_node,
     readings,
-    signed,
     times,
 )
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
@@ -434,26 +433,7 @@ def _typed(node: Node) -> Answer | None:
         return Answer("matrix", rows)
     if sign := sign_of_infinity(node):
         return Answer("infinity", sign)
-    return Answer("expression", node, others=_vector(node)) if _plain(node) else None
-
-
-_BASIS = (("c", "i"), ("s", "j"), ("s", "k"))
-
-
-def _vector(node: Node) -> tuple[Answer, ...]:
-    """The tuple that a sum of multiples of i, j and k may also be."""
-    parts: dict[Node, Node] = {}
-    for term in node[1:] if node[0] == "+" else ():
-        *factors, unit = _unsigned(term)[1:] if _unsigned(term)[0] == "*" else (_unsigned(term),)
-        factor = times(factors[0], factors[1]) if len(factors) == 2 else (*factors, integer_node(1))[0]
-        if unit not in _BASIS or unit in parts or len(factors) > 2 or symbols(factor) & {"j", "k"}:
-            return ()
-        parts[unit] = signed("-" * (term[0] == "-"), factor)
-    if _BASIS[1] not in parts and _BASIS[2] not in parts:
-        return ()
-    values = tuple(parts.get(unit, integer_node(0)) for unit in _BASIS[: 2 + (_BASIS[2] in parts)])
-    items = _all(values)
-    return (Answer("tuple", values, items, marks="()"),) if items else ()
+    return Answer("expression", node) if _plain(node) else None
 
 
 def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
