@@ -75,6 +75,7 @@ PROMPTS = [
     [],
     "?",
     [{"role": "user", "content": None}],
+    [{"content": "?"}],
     [{"role": "user", "content": [{"type": "text", "text": "?"}]}],
 ]
 

@@ -200,6 +200,7 @@ def test_a_file_that_cannot_be_used(tmp_path, name, in_process):
         ({}, "given by --reward FILE.py:NAME, not ''"),
         ({"function": "gone.py:f"}, "the reward function's file gone.py does not exist"),
         ({"function": len, "timeout": 0}, "option timeout must be positive, not 0"),
+        ({"function": len, "workers": "2"}, "option workers must be positive, not '2'"),
     ],
 )
 def test_impossible_options(options, said):

@@ -2,7 +2,6 @@
 
 import json
 import time
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from dph.errors import UserError
 from dph.types import Outcome, Problem
 from dph.verifiers import Verifiers
 from dph.verifiers.exact import ExactVerifier
-from dph.verifiers.math.answer import Fallback, equal_at_sight, find_answer, normalize
+from dph.verifiers.math.answer import Fallback, find_answer
+from dph.verifiers.math.typed import answer_key
 from dph.verifiers.math.verifier import MathVerifier
 
 _LIBRARY = {"policy": "math_verify", "fallback": "library"}
@@ -39,6 +39,9 @@ def verifier():
         (r"\boxed 7 apples", "7"),
         (r"\fbox{x^{2}}", "x^{2}"),
         (r"\boxed{1} and then \boxed{2", None),
+        (r"$x = -\boxed{9}$", "-(9)"),
+        (r"- \boxed{9}", "9"),
+        (r"$\boxed{9}^2$, not 81", "(9)^2"),
         (r"\boxed{}", None),
         ("the answer is 42", None),
     ],
@@ -90,42 +93,21 @@ def test_extraction_takes_any_text(response: str, fallback: Fallback):
     assert str(find_answer(f"{response} \\boxed{{7}}", fallback)).split(", ")[-1] == "7"  # several in one line
 
 
-@given(_TEXTS, _TEXTS)
-def test_what_is_settled_at_sight_is_symmetric(a: str, b: str):
-    one, two = normalize(a), normalize(b)
-    assert equal_at_sight(one, two) is equal_at_sight(two, one)
-    assert equal_at_sight(one, one) is True
-
-
 @pytest.mark.parametrize(
-    ("gold", "given", "expected"),
+    ("one", "other", "same"),
     [
-        ("18", "18.0", True),
         ("1234567", "1,234,567", True),
         (r"\dfrac12", "0.5", True),
-        ("-3/4", r"-\frac{3}{4}", True),
-        ("36", r"\$36.00", True),
-        (r"\text{(E)}", "E", True),
+        (r"\text{(E)}", r"\text{(E) }", True),
         (r"\left( 3, \frac{\pi}{2} \right)", r"(3,\frac{\pi}{2})", True),
-        ("18", "19", False),
-        ("12", "1,2", None),
-        ("1/3", "0.33", None),
-        ("x+1", "1+x", None),
-        ("1/0", "1/0", True),
-        ("1/0", "2/0", None),
+        (r"\begin{pmatrix} 1 \\ 48 \end{pmatrix}", r"\begin{pmatrix} 148 \end{pmatrix}", False),
+        ("12", "1,2", False),
+        ("1/3", "0.33", False),
+        ("1/0", "2/0", False),
     ],
 )
-def test_answers_that_are_settled_at_sight(gold: str, given: str, expected: bool | None):
-    assert equal_at_sight(normalize(gold), normalize(given)) is expected
-
-
-def test_line_breaks_of_a_matrix_survive_normalization():
-    assert normalize(r"\begin{pmatrix} 1 \\ 48 \end{pmatrix}") == r"\begin{pmatrix}1\\48\end{pmatrix}"
-
-
-@given(st.integers(-999, 999), st.integers(1, 999), st.integers(-999, 999), st.integers(1, 999))
-def test_ratios_are_equal_iff_their_values_are(a: int, b: int, c: int, d: int):
-    assert equal_at_sight(f"{a}/{b}", f"{c}/{d}") is (Fraction(a, b) == Fraction(c, d))
+def test_answers_that_count_as_one(one: str, other: str, same: bool):
+    assert (answer_key(one) == answer_key(other)) is same
 
 
 @pytest.mark.parametrize(

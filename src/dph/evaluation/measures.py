@@ -27,7 +27,7 @@ from sqlglot.errors import SqlglotError
 from dph.evaluation.passk import bootstrap_interval, majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
 from dph.tasks import Task, style_of
 from dph.types import UNPARSED, Group, Problem, Rollout, SamplingParams
-from dph.verifiers.math.answer import find_answer, normalize
+from dph.verifiers.math.answer import find_answer
 from dph.verifiers.sql.plan import PlanReader
 from dph.verifiers.sql.text import extract_sql
 
@@ -247,8 +247,10 @@ def _classes(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -
 
 
 def _math_answer(response: str) -> str | None:
+    from dph.verifiers.math.typed import answer_key
+
     answer = find_answer(response, "last_number")
-    return None if answer is None else normalize(answer)
+    return None if answer is None else answer_key(answer)
 
 
 def _last_line(response: str) -> str | None:

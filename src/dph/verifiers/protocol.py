@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from numbers import Real
 from typing import Any, Literal, Protocol, Self
 
 from dph.errors import UserError
@@ -149,8 +150,8 @@ class Verifiers:
 def require_positive(verifier: str, **options: float) -> None:
     """Raises UserError for an option that is not positive. verifier: as messages name it."""
     for name, value in options.items():
-        if value <= 0:
-            raise UserError(f"the {verifier}'s option {name} must be positive, not {value}")
+        if not isinstance(value, Real) or not value > 0:
+            raise UserError(f"the {verifier}'s option {name} must be positive, not {value!r}")
 
 
 def short_key(question: Any) -> bytes:

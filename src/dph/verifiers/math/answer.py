@@ -1,14 +1,14 @@
-"""Finds the answer in a mathematical response, and compares answers that need no algebra."""
+"""Finds the answer in a mathematical response."""
 
 import re
-from contextlib import suppress
-from fractions import Fraction
 from typing import Literal
 
 Decimals = Literal["exact", "rounded"]
 Fallback = Literal["none", "phrase", "last_number", "library"]
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?!\\f?box)(?P<bare>[^\s{}$]+)")
+_MINUS = re.compile(r"(?:[=$(&]|\\[(\[])\s*-\s*$")
+_POWER = re.compile(r"\^(?:\{[^{}]*\}|\w)")
 _MOST_BOXES = 20
 _SAME_LINE = re.compile(
     r"(?:[ $,;]|\\[()]|\\q?quad|\\\\|\\lor|\\land|\\(?:text|mathrm|mbox)\s*\{[ ,]*(?:and|or)?[ ,]*\}|"
@@ -21,10 +21,6 @@ _CLAUSE = re.compile(
     r"\.(?=\s|$)|\n|[,;]?\s(?:because|since|which|as|so|where|thus|hence|by)\b|[,;]\s(?:and|but)\s(?=[a-z])"
 )
 _LAST_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_NUMBER = re.compile(r"[-+]?(?:\d{1,200}(?:\.\d{0,200}|/\d{1,200})?|\.\d{1,200})")
-_WRAPPED = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\{([^{}]*)\}")
-_NOISE = re.compile(r"\\left(?![a-z])|\\right(?![a-z])|(?<!\\)\\[!,;: ]|\\?\$")
 
 
 def find_answer(response: str, fallback: Fallback = "none") -> str | None:
@@ -42,6 +38,10 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
             break
         parts.insert(0, content)
         end = box.start()
+    if len(parts) == 1 and parts[0]:
+        minus = "-" if _MINUS.search(response, max(0, end - 20), end) else ""
+        power = _POWER.match(response, boxes[-1].end() if boxes[-1]["bare"] else _braced(response, boxes[-1].end())[1])
+        return f"{minus}({parts[0]}){power[0] if power else ''}" if minus or power else parts[0]
     if parts:
         return parts[-1] if len({*parts}) == 1 or None in parts else ", ".join(map(str, parts))
     phrases = [*_PHRASE.finditer(response)] if fallback != "none" else []
@@ -67,38 +67,3 @@ def _braced(text: str, start: int) -> tuple[str | None, int]:
 def strip_dollars(text: str) -> str:
     r"""A text without spaces and dollar signs around it; \$, the currency, stays."""
     return re.sub(r"^\$+|(?<!\\)\$+$", "", text.strip()).strip()
-
-
-def normalize(answer: str) -> str:
-    r"""Strip what never changes the meaning: spaces, $ and \$, \left, \right, \text{…}, a closing full stop, \dfrac."""
-    text = _NOISE.sub("", answer.strip().removesuffix("."))
-    text = _WRAPPED.sub(r"\1", text)
-    text = re.sub(r"\\[dt]frac", r"\\frac", text)
-    text = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", text)
-    text = "".join(text.split())  # for comparison only: "\\cup B" is no longer LaTeX
-    if _THOUSANDS.fullmatch(text):
-        text = text.replace(",", "")
-    return re.sub(r"^\(([A-Za-z])\)$", r"\1", text)
-
-
-def _as_number(text: str) -> tuple[Fraction, bool] | None:
-    """The value of an integer, a decimal or a ratio, and whether it is a ratio."""
-    written = re.sub(r"^([-+]?)\\frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", text)
-    if _NUMBER.fullmatch(written):
-        with suppress(ZeroDivisionError):
-            return Fraction(written), "/" in written
-    return None
-
-
-def equal_at_sight(gold: str, given: str) -> bool | None:
-    """Whether two normalized answers are equal; None if that takes algebra.
-
-    Equal text and equal numbers are equal; two integers or decimals of different value are not. A ratio and a decimal
-    that differ may still be equal after rounding, which the library decides.
-    """
-    if gold == given:
-        return True
-    left, right = _as_number(gold), _as_number(given)
-    if left is None or right is None:
-        return None
-    return left[0] == right[0] or (False if left[1] == right[1] else None)

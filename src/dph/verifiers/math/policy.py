@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
-from dph.verifiers.math.answer import Decimals, Fallback, equal_at_sight, find_answer, normalize, strip_dollars
+from dph.verifiers.math.answer import Decimals, Fallback, find_answer, strip_dollars
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 
 PolicyName = Literal["typed", "math_verify", "qwen"]
@@ -57,19 +57,22 @@ def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exac
             raise UserError(f"only the math policy math_verify can search the whole response, not {name}")
         return AnswerPolicy(
             "math_verify_text", lambda _, response: response.strip() or None, _formulas,
-            lambda given, gold: given.strip() == gold.strip() or None, _LONGEST_TEXT,
+            _same_text, _LONGEST_TEXT,
         )  # fmt: skip
     if name == "qwen":
         extract = partial(_extract_qwen, fallback=fallback or "last_number")
         return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)
     policy = AnswerPolicy(
-        "math_verify", lambda _, response: find_answer(response, fallback or "none"), gold_texts,
-        lambda given, gold: equal_at_sight(normalize(gold), normalize(given)),
-    )  # fmt: skip
+        "math_verify", lambda _, response: find_answer(response, fallback or "none"), gold_texts, _same_text
+    )
     if name == "typed":
         judge = partial(_judge_typed, decimals=decimals)
-        return replace(policy, algebra="", at_sight=lambda *_: None, judge=judge, gold_fault=_unread, reading=_reading)
+        return replace(policy, algebra="", judge=judge, gold_fault=_unread, reading=_reading)
     return policy
+
+
+def _same_text(given: str, gold: str) -> bool | None:
+    return given.strip() == gold.strip() or None
 
 
 def check_policy(name: str) -> None:
@@ -118,7 +121,7 @@ def _question(problem: Problem) -> str:
     """The user's last message."""
     if isinstance(problem.prompt, str):
         return problem.prompt
-    return next((message["content"] for message in problem.prompt[::-1] if message["role"] == "user"), "")
+    return next((message["content"] for message in problem.prompt[::-1] if message.get("role", "user") == "user"), "")
 
 
 def gold_texts(problem: Problem) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The judge of mathematical answers by their types (docs/concepts/verifiers.md)."""
 
-from dph.verifiers.math.typed.judge import compare, is_copied
+from dph.verifiers.math.typed.judge import answer_key, compare, is_copied
 from dph.verifiers.math.typed.read import read
 from dph.verifiers.math.typed.values import exact
 
-__all__ = ["compare", "exact", "is_copied", "read"]
+__all__ = ["answer_key", "compare", "exact", "is_copied", "read"]

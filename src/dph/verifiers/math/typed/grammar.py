@@ -1,6 +1,7 @@
 r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
 
-Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit; ("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
+Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit;
+("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
 ("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("%", a) ("deg", a)
 ("f", name, args …) ("call", name, args …) ("seq", open, items, close) ("set", items) ("matrix", rows) ("cases", rows)
 ("where", item, conditions, links) ("rel", sides, operators) ("mod", a, modulus) ("setop", operator, a, b)
@@ -68,7 +69,9 @@ _FUNCTIONS = _table("""sin ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; c
     acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ; det ;
     sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im""")
 FUNCTIONS = frozenset(_FUNCTIONS)
-_NAMED_FUNCTIONS = {*word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp pi")}  # as \text{sin}
+_NAMED_FUNCTIONS = {
+    *word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp pi")
+}  # as \text{sin}
 _AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
 _INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
 _GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu
@@ -79,9 +82,16 @@ PI, INFINITY = ("c", "pi"), ("c", "inf")
 _CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
 _BIG = (r"\sum", r"\prod", r"\int", r"\lim")
 _CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\rupee", r"\cent")
-_LINKS = {",": ",", ";": ";", "&": ",", r"\&": "and", r"\land": "and", r"\lor": "or", "and": "and", "or": "or"} | dict.fromkeys(
-    ["for", "if", "where", "when", "with"], ","
-)
+_LINKS = {
+    ",": ",",
+    ";": ";",
+    "&": ",",
+    r"\&": "and",
+    r"\land": "and",
+    r"\lor": "or",
+    "and": "and",
+    "or": "or",
+} | dict.fromkeys(["for", "if", "where", "when", "with"], ",")
 _MATRICES = {*word_list("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")}
 _AFTER_CASE = {*word_list("if for when otherwise else")}
 
@@ -287,14 +297,11 @@ class Parser:
         parts = [signed(self.sign(), self.product())]
         while self.at("+", "-", r"\pm", r"\mp"):
             parts.append(signed(self.sign(), self.product()))
-        *first, last = parts
-        if not first:
-            return last
-        inner = last[1] if last[0] == "-" else last
-        if inner[0] == "unit" and not any(holds(part, "unit") for part in first):
-            return ("unit", ("+", *first, signed("-", inner[1]) if last[0] == "-" else inner[1]), inner[2])
-        if len(parts) == 2 and first[0][0] in ("set", "named", "seq") and last[0] == "-" and inner[0] == "set":
-            return ("setop", "minus", first[0], inner)
+        match parts:
+            case [only]:
+                return only
+            case [("set" | "named" | "seq", *_) as left, ("-", ("set", *_) as right)]:
+                return ("setop", "minus", left, right)
         return ("+", *parts)
 
     def sign(self) -> str:
@@ -382,7 +389,7 @@ class Parser:
                 exponent = signed(self.sign(), self.argument(whole=True))
                 if base[0] == "s" and re.fullmatch(r"C_\w+", base[1]):  # C_n^k
                     return ("f", "binom", _letter_or_number(base[1][2:]), exponent)
-                base = ("^", base, exponent)
+                base = ten_power(exponent) if base == integer_node(10) else ("^", base, exponent)
                 if self.at("^"):
                     raise ParseError("x^a^b")
             base = self.postfix(base)
@@ -710,7 +717,17 @@ def fraction(top: Node, bottom: Node) -> Node:
     return ("/", top, bottom)
 
 
+def ten_power(exponent: Node) -> Node:
+    """A power of ten; a number if the exponent is a whole one."""
+    if exponent[0] == "n" and exponent[1].denominator == 1 and abs(exponent[1]) <= _LARGEST:
+        return ("n", Fraction(10) ** int(exponent[1]), "ten", int(exponent[1]))
+    return ("^", integer_node(10), exponent)
+
+
 def times(left: Node, right: Node) -> Node:
+    """A product; a number for 4.5 × 10^33."""
+    if left[0] == right[0] == "n" and right[2] == "ten" and left[2] in ("int", "dec"):
+        return ("n", left[1] * right[1], "sci", right[3] + (left[3] if len(left) > 3 else 0))
     return ("*", *(left[1:] if left[0] == "*" else (left,)), right)
 
 

@@ -13,7 +13,7 @@ from dph.types import UNPARSED
 from dph.verifiers.math.answer import FORMULA, Decimals
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
-from dph.verifiers.math.typed.text import same_text, stands_in, word_list
+from dph.verifiers.math.typed.text import bare_text, stands_in, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name
 from dph.verifiers.math.typed.values import (
     Numeric,
@@ -38,6 +38,7 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sinh cosh tanh coth arsinh",
 ))  # fmt: skip
 _HUNDRED = integer_node(100)
+_BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
 
 def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bool, str]:
@@ -48,8 +49,15 @@ def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bo
         left, right = (read(text) or read(text, units=True) for text in (gold, answer))
         equal = None if left is None or right is None else Comparison(decimals).decide(left, right, gold, answer)
     if equal is None:
-        return (True, "text") if same_text(gold, answer) else (False, UNPARSED)
+        return (True, "text") if bare_text(gold) == bare_text(answer) else (False, UNPARSED)
     return equal, ""
+
+
+def answer_key(answer: str) -> str:
+    """What equal numbers, and answers with equal text, share."""
+    typed = read(answer)
+    value = exact(typed.value) if typed and typed.kind == "expression" else None
+    return bare_text(answer) if value is None else str(value)
 
 
 _MOST_FORMULAS = 20
@@ -59,7 +67,7 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     """Whether an answer occurs in the question, also with its terms in another order, and is neither a gold answer as
     written nor number, choice or text."""
     typed = read(answer)
-    if typed is None or any(same_text(gold, answer) or read(gold) == typed for gold in golds):
+    if typed is None or any(bare_text(gold) == bare_text(answer) or read(gold) == typed for gold in golds):
         return False
     value = typed.items[0] if typed.kind == "assigned" else typed
     number = value.kind in ("expression", "quantity") and numeral(value.value)
@@ -97,16 +105,9 @@ def all_of(results: Iterable[bool | None]) -> bool | None:
     return None if unknown else True
 
 
-def _is_small_integer(value: Fraction) -> bool:
-    return value.denominator == 1 and abs(value) < 5000
-
-
-def _is_ten_power(node: Node) -> bool:
-    return node[:2] == ("^", integer_node(10)) and node[2][0] == "n" and _is_small_integer(node[2][1])
-
-
 def numeral(node: Node) -> str:
-    """int, dec, frac, mixed, rep or sci for a number as one writes a result; "" for what has yet to be computed."""
+    """int, dec, frac, mixed, rep, sci or ten (a power of it) for a number written as a result; "" for what has yet to
+    be computed."""
     match node:
         case ("n", _, form, *_):
             return form
@@ -114,11 +115,9 @@ def numeral(node: Node) -> str:
             return numeral(inner)
         case ("/", top, ("n", bottom, "int")) if bottom == 1:
             return numeral(top)
-        case ("/", *parts) if all(part[0] == "n" or (part[0] == "-" and part[1][0] == "n") for part in parts):
+        case ("/", *parts) if {*map(numeral, parts)} <= {"int", "dec", "frac"}:
             return "frac"
-        case ("*", number, power) if numeral(number) in ("int", "dec") and _is_ten_power(power):
-            return "sci"
-    return "sci" if _is_ten_power(node) else ""
+    return ""
 
 
 def _form_allowed(gold: Node, answer: Node) -> bool:
@@ -128,26 +127,12 @@ def _form_allowed(gold: Node, answer: Node) -> bool:
         known |= {"sin", "cos"}  # e^{iφ}
     if (used - known) & _HEAVY:
         return False
-    if numeral(gold) and not _is_ten_power(gold):
+    if numeral(gold) not in ("", "ten"):
         form = numeral(answer)
         return form != "" and (numeral(gold), form) != ("int", "frac")
     if symbols(gold):
         return True
     return not used - known - set().union(*(family for family in _FAMILIES if known & family))
-
-
-def _last_place(node: Node) -> int:
-    """The exponent of the last digit of a numeral."""
-    match node:
-        case ("n", _, _, place):
-            return place
-        case ("-", inner) | ("/", inner, _):
-            return _last_place(inner)
-        case ("*", number, (_, _, (_, exponent, *_))):
-            return _last_place(number) + int(exponent)
-        case ("^", _, (_, exponent, *_)):
-            return int(exponent)
-    return 0
 
 
 def _is_clock(terms: Sequence[Node]) -> bool:
@@ -204,6 +189,11 @@ class Comparison:
             return self.collections(gold, answer)
         if gold.kind in ("expression", "quantity") and answer.kind == "list" and {*answer.links} == {"or"}:
             return all_of(self.equal(gold, x) for x in answer.items)  # 1/2 or 0.5
+        if kinds == {"tuple", "expression"}:
+            fixed, other = (gold, answer) if gold.kind == "tuple" else (answer, gold)
+            terms = [("*", x, unit) for x, unit in zip(fixed.value, _BASIS, strict=False) if exact(x) != 0]
+            vector = fixed.marks == "()" and len(fixed.items) <= 3 and symbols(other.value) & {"j", "k"}
+            return bool(vector) and self.identical(("+", *terms), other.value)
         if kinds == {"list", "tuple"}:
             listed, fixed = (gold, answer) if gold.kind == "list" else (answer, gold)
             if fixed.marks != "()" or not _names_differ(listed):
@@ -237,11 +227,7 @@ class Comparison:
 
     def expressions(self, gold: Node, answer: Node) -> bool | None:
         decimal = self.rounded and numeral(gold) in ("dec", "sci")
-        if (
-            decimal
-            and not symbols(answer) | operations(answer) & _HEAVY
-            and self.error(answer, gold)[0] <= 0.5
-        ):
+        if decimal and not symbols(answer) | operations(answer) & _HEAVY and self.error(answer, gold)[0] <= 0.5:
             return True
         return _form_allowed(gold, answer) and self.identical(gold, answer)
 
@@ -410,7 +396,7 @@ class Comparison:
         if not isinstance(value, mp.mpf) or written is None:
             return mp.inf, mp.inf
         error = abs(value - mp.mpf(written.numerator) / written.denominator)
-        return error / mp.mpf(10) ** _last_place(decimal), error / abs(value) if value else mp.inf
+        return error / mp.mpf(10) ** (decimal[3] if len(decimal) > 3 else 0), error / abs(value) if value else mp.inf
 
     # Sets of reals.
     def number(self, node: Node) -> Any:
@@ -451,17 +437,8 @@ class Comparison:
                 return False
         if left is not None or right is not None:
             return left == right
-        if any(piece[0] in _SET_RULES for piece in (*gold, *answer)):
-            return None if len(gold) == len(answer) else False
-        return self.matched(gold, answer, self.piece)
-
-    def piece(self, gold: Any, answer: Any) -> bool | None:
-        """Intervals whose ends hold symbols."""
-        same_ends = (gold[1], gold[3]) == (answer[1], answer[3])
-        return same_ends and all_of(
-            sign_of_infinity(x) == sign_of_infinity(y) and (sign_of_infinity(x) != 0 or self.identical(x, y))
-            for x, y in ((gold[0], answer[0]), (gold[2], answer[2]))
-        )
+        ends = [sorted(canonical(("", *piece)) for piece in side) for side in (gold, answer)]
+        return ends[0] == ends[1] or None  # they hold symbols
 
     # Equations, inequalities, families.
     def equations(self, gold: Any, answer: Any) -> bool | None:

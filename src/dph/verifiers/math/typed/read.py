@@ -16,7 +16,6 @@ from dph.verifiers.math.typed.grammar import (
     holds,
     integer_node,
     readings,
-    signed,
     times,
 )
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
@@ -106,7 +105,8 @@ _PHRASES = [(re.compile(rf"(?<!\\)\b(?:{phrase})(?!\w)", re.I), partial(_operato
     r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)": r"\le",
     r"(?:is )?(?:greater|more) than": ">", r"(?:is )?less than": "<", "(?:is )?not equal to": r"\ne",
     "plus or minus": r"\pm", "per cent": r"\%", r"out of(?=[ \x02]*\d)": "/",
-    r"approximately(?=[ \x02]*[\d\\])": r"\approx", r"all(?=[ \x02]*[a-z] ?(?:[<>]|\\[lgn]))": "", r"USD(?=[ \x02]*\d)": r"\dollar", r"EUR(?=[ \x02]*\d)": r"\euro",
+    r"approximately(?=[ \x02]*[\d\\])": r"\approx", r"all(?=[ \x02]*[a-z] ?(?:[<>]|\\[lgn]))": "",
+    r"USD(?=[ \x02]*\d)": r"\dollar", r"EUR(?=[ \x02]*\d)": r"\euro",
     r"GBP(?=[ \x02]*\d)": r"\gbp", r"(?:Rs\.|Rs|INR)(?=[ \x02]*\d)": r"\rupee",
     r"US(?=[ \x02]*(?:dollars?|\\dollar))": "",
     r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
@@ -122,9 +122,7 @@ _TWO_CHOICES = re.compile(
     r"[,/;] ?\(?[A-Z]\b|\b(?:see|be|is|but|it's) [A-Z]\b|\b[A-Z] is\b|^(?:no|false)[,;.]"
 )
 _LETTERS = re.compile(r"\(?[A-Z]\)?(?: ?(?:,|;|&|\band\b|, ?and\b) ?\(?[A-Z]\)?)+")
-_TIME = re.compile(
-    r"(\d{1,2})(?:(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?| ?: ?(0\d)(?: ?: ?(\d\d))?)"
-)
+_TIME = re.compile(r"(\d{1,2})(?:(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?| ?: ?(0\d)(?: ?: ?(\d\d))?)")
 _DATE = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?:,? (\d{4}))?|"
     r"(?:the )?(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.?,? ?(\d{4})?"
@@ -139,15 +137,16 @@ _LEAD = re.compile(
     r"""[\s*]*\x01?\s*(?:(?:the\ )?(?:final\ )?answer\s*(?:is|:)|答案[是为]|\\(?:Rightarrow|implies|to)(?![A-Za-z])
     |(?P<said>[A-Za-z][A-Za-z'\ ]*?(?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))
      \s*(?=[\x02\s]*[-+\d$\\(\[.])
-    |(?:\\?Pr?|E|\\?Var)\s*[(\[][^()=]*(?:\\c[au]p|\||\\mid|=|\x01|[<>]|\\[lg]e)[^()]*[)\]]\s*(?:=|(?=\\approx))
+    |(?:\\?Pr?|E|\\?Var)\s*[(\[][^()=]{0,60}(?:\\c[au]p|\||\\mid|=|\x01|[<>]|\\[lg]e)[^()]{0,60}[)\]]\s*(?:=|(?=\\approx))
     |\(\s*\w\s*\\circ\s*\w\s*\)\s*\([^()]*\)\s*=)[\s:*\x02]*""",
     re.I | re.X,
 )
 """What names a value before it: "the answer is", "Maria has", "Domain:", P(A | B) =, (f∘g)(2) =."""
 _TAIL = re.compile(
-    r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02\s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
+    r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
+     \s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
     |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
-    |,?\s*\x01?\s*for\ all\ real\ (?:numbers\ |values\ of\ )?\x02?\s*[a-z]\x02?$""",
+    |,?\s*\x01?\s*for\ all\ real\ ?(?:numbers\ |values\ of\ )?\x02?\s*[a-z]\x02?$""",
     re.X,
 )
 """What names it after it: 5 values of x, 5 % of the students, for all real x."""
@@ -174,7 +173,9 @@ _INTEGERS = re.compile(
 def _without_lead(lead: re.Match[str]) -> str:
     """Nothing in place of words that only introduce a value; words that negate, compare or compute stay."""
     words = (lead["said"] or "").split()
-    if words and (len(words) > 7 or len(lead["said"]) < 5 or (len(words) == 1 and not lead["colon"]) or not introduces(words)):
+    if words and (
+        len(words) > 7 or len(lead["said"]) < 5 or (len(words) == 1 and not lead["colon"]) or not introduces(words)
+    ):
         return lead[0]
     return "\x01" * (lead[0].count("\x01") - lead[0].count("\x02"))
 
@@ -221,10 +222,6 @@ def read(text: str, *, units: bool = False) -> Answer | None:
             lambda m: m[1].replace(",", ""),
             plain,
         )
-    if ":" in plain and (
-        twice := re.fullmatch(r".*(?:[<>]|\\[lgn]e)[^:]*:\s*([(\[].*[)\]])", plain)
-    ):  # x < 2 : (-oo, 2)
-        plain = twice[1]
     plain = re.sub(r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : ", plain)
     if (count := _ROWS_OF_WORDS.search(plain)) and counts_things(count[1].split()):  # 5 red balls
         plain = f"{plain[: count.start()]} \x01{count[1]}\x02"
@@ -240,6 +237,9 @@ def _parsed(plain: str, units: bool) -> Answer | None:
             others = tuple(other for other in answers[1:] if other and other != answers[0])
             return replace(answers[0], others=answers[0].others + others)
     return None
+
+
+_MOST_TEXTS = 20
 
 
 def _read_words(words: str, *, marked: bool) -> Answer | None:
@@ -270,6 +270,12 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
         return Answer("intervals", ())
     if re.sub("^(?:the limit|it) |'", "", low) in _UNDEFINED:
         return Answer("text", "undefined")
+    if 1 < len(parts := re.split(", and | and |, ", words)) <= _MOST_TEXTS and not re.search(
+        r"\bor\b", low
+    ):  # Ann and Bob
+        items = [_read_words(part, marked=marked) for part in parts]
+        if all(x and x.kind in ("text", "choice") for x in items):
+            return Answer("list", items=tuple(filter(None, items)), links=(",",) * (len(items) - 1))
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:
         return None
     runs = re.findall(r"[^\W\d_]+", words)
@@ -282,9 +288,6 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     product = len(runs) == 1 and words.islower() and words.isascii() and len(words) <= 3 and words not in _SHORT_WORDS
     if (not marked and (product or (len(runs) > 1 and all(len(run) == 1 for run in runs)))) or len(runs) > 7:
         return None
-    both = words.split(" and ")
-    if 1 < len(both) < 5 and " or " not in words:
-        return Answer("list", items=tuple(Answer("text", part.strip().lower()) for part in both), links=("and",))
     text = " ".join(run.lower() for run in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", words))
     return Answer("text", re.sub("^(?:an?|the) |(?<=^infinitely many) solutions$", "", text))
 
@@ -338,7 +341,9 @@ def _is_quantity(node: Node) -> bool:
         case ("^", base, ("n", *_)):
             return base[0] == "*" and _is_quantity(base)
         case ("+" | "*" | "/", *parts):
-            return all(_is_quantity(x) or _is_name(x) or (x[0] == "^" and _is_name(x[1])) for x in map(_unsigned, parts))
+            return all(
+                _is_quantity(x) or _is_name(x) or (x[0] == "^" and _is_name(x[1])) for x in map(_unsigned, parts)
+            )
     return _is_name(node)
 
 
@@ -428,26 +433,7 @@ def _typed(node: Node) -> Answer | None:
         return Answer("matrix", rows)
     if sign := sign_of_infinity(node):
         return Answer("infinity", sign)
-    return Answer("expression", node, others=_vector(node)) if _plain(node) else None
-
-
-_BASIS = (("c", "i"), ("s", "j"), ("s", "k"))
-
-
-def _vector(node: Node) -> tuple[Answer, ...]:
-    """The tuple that a sum of multiples of i, j and k may also be."""
-    parts: dict[Node, Node] = {}
-    for term in node[1:] if node[0] == "+" else ():
-        *factors, unit = _unsigned(term)[1:] if _unsigned(term)[0] == "*" else (_unsigned(term),)
-        factor = times(factors[0], factors[1]) if len(factors) == 2 else (*factors, integer_node(1))[0]
-        if unit not in _BASIS or unit in parts or len(factors) > 2 or symbols(factor) & {"j", "k"}:
-            return ()
-        parts[unit] = signed("-" * (term[0] == "-"), factor)
-    if _BASIS[1] not in parts and _BASIS[2] not in parts:
-        return ()
-    values = tuple(parts.get(unit, integer_node(0)) for unit in _BASIS[: 2 + (_BASIS[2] in parts)])
-    items = _all(values)
-    return (Answer("tuple", values, items, marks="()"),) if items else ()
+    return Answer("expression", node) if _plain(node) else None
 
 
 def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:

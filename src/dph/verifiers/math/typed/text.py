@@ -62,7 +62,7 @@ _USUAL: list[tuple[re.Pattern[str], str]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}", r"\1"),
     (r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?", r"\\binom{\1}{\2}"),
     (r"\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])|\.{3}", r"\\ldots "),
-    (r"(\d*\.\d*?)(\d{1,3}?)\2{2,} *\\ldots", r"\1\\overline{\2}"),
+    (r"\.(\d{0,20}?)(\d{1,3}?)\2{2,} *\\ldots", r".\1\\overline{\2}"),
     (r"\\(?:AA(?![A-Za-z])|text ?\{ ?\\AA ?\})", r"\\text{å}"),
     (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
     (r"\\(?:hat|widehat|vec|mathbf|overrightarrow|bar) ?\{? ?\\?(?:math)?([ijk])(?:math)?(?![A-Za-z]) ?\}?", r" \1 "),
@@ -89,11 +89,12 @@ _TEXT = re.compile(
 )
 _FONTS = (
     r"mathbf|boldsymbol|bm|mathit|mathsf|mathcal|mathnormal|underline|pmb|displaystyle|textstyle|bold|mathop|limits|"
-    r"nolimits|mathstrut|strut|hline|nonumber|phantom(?! ?\{)|hfill|centering|middle|q?quad|bf|it|sf|[lL]arge|LARGE|[hH]uge|"
-    r"ensuremath|therefore"
+    r"nolimits|mathstrut|strut|hline|nonumber|phantom(?! ?\{)|hfill|centering|middle|q?quad|bf|it|sf|[lL]arge|"
+    r"LARGE|[hH]uge|ensuremath|therefore"
 )
 _NOISE = re.compile(
-    rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|\\(?:tag|[hv]?phantom|[hv]space\*?|(?:text)?color) ?\{{[^{{}}]*\}}"
+    rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|"
+    r"\\(?:tag|[hv]?phantom|[hv]space\*?|(?:text)?color) ?\{[^{}]*\}"
 )
 _END = re.compile(r"(?:(?<!\\)\\\\|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
 _LINK = re.compile(r"[,;.\s]*(and|or)[,\s]*", re.I)
@@ -138,14 +139,10 @@ def plain_words(text: str) -> str:
     return text[1:-1] if len(text) > 2 and text[0] in "\"'`" and text[-1] in "\"'" else text
 
 
-def same_text(gold: str, answer: str) -> bool:
-    """Whether two answers are equal as text: letter case and blanks between letters or digits count."""
-    left, right = (
-        re.sub(rf"[{WORDS}{{}}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(x))
-        for x in (gold, answer)
-    )
-    left, right = (re.sub(r"\s+(?!\w)|(?<!\w)\s+", "", text) for text in (left, right))
-    return " ".join(left.split()) == " ".join(right.split())
+def bare_text(answer: str) -> str:
+    """What answers share that are equal as text: letter case and blanks between letters or digits count."""
+    text = re.sub(rf"[{WORDS}{{}}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(answer))
+    return " ".join(re.sub(r"\s+(?!\w)|(?<!\w)\s+", "", text).split())
 
 
 _QUESTION_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+|\d+(?:\.\d+)?|[^\s{}]")

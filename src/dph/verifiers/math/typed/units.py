@@ -11,8 +11,9 @@ Unit = tuple[tuple[tuple[str, int], ...], Fraction]
 """Powers of dimensions, and the factor to their base units."""
 
 _TABLE = """
-L m meter metre =1 angstrom å =1/10000000000 micrometer =1/1000000 inch inche in =127/5000 ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125
-    centimeter centimetre cm =1/100 millimeter millimetre mm =1/1000 kilometer kilometre km =1000 micron =1/1000000
+L m meter metre =1 angstrom å =1/10000000000 micrometer micron =1/1000000
+    inch inche in =127/5000 ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125
+    centimeter centimetre cm =1/100 millimeter millimetre mm =1/1000 kilometer kilometre km =1000
     nanometer =1/1000000000 au =149597870700 pc parsec =30856775814913673 ly =9460730472580800
 L^2 acre =316160658/78125 hectare ha =10000
 L^3 l liter litre =1/1000 milliliter millilitre ml cc =1/1000000 gal gallon =473176473/125000000000
@@ -137,19 +138,20 @@ def counts_things(words: Sequence[str]) -> bool:
     return len(text.split()) <= 4 and not _NOT_NAMES.search(re.sub(r"^more (?=\w+s$)", "", text))
 
 
-_COMPUTES = re.compile(r"\b(?:of|in|before|after|next|sum|difference|product|quotient|square|cube|plus|first|last|per|on|at|by)\b", re.I)
+_INTRODUCE = {*word_list("is are point")}
+_OTHERWISE = {*word_list("other others candidate candidates cube square cubes squares")}
 
 
 def introduces(words: Sequence[str]) -> bool:
-    """Whether words before a value can say what has it: none that negate, compare, hedge or compute with the value."""
-    last = words[-1]
-    verbs = {"is", "are", "point"}
-    return not any(_NOT_NAMES.search(word) for word in words if word.lower() not in verbs) and not _COMPUTES.search(last)
+    """Whether words before a value can say what has it: none that negate, compare, hedge or compute with it."""
+    low = {word.lower() for word in words}
+    return not low & _OTHERWISE and not any(map(_NOT_NAMES.search, low - _INTRODUCE))
 
 
 _PLURAL = re.compile(
     r"(?:[a-z]{2,}(?<!ou)[^s\W]s|people|men|women|children|fish|sheep)"
-    r"(?: in total| in all| total| altogether| each| left| old| remaining| (?:of|per) [a-z]+)?", re.I,
+    r"(?: in total| in all| total| altogether| each| left| old| remaining| (?:of|per) [a-z]+)?",
+    re.I,
 )
 
 
