@@ -139,9 +139,9 @@ class Peer:
         self._to, self._source = to, source
         self._unsent, self._received = bytearray(), b""
 
-    def post(self, line: str) -> None:
-        """Add a message that `receive` will send."""
-        self._unsent += line.encode() + b"\n"
+    def post(self, *lines: str) -> None:
+        """Add messages that `receive` will send."""
+        self._unsent += b"".join(line.encode() + b"\n" for line in lines)
 
     def receive(self, limit: float, each_tick: Callable[[], None] = lambda: None) -> Any:
         """The next message; None if the clock is beyond `limit` (seconds), or the process has ended."""

@@ -18,7 +18,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -49,6 +49,7 @@ except (MemoryError, SystemError):  # Python raises the second too when memory r
 """
 _START_LIMIT = 60.0  # seconds within which a new worker must be ready
 _END_LIMIT = 2.0  # seconds that a worker has for ending what it started
+_AHEAD = 8  # requests sent ahead to a worker; the answers to them must fit into a pipe (64 KiB)
 _START_ATTEMPTS = 20  # attempts to start a worker that something outside kills before it is ready
 REMEDY = "if memory is short, the system ends such processes: use fewer --workers, and repeat the command with --resume"
 """The advice when something outside ends worker processes."""
@@ -97,11 +98,27 @@ class Worker:
         self._resume: Mapping[str, Any] = {}
         self._phase = ""
 
-    def call(self, request: Request) -> Reply:
-        """Send a request and wait for the reply."""
+    def call(self, requests: Sequence[Request], stopped: threading.Event) -> list[Reply]:
+        """Send requests and return the replies in order. If the process ends, its end is the last reply.
+
+        A few requests are sent ahead, so that the process never waits for this one. The limit of each request counts
+        from the previous answer. Once `stopped` is set, no further answers are awaited.
+        """
         self._ensure_running()
-        answer = self._exchange(request.payload, request.limit)
-        return self._end() if answer is None else Reply("ok", answer)
+        replies: list[Reply] = []
+        sent = 0
+        while len(replies) < len(requests):
+            if stopped.is_set():
+                self.stop()
+                break
+            ahead = requests[sent : len(replies) + _AHEAD]
+            sent += len(ahead)
+            answer = self._exchange([request.payload for request in ahead], requests[len(replies)].limit)
+            if answer is None:
+                replies.append(self._end())
+                break
+            replies.append(Reply("ok", answer))
+        return replies
 
     def _end(self) -> Reply:
         """Why the process ended while a request was waiting."""
@@ -127,7 +144,7 @@ class Worker:
             assert process.stdin is not None and process.stdout is not None
             self._process = process
             self._peer = Peer(process.pid, process.stdin.fileno(), process.stdout.fileno())
-            ready = self._exchange(None, _START_LIMIT)
+            ready = self._exchange([], _START_LIMIT)
             if ready is not None:
                 if ready["unlimited"]:
                     _warn_of_unlimited_memory()
@@ -145,12 +162,11 @@ class Worker:
             f"before it was ready; {REMEDY}"
         )
 
-    def _exchange(self, payload: Mapping[str, Any] | None, limit: float) -> Mapping[str, Any] | None:
-        """Send a payload and receive the answer; None if the process ended before it answered, perhaps because it was
-        killed at its limit."""
+    def _exchange(self, payloads: Sequence[Mapping[str, Any]], limit: float) -> Mapping[str, Any] | None:
+        """Send payloads and receive the next answer; None if the process ended before it answered, perhaps because it
+        was killed at its limit."""
         peer = self._peer
-        if payload is not None:
-            peer.post(json.dumps(payload, default=_plain))
+        peer.post(*(json.dumps(payload, default=_plain) for payload in payloads))
         self._resume, self._phase = {}, ""
         peer.clock.restart()
         while (message := peer.receive(limit)) is not None:
@@ -309,7 +325,7 @@ class WorkerPool:
         worker = self._free.get()
         try:
             yield worker
-        except BaseException:  # interrupted during an exchange: its answer would be the next request's
+        except BaseException:  # interrupted during an exchange: requests and answers no longer match
             worker.stop()
             raise
         finally:
@@ -363,31 +379,28 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _call_all(worker: Worker, chain: Sequence[Request], stopped: threading.Event) -> list[Reply]:
-    """Replies to all requests of a chain, until `stopped` is set; if a named phase, which is work that the chain
-    shares, hits its limit, that is the reply to the rest of the chain."""
+    """Replies to all requests of a chain. A request whose worker disappeared is sent again; if a named phase, which is
+    work that the chain shares, hits its limit, that is the reply to the rest of the chain."""
+    waiting = deque(chain)
     replies: list[Reply] = []
-    for request in chain:
-        if stopped.is_set():
-            break
-        replies.append(reply := _call(worker, request, stopped))
-        if reply.status == "timeout" and reply.phase:
-            return replies + [reply] * (len(chain) - len(replies))
-    return replies
-
-
-def _call(worker: Worker, request: Request, stopped: threading.Event) -> Reply:
-    """The reply to a request, which is sent again if its worker disappeared."""
-    ends: Counter[str] = Counter()  # of its workers, since it last made progress
+    ends: Counter[str] = Counter()  # of the workers that had the first waiting request, since it last made progress
     first_end = 0.0
-    while (reply := worker.call(request)).status in _ATTEMPTS and not stopped.is_set():
-        payload = {**request.payload, **reply.value}
-        if payload != request.payload:
-            request = Request(payload, request.limit)
+    while waiting and not stopped.is_set():
+        for reply in worker.call(list(waiting), stopped):
+            if reply.status in _ATTEMPTS:
+                payload = {**waiting[0].payload, **reply.value}
+                if payload != waiting[0].payload:
+                    waiting[0] = Request(payload, waiting[0].limit)
+                    ends.clear()
+                if not ends:
+                    first_end = time.monotonic()
+                ends[reply.status] += 1
+                soon = time.monotonic() - first_end < _PATIENCE or ends.total() < 2
+                if ends[reply.status] < _ATTEMPTS[reply.status] and soon:
+                    continue  # this was the last reply, and the request still waits
+            replies.append(reply)
+            waiting.popleft()
             ends.clear()
-        if not ends:
-            first_end = time.monotonic()
-        ends[reply.status] += 1
-        soon = time.monotonic() - first_end < _PATIENCE or ends.total() < 2
-        if ends[reply.status] >= _ATTEMPTS[reply.status] or not soon:
-            break
-    return reply
+            if reply.status == "timeout" and reply.phase:
+                return replies + [reply] * len(waiting)
+    return replies
