@@ -1,9 +1,10 @@
 """The update of a trainer with shared prompts and without, in turns: options, measurement and table."""
 
 import argparse
+import contextlib
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def parser(description: str, sizes: list[str], responses: list[int]) -> argparse
     found.add_argument("--pairs", type=int, default=3, help="measured pairs of steps per size")
     found.add_argument("--threads", type=int, default=1)
     found.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
+    found.add_argument("--apart", action="store_true", help="one after the other: for a machine with little memory")
     found.add_argument("--out", type=Path, help="write all numbers to this file as JSON")
     return found
 
@@ -40,14 +42,22 @@ def every_size(args: argparse.Namespace) -> list[dict[str, int]]:
     ]
 
 
-def compare(sizes: Mapping[str, int], name: str, stock: Worker, ours: Worker, pairs: int) -> dict[str, Any]:
+def compare(
+    sizes: Mapping[str, int], name: str, start: Callable[[int], Worker], args: argparse.Namespace
+) -> dict[str, Any]:
     """Steps of both at one size, in turns, after a warm-up step each; both processes end.
 
-    name: of the one without shared prompts.
+    name: of the one without shared prompts. start: starts its process for 0, and that of the other for 1.
     """
-    with stock, ours:
-        workers = {name: stock, "shared": ours}
-        first, *steps = [{name: worker.step() for name, worker in workers.items()} for _ in range(1 + pairs)]
+    ways: dict[str, list[dict[str, float]]] = {name: [], "shared": []}
+    groups = [[0], [1]] if args.apart else [[0, 1]]
+    for group in groups:
+        with contextlib.ExitStack() as stack:
+            workers = [(list(ways)[way], stack.enter_context(start(way))) for way in group]
+            for _ in range(1 + args.pairs):
+                for way, worker in workers:
+                    ways[way].append(worker.step())
+    first, *steps = [dict(zip(ways, pair, strict=True)) for pair in zip(*ways.values(), strict=True)]
     return {**sizes, "load": f"{os.getloadavg()[0]:.1f}", "first": first, "steps": steps}
 
 

@@ -25,6 +25,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from benchmarks._support.prefix_table import compare, every_size, note, parser, 
 from benchmarks._support.turns import Worker, answer, wait
 from dph.process.memory import resident
 
-WARM_UP = 1
+MODULE, WARM_UP = "benchmarks.engines.trl_prefix", 1
 VLLM_SHARE = 0.2
 """Of the GPU's memory for each trainer's vLLM; two of them are there."""
 
@@ -278,8 +279,8 @@ def main() -> None:
     lines = Lines(args.lines, trainer="TRL", **facts)
     for sizes in every_size(args):
         words = json.dumps(sizes | facts)
-        stock, ours = (Worker("benchmarks.engines.trl_prefix", ["--worker", shared, words]) for shared in (0, 1))
-        every.append(compare(sizes, "TRL", stock, ours, args.pairs))
+        start = partial(lambda words, shared: Worker(MODULE, ["--worker", shared, words]), words)
+        every.append(compare(sizes, "TRL", start, args))
         first = every[-1]["first"]
         every[-1]["difference"] = first["shared"]["difference"]
         show(every[-1], "{prompt}+{response} tokens, {prompts} prompts with {responses} responses", "TRL")

@@ -129,7 +129,7 @@ def rows(sizes: dict[str, int], vocabulary: int) -> list[Any]:
     ]
 
 
-def start(shared: int, ranks: int, words: list[object]) -> Worker:
+def start(ranks: int, words: list[object], shared: int) -> Worker:
     """One way: as many processes as ranks."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -189,8 +189,7 @@ def main() -> None:
             budget = sizes["responses"] * (sizes["prompt"] + sizes["response"])
             with tempfile.TemporaryDirectory() as folder:
                 words = [json.dumps(sizes), budget, args.threads, args.clock, args.model, args.precision, folder]
-                stock, ours = (start(shared, ranks, words) for shared in (0, 1))
-                every.append(compare({**sizes, "ranks": ranks}, "verl", stock, ours, args.pairs))
+                every.append(compare({**sizes, "ranks": ranks}, "verl", partial(start, ranks, words), args))
                 every[-1] |= {"differences": largest_differences(Path(folder), sizes)}
                 every[-1]["difference"] = every[-1]["differences"]["shared"]
             show(
