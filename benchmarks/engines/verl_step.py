@@ -133,7 +133,7 @@ def summary(steps: list[dict[str, float]]) -> dict[str, float]:
     """Medians over the steps after the first, the peak memory, and the sampler's distance."""
     later = steps[1:] or steps
     found = {name: statistics.median(step[f"timing_s/{theirs}"] for step in later) for name, theirs in TIMES.items()}
-    found["bytes"] = 2**30 * max(step["perf/max_memory_allocated_gb"] for step in later)
+    found["bytes"] = 2**30 * max(step["actor/perf/max_memory_allocated_gb"] for step in later)
     names = {"sampler": "training/rollout_probs_diff_mean", "computed": "shared_prefix/computed_per_prompt"}
     return found | {name: steps[0][theirs] for name, theirs in names.items() if theirs in steps[0]}
 

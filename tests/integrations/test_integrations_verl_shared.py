@@ -5,7 +5,8 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,27 @@ def test_training_without_this_packages_objective_is_verls(tmp_path: Path) -> No
         assert shared[name] == pytest.approx(stock[name], rel=TOLERANCE, abs=1e-7)
     assert shared["shared_prefix/computed_per_prompt"] == 1 and "shared_prefix/computed_per_prompt" not in stock
     assert shared["shared_prefix/rank_imbalance"] < 1.2
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not in verl's environment")
+def test_vllm_samples_in_verl_and_gets_the_trained_weights(tmp_path: Path) -> None:
+    """verl's own vLLM server with vLLM's build for processors, and shared prompts in the update. The learning rate is
+    so large that a sampler with the weights of the first step would be far away in the second."""
+    sys.path.insert(0, str(SUPPORT))
+    import harness
+
+    sizes = replace(harness.SIZES, hidden=128, intermediate=256, context=256)  # heads of a width that vLLM has
+    model, _, data = harness.make_launch(tmp_path / "launch", sizes)
+    settings = harness.stock_overrides(model, data, "shared_prefix_sync") | harness.with_vllm()
+    settings |= {"trainer.n_gpus_per_node": 1, "trainer.total_training_steps": 2}
+    settings["+ray_kwargs.ray_init.runtime_env.env_vars.VERL_ENGINE_VENDOR"] = "dph"
+    command = [sys.executable, "-m", "verl.trainer.main_ppo"]
+    done = harness.run(command, settings, tmp_path, VLLM_CPU_KVCACHE_SPACE="1")  # GB
+    assert done.returncode == 0, done.stdout[-4000:]
+    metrics = harness.metrics_of(tmp_path)
+    gaps = [float(gap) for gap in re.findall(r"the sampler is (\S+) nats from the trainer", done.stdout)]
+    assert sorted(metrics) == [1, 2] and len(gaps) == 2 and max(gaps) < 1e-3, gaps
+    assert all(step["shared_prefix/computed_per_prompt"] == 1 for step in metrics.values())
 
 
 def test_validation_has_pass_at_k_over_the_scored_responses_of_each_source() -> None:

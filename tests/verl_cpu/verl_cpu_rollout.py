@@ -4,7 +4,7 @@
 Registered through verl's registries; rollout name `hf_cpu`. With VERL_CPU_TRANSCRIPTS in the environment the model says
 what `transcripts` says; its value `stale` makes the servers keep their first weights. Otherwise responses are drawn
 with numbers keyed by prompt, weights version and how often the prompt was asked, so that a resumed run draws what the
-uninterrupted one drew.
+uninterrupted one drew. verl's own rollout `vllm` runs here too, with whole weights.
 """
 
 import asyncio
@@ -173,3 +173,13 @@ def _init_with_gloo(self, config):
 
 
 engine_workers.TrainingWorker.__init__ = _init_with_gloo
+
+if "VERL_REPLICA_RANK" in os.environ:  # in the processes of a vLLM server
+    from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+
+    def _reload(self, weights, peft_config, base_sync_done):
+        """verl writes into vLLM's parameters, which its build for processors has replaced by packed ones."""
+        assert not peft_config
+        self.model_runner.reload_weights(weights_iterator=iter([(name, value.clone()) for name, value in weights]))
+
+    vLLMColocateWorkerExtension._update_weights = _reload
