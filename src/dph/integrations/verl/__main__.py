@@ -11,7 +11,6 @@ from dph.process.progress import show_messages
 
 
 def run(config: Any) -> None:
-    show_messages()
     from omegaconf import OmegaConf
     from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
@@ -39,6 +38,7 @@ def one_sentence(task: Callable[..., None]) -> Callable[..., None]:
 
 
 def train() -> None:
+    show_messages()  # before the plug-in is imported, which shows warnings where nothing else does
     check_registered()
     import hydra
 

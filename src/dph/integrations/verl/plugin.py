@@ -5,6 +5,8 @@ If this import fails, verl logs it at debug level only, and then reports that it
 `check_registered` imports this module itself and says what is wrong; training and `dph verl` call it.
 """
 
+import logging
+
 import verl
 
 if verl.__version__ != "0.9.1":  # its trainer, registries and configuration change between releases
@@ -14,3 +16,8 @@ if verl.__version__ != "0.9.1":  # its trainer, registries and configuration cha
     )
 
 import dph.integrations.verl.trainer  # noqa: F401  (registers the trainer modes, and the engine for shared prompts)
+
+if not (_log := logging.getLogger("dph")).handlers:  # what vLLM's server imports lets only errors pass the root logger
+    _log.addHandler(logging.StreamHandler())
+    _log.setLevel(logging.WARNING)
+    _log.propagate = False
