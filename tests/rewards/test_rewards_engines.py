@@ -88,7 +88,7 @@ def test_verl(judge: RewardFunction):
     from verl.trainer.ppo.reward import get_custom_reward_fn
 
     options = re.findall(r"^    \+?(reward\.\S+=\S+)", GUIDE, re.M)
-    assert len(options) == 4
+    assert len(options) == 3
     config = OmegaConf.from_dotlist(options)
 
     class Tokenizer:
