@@ -101,7 +101,8 @@ def named_model(name: str, where: Where) -> Any:
     if name == "smollm2":
         from dph.models.loading import model_folder
 
-        return AutoModelForCausalLM.from_pretrained(model_folder(name), dtype=torch.float32).to(where.device)
+        model: Any = AutoModelForCausalLM.from_pretrained(model_folder(name), dtype=torch.float32)
+        return model.to(where.device)
     return shapes.random_model(shapes.settings(name), where)
 
 

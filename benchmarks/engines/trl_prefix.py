@@ -193,7 +193,7 @@ def trainers(response: int, vocabulary: int, vllm: bool) -> tuple[Any, Any]:
             generator = torch.Generator().manual_seed(self.state.global_step)
             return torch.randint(2, vocabulary, (len(prompt_ids), response), generator=generator).tolist(), None
 
-    stock = GRPOTrainer if vllm else Random
+    stock: Any = GRPOTrainer if vllm else Random
 
     class Shared(SharedPrefixMixin, stock):
         pass

@@ -173,8 +173,8 @@ def largest_differences(folder: Path, sizes: dict[str, int]) -> dict[str, float]
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        shared, sizes, budget, threads, *words, folder = sys.argv[2:]
-        worker(shared == "1", json.loads(sizes), int(budget), int(threads), *words, Path(folder))
+        shared, sizes, budget, threads, clock, name, precision, folder = sys.argv[2:]
+        worker(shared == "1", json.loads(sizes), int(budget), int(threads), clock, name, precision, Path(folder))
         return
     options = parser((__doc__ or "").splitlines()[0], ["512+64"], [16])
     options.add_argument("--ranks", nargs="+", type=int, default=[1, 2], help="processes of each engine")
