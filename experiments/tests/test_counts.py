@@ -7,6 +7,7 @@ import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
