@@ -520,9 +520,18 @@ def test_the_tables_of_the_miniatures_are_those_of_the_published_counts(study: s
     tables = [accuracy_table(results, base, ""), comparison_table(results, base), diversity_table(results, base)]
     tables += [sampling_table(results, base, domain) for domain in domains]
     lines = [line for table in tables if table for line in to_markdown(table).splitlines() if line.startswith("| ")]
-    assert (
-        len(results.arms) == 3 and len(lines) > 12 and [line for line in lines if line not in page.splitlines()] == []
-    )
+    assert len(results.arms) == 3 and len(lines) > 12
+    assert [line for line in lines if line not in page.splitlines()] == []
+    words = " ".join(page.partition("**What it shows.**")[2].split())
+    metrics = ("mean", "pass@8", "styles", "styles_correct", *(["pass@16"] if study == "maths" else []))
+    known = {
+        printed_difference(results, one, other, results.split(domain), metric)
+        for one, other in product(results.arms, ("base", "grpo"))
+        for domain, metric in product(domains, metrics)
+        if one != other
+    }
+    stated = re.findall(r"[-+][\d.]+ \([-+][\d.]+ to [-+][\d.]+\)", words)
+    assert stated and [one for one in stated if one not in known] == []
 
 
 def test_the_published_pass_rates_of_problems_that_the_base_model_solves_now_and_then() -> None:
