@@ -292,7 +292,6 @@ def main() -> None:
         "The bench": bench_table(bench),
         "The language model": language_table(folder),
         "Styles": styles_table(folder),
-        "Rehearsal with other additions": pairs_table(folder),
     }.items():
         print(f"## {title}\n", *lines, sep="\n", end="\n\n")
 

@@ -23,7 +23,6 @@ from experiments.mixing import cover_of, distinct_among, interpolated, mean_of, 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = ROOT / "experiments" / "counts"
 PAGE = ROOT / "docs" / "results" / "findings.md"
-MINIATURES = ROOT / "experiments" / "results" / "miniatures.md"
 
 SAMPLES = st.lists(st.booleans(), min_size=4, max_size=6)
 
@@ -84,13 +83,6 @@ def test_every_table_of_the_findings_is_computed_from_the_counts(
         "styles": lambda: styles_table(COUNTS),
     }[name]()
     assert [line for line in lines if line not in PAGE.read_text(encoding="utf-8").splitlines()] == []
-
-
-def test_the_table_of_additions_is_computed_from_the_counts() -> None:
-    lines = list(pairs_table(COUNTS))
-    page = MINIATURES.read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 2 + 2 + 3 * 4 and [line for line in lines if line not in page] == []
-    assert sum("| **" in line for line in lines) == 3, "one η is chosen for each pair"
 
 
 def test_eta_is_chosen_on_dev_by_the_rule() -> None:
