@@ -14,7 +14,6 @@ from experiments.evidence import (
     coin,
     language_table,
     load,
-    pairs_table,
     seeds_of,
     styles_table,
 )
