@@ -166,7 +166,9 @@ def read_counts(choice: Choice, folder: Path) -> Counts:
     choice = replace(choice, arms={name: choice.arms[name] for name in names}, data="")
     labels = {name: choice.grid.arms[name].label for name in names}
     for base in choice.bases():
-        labels |= {base.name: base.label, _again(base.name): base.label + AGAIN}
+        labels |= {base.name: base.label}
+        if _again(base.name) in recorded:  # a study that was cut short has no second evaluation
+            labels |= {_again(base.name): base.label + AGAIN}
     if missing := labels.keys() - recorded.keys():
         raise UserError(f"{file} is damaged (it has no {', '.join(sorted(missing))}); {_COPY_AGAIN}")
     _check(choice, recorded, file)

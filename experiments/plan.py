@@ -211,9 +211,10 @@ def _check(name: str, config: Any) -> None:
 
 def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
     """All commands; one training seed of every arm comes before the next seed. Each arm is evaluated as soon as it is
-    trained, so that an interrupted grid has whole arms."""
+    trained, so that an interrupted grid has whole arms. The base models' second evaluations come last."""
     grid = choice.grid
     jobs: list[Job] = []
+    again: list[Job] = []
     for base in choice.bases():
         jobs.append(_job(f"base-{base.name}", "sft", paths, base.name, (), paths.base(base), threads=slots))
     for store in choice.stores():
@@ -237,12 +238,12 @@ def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
         settings = _eval_settings(grid, base)
         jobs.append(_evaluation(settings, paths, f"eval-{base.name}", base.label, model, out, needs))
         name, out, drawn = f"again-{base.name}", paths.again(base), ("--seed", str(AGAIN_SEED))
-        jobs.append(_evaluation(settings, paths, name, base.label + AGAIN, model, out, needs, drawn))
+        again.append(_evaluation(settings, paths, name, base.label + AGAIN, model, out, needs, drawn))
     for seed in dict.fromkeys(seed for seeds in choice.arms.values() for seed in seeds):
         for arm in (grid.arms[name] for name, seeds in choice.arms.items() if seed in seeds):
             known = {job.name for job in jobs}  # arms may share a training
             jobs += [job for job in _arm_jobs(grid, arm, seed, paths) if job.name not in known]
-    return jobs
+    return jobs + again
 
 
 def _arm_jobs(grid: Grid, arm: Arm, seed: int, paths: RunPaths) -> list[Job]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -96,6 +97,16 @@ def test_tables_from_counts_are_those_of_the_runs(choice: Choice, counts: Path, 
     page = write_results(choice, RunPaths(tmp_path / "new"), read_counts(choice, counts))
     assert page.name == "tables.md" and (page.parent / "figures" / "fig1_gap.png").exists()
     assert not (page.parent / "counts").exists()  # nothing was run here
+
+
+def test_counts_of_a_study_that_was_cut_short_have_no_second_evaluation(choice: Choice, counts: Path) -> None:
+    file = counts / "test.parquet"
+    whole, table = read_counts(choice, counts), pq.read_table(file)
+    pq.write_table(table.filter(pc.field("run") != "base-again"), file)
+    cut = read_counts(choice, counts)
+    assert set(whole) - set(cut) == {"base-again"} and "base" in cut
+    results = read_results(choice, RunPaths(counts / "nowhere"), cut)
+    assert not results.again and not any("(again)" in to_markdown(table) for table in tables(results))
 
 
 def test_counts_of_styles_are_taken_from_the_completions_and_kept(tmp_path: Path) -> None:
