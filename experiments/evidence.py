@@ -255,10 +255,14 @@ def pairs_table(folder: Path) -> Iterator[str]:
     """Additions to GRPO alone and with DPH-JS at three strengths, on `test`: means over seeds; the chosen η is bold."""
     runs, rows = load(folder, "orthogonal"), []
     rows.append(_pair_row("base model", "", [runs["base", 0, "test"]]))
-    rows.append(_pair_row("GRPO", "", [runs["grpo", seed, "test"] for seed in seeds_of(runs, ["grpo"])]))
+    if grpo := seeds_of(runs, ["grpo"]):
+        rows.append(_pair_row("GRPO", "", [runs["grpo", seed, "test"] for seed in grpo]))
     for addition, (name, pair) in PAIRS.items():
         etas = {f"{pair}-eta_{addition}-0.2": 0.2, pair: 0.6, f"{pair}-eta_{addition}-2": 2.0}
-        seeds, chosen = seeds_of(runs, [addition, *etas]), chosen_eta(runs, addition, etas)
+        seeds = seeds_of(runs, [addition, *etas])
+        if not seeds:  # not all of this pair was run
+            continue
+        chosen = chosen_eta(runs, addition, etas)
         alone = [runs[addition, seed, "test"] for seed in seeds]
         rows.append(_pair_row(name, "", alone))
         for arm, eta in etas.items():
@@ -274,11 +278,9 @@ def _pair_row(name: str, eta: str, own: Sequence[list[dict]], alone: Sequence[li
 
     mean, passed = (fmean(levels(one)[i] for one in own) for i in (0, 1))
     kinds = fmean(fmean(row["styles_correct"] for row in one) for one in own)
-    more = [
-        " / ".join(f"{levels(one)[i] - levels(other)[i]:+.1f}" for one, other in zip(own, alone, strict=True))
-        for i in (0, 1)
-    ]
-    return [name, eta, str(len(own)), f"{mean:.1f}", f"{passed:.1f}", f"{kinds:.2f}", *(more if alone else ("", ""))]
+    pairs = list(zip(own, alone, strict=True)) if alone else []
+    more = [" / ".join(f"{levels(one)[i] - levels(other)[i]:+.1f}" for one, other in pairs) for i in (0, 1)]
+    return [name, eta, str(len(own)), f"{mean:.1f}", f"{passed:.1f}", f"{kinds:.2f}", *more]
 
 
 def main() -> None:
@@ -292,6 +294,7 @@ def main() -> None:
         "The bench": bench_table(bench),
         "The language model": language_table(folder),
         "Styles": styles_table(folder),
+        "Rehearsal with other additions": pairs_table(folder),
     }.items():
         print(f"## {title}\n", *lines, sep="\n", end="\n\n")
 

@@ -14,6 +14,7 @@ from experiments.evidence import (
     coin,
     language_table,
     load,
+    pairs_table,
     seeds_of,
     styles_table,
 )
@@ -22,6 +23,7 @@ from experiments.mixing import cover_of, distinct_among, interpolated, mean_of, 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = ROOT / "experiments" / "counts"
 PAGE = ROOT / "docs" / "results" / "findings.md"
+MINIATURES = ROOT / "experiments" / "results" / "miniatures.md"
 
 SAMPLES = st.lists(st.booleans(), min_size=4, max_size=6)
 
@@ -82,6 +84,15 @@ def test_every_table_of_the_findings_is_computed_from_the_counts(
         "styles": lambda: styles_table(COUNTS),
     }[name]()
     assert [line for line in lines if line not in PAGE.read_text(encoding="utf-8").splitlines()] == []
+
+
+def test_the_table_of_additions_is_computed_from_the_counts() -> None:
+    lines = list(pairs_table(COUNTS))
+    page = MINIATURES.read_text(encoding="utf-8").splitlines()
+    chosen = [line for line in lines if "| **" in line]
+    pairs = {line.partition(" + DPH-JS")[0] for line in lines if " + DPH-JS" in line}
+    assert pairs and len(chosen) == len(pairs), "one η is chosen for each pair"
+    assert [line for line in lines if line not in page] == []
 
 
 def test_eta_is_chosen_on_dev_by_the_rule() -> None:
