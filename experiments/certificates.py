@@ -2,6 +2,7 @@
 
     python -m experiments.certificates --out FOLDER           # 60 runs on one core; the same command continues
     python -m experiments.certificates --out FOLDER --report  # tables of the runs that are finished
+    python -m experiments.certificates --counts experiments/counts/certificates.parquet  # the published tables
 
 One base model, one presample run that keeps most near-perfect problems aside, and a training run for each method and
 seed, with a check every 20 steps on all problems kept aside, 8 samples each. (More would hardly change a mean over
@@ -196,9 +197,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
     parser.add_argument("--report", action="store_true", help="run nothing: tables of the finished runs")
+    parser.add_argument("--counts", type=Path, help="run nothing: print the tables of a file of counts")
     parser.add_argument("--smoke", action="store_true", help="a few steps, to see that everything works")
     options = parser.parse_args(arguments)
     show_messages()
+    if options.counts is not None:
+        print(report(options.counts))
+        return
     let_jobs_import()
     with ending("certificates"):
         failures: list[str] = []

@@ -59,7 +59,7 @@ class SharedUserError(UserError):
     """A UserError that every process of a group raises; the leading one prints it."""
 
 
-INTERRUPTED = "interrupted; the same command with --resume continues from what is saved"
+INTERRUPTED = "interrupted; if it writes a run, the same command with --resume continues from what is saved"
 
 
 class Interrupted(KeyboardInterrupt):

@@ -145,3 +145,8 @@ def test_a_model_without_a_tokenizer(tmp_path, data, capsys):
     shutil.copytree(base_run() / "model", tmp_path / "model", ignore=shutil.ignore_patterns("tokenizer*"))
     line = ["eval", "--task", "records", "--data", data, "--model.path", tmp_path / "model", "--out", tmp_path / "run"]
     assert "it holds no tokenizer; save its base model's tokenizer into it" in complaint(capsys, *line)
+
+
+def test_resuming_a_run_that_does_not_exist_says_so(tmp_path, capsys):
+    said = complaint(capsys, "train", "--resume", "--out", tmp_path / "typo")
+    assert f"there is no run in {tmp_path / 'typo'} to resume" in said

@@ -18,7 +18,7 @@ from helpers import base_run
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 SOURCE = Path(dph.__file__).parents[1]
-SENTENCE = "dph: interrupted; the same command with --resume continues from what is saved\n"
+SENTENCE = "dph: interrupted; if it writes a run, the same command with --resume continues from what is saved\n"
 
 
 def started(words, *more_path, **options):

@@ -120,9 +120,13 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
 
 def _recorded(stage: str, line: CommandLine) -> Any:
     """The settings of the run that `--resume --out DIRECTORY` continues, if the line names neither presets nor files
-    nor a task, which would name them anew; None otherwise, and for a directory without a run."""
+    nor a task, which would name them anew; None otherwise, and for settings of a new run."""
     out = Path(line.settings.get("out", ""))
-    if not line.resume or line.presets or line.files or line.task or line.options or not RunDir.begun(out):
+    if not line.resume or line.presets or line.files or line.task or line.options:
+        return None
+    if not RunDir.begun(out):
+        if line.settings.keys() == {"out"}:
+            raise RunError(f"there is no run in {out} to resume; correct --out, or name the settings of a new run")
         return None
     return from_dict(STAGES[stage], RunDir.open(out, stage).settings(), f"the settings of {out}")
 

@@ -109,7 +109,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
         else:
             raise RunError(
                 f"{path} is not a finished run of `dph eval`, `dph verify` or `dph train`: it has neither scores.json "
-                "nor metrics.jsonl; finish it with --resume, or name the other runs only"
+                "nor metrics.jsonl; finish such a run with --resume, or name the other runs only"
             )
     if not evals:
         raise SettingsError("a report needs at least one run directory of `dph eval`; name one too")

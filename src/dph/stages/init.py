@@ -32,8 +32,9 @@ _COMMANDS = """\
 dph check --config dph.toml
 dph presample --config dph.toml --out runs/presample
 dph train --config dph.toml --preset dph_js --rehearsal.path runs/presample --out runs/dph_js
+dph eval --config dph.toml --label base --out runs/base
 dph eval --config dph.toml --model.path runs/dph_js/model --out runs/eval
-dph report runs/eval runs/dph_js --out runs/report
+dph report runs/base runs/eval runs/dph_js --out runs/report
 """
 
 
