@@ -72,7 +72,7 @@ def printed(capsys, *words) -> str:
 def test_sql_problems_have_the_schema_and_a_stable_split(shop, capsys):
     said = printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--model", "some/model", "--out", "made")
     assert [line.split()[1] for line in said.splitlines() if line.startswith("dph ")] == [
-        *("check", "presample", "train", "eval", "report")
+        *("check", "presample", "train", "eval", "eval", "report")
     ]
     splits = {name: problems(shop / f"made/problems/{name}.jsonl") for name in ("train", "test")}
     ids = {name: {row["id"] for row in rows} for name, rows in splits.items()}
