@@ -2,7 +2,7 @@
 
     python -m experiments.certificates --out FOLDER           # 60 runs on one core; the same command continues
     python -m experiments.certificates --out FOLDER --report  # tables of the runs that are finished
-    python -m experiments.certificates --counts experiments/counts/certificates.parquet  # the published tables
+    python -m experiments.certificates --counts experiments/results/certificates.parquet  # the published tables
 
 One base model, one presample run that keeps most near-perfect problems aside, and a training run for each method and
 seed, with a check every 20 steps on all problems kept aside, 8 samples each. (More would hardly change a mean over

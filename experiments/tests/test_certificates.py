@@ -1,6 +1,7 @@
 """The comparison at a certified loss: counts of finished runs, and what random certification sets say of them."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,3 +69,9 @@ def test_every_run_needs_the_pool_and_names_its_seed(tmp_path):
         assert settings.out == str(tmp_path / job.name)
     settings, _ = parse("train", planned[-1].arguments[1:])
     assert (settings.method, settings.seed, settings.certify.set) == ("dph_js", 2, str(tmp_path / "pool"))
+
+
+def test_the_published_tables_are_those_of_the_counts():
+    root = Path(__file__).parents[1]
+    page = (root / "results" / "certificates.md").read_text(encoding="utf-8")
+    assert report(root / "results" / "certificates.parquet").strip() in page
