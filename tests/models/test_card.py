@@ -16,7 +16,7 @@ from helpers import base_run, train_config
 def trained(tmp_path_factory):
     """A finished run of `dph train` on the toy task with a monitor."""
     settings = {"monitor": {"every": 2, "limit": 4, "n": 2}}
-    return train(train_config(tmp_path_factory.mktemp("push") / "js", "dph_js", settings))
+    return train(train_config(tmp_path_factory.mktemp("card") / "js", "dph_js", settings))
 
 
 def card_of(folder):
@@ -24,9 +24,6 @@ def card_of(folder):
     empty, metadata, text = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
     assert empty == ""
     return yaml.safe_load(metadata), text
-
-
-# The card -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_trained_model_has_a_card_beside_its_weights(trained):

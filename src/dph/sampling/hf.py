@@ -149,10 +149,6 @@ class HFSampler(Sampler):
             "each token and is slow, or use another sampler"
         )
 
-    def replays(self, longest: int) -> bool:
-        """Whether a CUDA graph can replay the steps of decoding with shared prompts."""
-        return self._graphs and self._policy.device.type == "cuda" and self.works(StaticDecoder, longest)
-
     def works(self, start: Start, longest: int) -> bool:
         """Whether a way to decode reproduces the model's logits; it is tried when rows get longer than before."""
         trial = self.trials.setdefault(start, GrowingTrial(partial(self._try, start)))
@@ -172,6 +168,10 @@ class HFSampler(Sampler):
         elif first and not reason:
             say(f"the sampler {used}")
         return reason
+
+    def replays(self, longest: int) -> bool:
+        """Whether a CUDA graph can replay the steps of decoding with shared prompts."""
+        return self._graphs and self._policy.device.type == "cuda" and self.works(StaticDecoder, longest)
 
 
 _SAID: dict[Start, tuple[str, str]] = {
