@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,14 @@ from dph.config import EvalConfig, RewardConfig, RolloutConfig, TaskConfig
 from dph.errors import RunError, SettingsError
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import FORMAT, FoundModel, RunDir, find_model, package_versions, read_metrics
-from dph.runs.files import directory_written_atomically, remove_leftovers, unlock, write_atomically, written_atomically
+from dph.runs.files import (
+    directory_written_atomically,
+    drafted_directory,
+    remove_leftovers,
+    unlock,
+    write_atomically,
+    written_atomically,
+)
 from dph.stages.train import train
 from dph.verifiers import judging_versions
 from helpers import base_run, presampled, train_config
@@ -304,6 +312,24 @@ def test_the_next_writer_removes_what_a_killed_process_left_and_nothing_else(tmp
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")
+def test_several_writers_at_once_leave_each_others_temporary_files_alone(tmp_path):
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # often between creating a file and locking it
+
+    def write(name):
+        for _ in range(100):
+            with drafted_directory(tmp_path / f"folder {name}") as draft:
+                (draft / "file").write_text("content")
+            write_atomically(tmp_path / f"file {name}", "content")
+
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(write, [0, 1] * 3))
+    finally:
+        sys.setswitchinterval(switch)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file 0", "file 1"]
+
+
 def test_where_nothing_can_be_locked_the_process_is_asked_for(tmp_path, monkeypatch):
     import fcntl
 

@@ -121,10 +121,11 @@ def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files and directories in a directory, if it exists, whose processes ended without removing
     them; the files of living processes stay."""
     for entry in folder.glob(".*.tmp"):
-        if _is_abandoned(entry):
-            shutil.rmtree(entry, ignore_errors=True)
-            with contextlib.suppress(OSError):  # it was a directory, or is not ours
-                entry.unlink()
+        with _abandoned(entry) as abandoned:  # locked until it is gone: a living process may have just created it
+            if abandoned:
+                shutil.rmtree(entry, ignore_errors=True)
+                with contextlib.suppress(OSError):  # it was a directory, or is not ours
+                    entry.unlink()
 
 
 def not_through_a_link(path: str, flags: int) -> int:
@@ -159,7 +160,8 @@ def _held(temporary: Path, create: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Lock a file or directory, if the file system can; yields whether the path is still its name."""
+    """Lock a file or directory, if the file system can; yields whether the path is still its name. It may have to wait
+    for a process that is removing it."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:  # removed since it was created, before it was locked
@@ -167,35 +169,60 @@ def _lock(path: Path) -> Iterator[bool]:
         return
     try:
         with contextlib.suppress(OSError):  # no locks there
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield _is_at(path, descriptor)
     finally:
         os.close(descriptor)
 
 
-def _is_abandoned(entry: Path) -> bool:
-    """Whether a directory's entry is a temporary file or directory whose process has ended. Where nothing can be
-    locked, a process with its id on this machine counts as the one."""
+@contextmanager
+def _abandoned(entry: Path) -> Iterator[bool]:
+    """Whether a directory's entry is a temporary file or directory whose process has ended; it is locked in the context.
+    Where nothing can be locked, a process with its id on this machine counts as the one."""
     match = _TEMPORARY.fullmatch(entry.name)
     if match is None:
-        return False
+        yield False
+        return
     try:
         descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        finally:
-            os.close(descriptor)
-        return True
-    except (BlockingIOError, FileNotFoundError):
+    except FileNotFoundError:
+        yield False
+        return
+    except OSError:
+        yield _has_ended(int(match[2]))
+        return
+    try:
+        yield _can_lock(descriptor, int(match[2])) and _is_at(entry, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether what was opened is still at its path: another may have removed it, and a third have made a new one."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _can_lock(descriptor: int, process: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
     except OSError:
-        try:
-            os.kill(int(match[2]), 0)
-        except (ProcessLookupError, OverflowError):
-            return True
-        except PermissionError:  # the process of another user
-            pass
-        return False
+        return _has_ended(process)
+    return True
+
+
+def _has_ended(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:  # the process of another user
+        pass
+    return False
 
 
 def cache_folder() -> Path:
