@@ -1,11 +1,14 @@
 """Settings and fixtures for all tests, those of the experiments included."""
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from dph.process.interrupts import SIGNALS
 from dph.process.progress import show_messages
 
 # Set before any library reads them: no network, and no thread pools that compete for the cores.
@@ -32,3 +35,12 @@ def shared_data() -> Path:
     if not _SHARED.is_dir():
         pytest.skip("there is no folder shared/data with public data sets beside the repository")
     return _SHARED
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Restores the handlers of signals after a test that replaces them."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import importlib.util
 import json
 import math
 import tempfile
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -302,3 +304,13 @@ def interrupted_at(method: Callable[..., Any], call: int) -> Callable[..., Any]:
         return method(self, *args, **kwargs)
 
     return interrupted
+
+
+def needs(package: str) -> list[pytest.MarkDecorator]:
+    """Run with the step of the engines, where the package is installed; its warnings of what it misses are not ours."""
+    missing = importlib.util.find_spec(package) is None
+    return [
+        pytest.mark.engines,
+        pytest.mark.skipif(missing, reason=f"{package} is not installed in this environment"),
+        pytest.mark.filterwarnings("ignore"),
+    ]

@@ -1,4 +1,7 @@
-"""The base model and rehearsal set of the embedded world, made as by `dph demo`, for the reliability runs."""
+"""The base model and rehearsal set of the embedded world, made as by `dph demo`, for the reliability and GPU runs.
+
+python -m benchmarks._support.embedded FOLDER [STEPS]    # at smoke size; STEPS of the supervised start
+"""
 
 import os
 import subprocess
@@ -45,3 +48,7 @@ def training(model: Path, sampled: Path, out: Path, steps: int, every: int, *mor
         *("--steps", str(steps), "--checkpoint-every", str(every), "--monitor.every", str(every)),
         *more,
     ]
+
+
+if __name__ == "__main__":
+    prepare(Path(sys.argv[1]), smoke=True, **({"steps": int(sys.argv[2])} if sys.argv[2:] else {}))

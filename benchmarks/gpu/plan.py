@@ -107,7 +107,7 @@ def part_a(given: Settings) -> list[Command]:
         Command("exactness", (*_module("benchmarks.gpu.exactness"), *device, *names, *lines), 190),
     ]
     if given.base is None:
-        commands.append(Command("world", (*_module("benchmarks.gpu.world"), str(base), *learned), 120))
+        commands.append(Command("world", (*_module("benchmarks._support.embedded"), str(base), *learned), 120))
     where = ("--base", str(base), "--steps", steps)
     training = (*device, *where, "--out", str(given.work / "devices"), *lines)
     kill = (*where, "--kills", kills, "--every", "2", "--out", str(given.work / "kill"), *KILL_SIZES, *plugin, *lines)

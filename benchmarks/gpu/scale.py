@@ -1,4 +1,4 @@
-"""Estimates of the paper's runs: memory and time per step by arithmetic, for docs/guides/scale.md.
+"""Estimates of the paper's runs: memory and time per step by arithmetic, for experiments/results/gpu.md.
 
     python -m benchmarks.gpu.scale [--prompt 3000] [--response 400] [--rate 989] [--share 0.4]
 
@@ -68,7 +68,7 @@ def settings(gpus: int) -> VerlConfig:
 
 
 def main(given: Assumed) -> None:
-    """Print the tables of docs/guides/scale.md."""
+    """Print the tables of experiments/results/gpu.md."""
     print("| model | GPUs | training GB a GPU | host GB a node | layout |\n|---|---|---|---|---|")
     for name, shape in MODELS.items():
         for gpus in (1, 4, 8, 32):

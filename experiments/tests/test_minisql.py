@@ -22,7 +22,7 @@ from experiments.minisql.questions import KINDS
 from experiments.minisql.task import in_english, response
 from experiments.minisql.world import ask, draw_rows, held_out, samples
 from experiments.styles import STYLES, style_of
-from experiments.tests.minisql_support import PIECE, contents, execute, pattern, words_of
+from experiments.tests.support import PIECE, contents, execute, pattern, words_of
 
 SQL_SPLITS = ("train", "dev", "test", "cross")
 

@@ -19,7 +19,7 @@ from dph.tasks import load_task
 from experiments.minisql import MiniSql
 from experiments.minisql.task import MATH_SHARE, SECOND_READING, STYLE_WEIGHTS
 from experiments.styles import STYLES, style_of
-from experiments.tests.minisql_support import PIECE, contents
+from experiments.tests.support import PIECE, contents
 
 SMALL = {"train_problems": 24, "dev_problems": 12, "test_problems": 12, "cross_problems": 12, "ood_problems": 10}
 SPLITS = ("train", "dev", "test", "cross", "ood", "sums")

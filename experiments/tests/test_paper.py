@@ -9,10 +9,10 @@ import pytest
 
 from dph.cli.main import parse
 from dph.errors import UserError
-from engine_marks import needs
 from experiments.config import ReproduceConfig
 from experiments.paper.study import read_study
 from experiments.run import reproduce
+from helpers import needs
 from report_support import interval, write_eval
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_marks import needs
-from helpers import base_run, folder, presampled, tiny_policy
+from helpers import base_run, folder, needs, presampled, tiny_policy
 
 pytestmark = [*needs("trl"), pytest.mark.timeout(600)]
 SCRIPTS = Path(__file__).parent / "trl_scripts"

@@ -12,7 +12,7 @@ from dph.integrations.verl.settings import DPHSettings
 from dph.objective import Advantage
 from dph.training.rollouts import Shaping
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
-from engine_marks import needs
+from helpers import needs
 
 pytestmark = needs("verl")
 

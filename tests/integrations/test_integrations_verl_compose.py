@@ -14,8 +14,7 @@ from dph.errors import UserError
 from dph.integrations.verl.launch import ModelShape, preset_launch
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, configured
 from dph.objective import Objective
-from engine_marks import needs
-from helpers import METHODS
+from helpers import METHODS, needs
 
 pytestmark = needs("verl")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_marks import needs
+from helpers import needs
 
 pytestmark = [*needs("verl"), pytest.mark.timeout(3600)]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine_marks import needs
+from helpers import needs
 
 pytestmark = [*needs("verl"), pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,6 +1,6 @@
 """Tests of drawing tokens: inverse cumulative distribution, nucleus, large vocabularies. Samplers by name: built-in
 samplers, a plug-in, and the message for an unknown name. How many responses are decoded together, if the settings
-leave it open.
+leave it open. The gate on a trainer's sampler, on worked numbers.
 """
 
 import itertools
@@ -13,7 +13,8 @@ import torch
 from architectures import architecture
 from dph.build import make_sampler
 from dph.config import ModelConfig, SamplerConfig
-from dph.errors import SettingsError
+from dph.errors import SettingsError, UserError
+from dph.integrations.sampler import check_sampler
 from dph.models import batch
 from dph.models.batch import MOST_ROWS, fitting_rows
 from dph.process.distributed import World
@@ -197,3 +198,17 @@ def test_a_run_keeps_its_number(tmp_path, monkeypatch):
     free(monkeypatch, PLENTY)
     assert settled_rows(config.sampler, policy, items, config.rollout, RunDir.open(tmp_path / "run"), World()) == first
     assert settled_rows(SamplerConfig(rows=7), policy, items, config.rollout, run, World()).rows == 7
+
+
+def test_the_line_has_the_mean_and_the_largest_difference_and_ratio() -> None:
+    # Differences of log 2, −0.1 and 0: mean (log 2 + 0.1) / 3 = 0.2644
+    line = check_sampler(torch.tensor([-1.0, -1.0, -3.0]), torch.tensor([math.log(2) - 1, -1.1, -3.0]), 0.27)
+    assert "0.2644 nats" in line and "largest 0.693" in line and "ratio 2.000" in line
+
+
+@pytest.mark.parametrize("wrong", [-1.3, math.nan])
+def test_a_sampler_that_is_further_than_rounding_explains_is_refused(wrong: float) -> None:
+    trained = torch.full((4,), -1.0)
+    with pytest.raises(UserError, match="is given the trained adapters"):
+        check_sampler(torch.tensor([-1.0, -1.0, -1.0, wrong]), trained, 0.05)
+    assert check_sampler(torch.full((4,), -1.04), trained, 0.05)

@@ -1,6 +1,6 @@
 """The SQL verifier gives the verdicts of the official evaluators, on fixed samples of published predictions.
 
-`python -m benchmarks.verifiers.agreement DATA` judges them all.
+`python -m benchmarks.verifiers.agreement_sql DATA` judges them all.
 """
 
 import tarfile

@@ -177,8 +177,8 @@ def _lock(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def _abandoned(entry: Path) -> Iterator[bool]:
-    """Whether a directory's entry is a temporary file or directory whose process has ended; it is locked in the context.
-    Where nothing can be locked, a process with its id on this machine counts as the one."""
+    """Whether a directory's entry is a temporary file or directory whose process has ended, and its lock in the
+    context. Where nothing can be locked, a process with its id on this machine counts as the one."""
     match = _TEMPORARY.fullmatch(entry.name)
     if match is None:
         yield False

@@ -1,1 +1,0 @@
-"""Measurements of speed, memory, verifiers and reliability: python -m benchmarks.FOLDER.NAME, in the repository."""
