@@ -229,7 +229,7 @@ def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir,
         rollout: how training samples.
         run: the training run; on resume it must have started with the same set.
     """
-    if config.rows == 0:
+    if config.rows == 0 or not config.path:
         return None
     path = Path(config.path)
     checked = open_set(path)

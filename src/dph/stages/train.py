@@ -18,7 +18,7 @@ from dph.process.distributed import World
 from dph.process.progress import say
 from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another_judge
 from dph.rehearsal.partition import reference_counts, training_problems
-from dph.rehearsal.store import RehearsalSet
+from dph.rehearsal.store import SOURCES
 from dph.runs.coverage import drop_visits
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.pinned import pin
@@ -90,6 +90,7 @@ def load(
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
     fresh, rollout = saved is None, config.rollout
     # The checks that need no model
+    source = SOURCES.bind(config.rehearsal.source, config.rehearsal.source_options)
     task, problems = load_problems(config.task)
     stored = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
     if stored is not None and world.leads:
@@ -142,7 +143,7 @@ def load(
         config=config,
         world=world,
         learner=learner,
-        rehearsal=RehearsalSet(stored.stored if stored else [], config.seed),
+        rehearsal=source(stored.stored if stored else [], config.seed, state.source),
         watch=Watch(run.path, world, pinned, ledger, max_unjudged=config.max_unjudged, by_function=by_function),
         monitor=monitor,
         saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),

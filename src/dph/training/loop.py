@@ -151,6 +151,7 @@ class Training:
                 optimizer_steps=optimizer.steps_taken,
                 skipped_in_a_row=optimizer.skipped_in_a_row,
                 token_budget=learner.updater.reduced_budget,
+                source=self.rehearsal.after(step, drawn.groups, self.world),
                 pending=values | stats.metrics() | coverage | {"lr": optimizer.lr},
             )
         clock.lap("update")

@@ -280,6 +280,7 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
             config.rollout.old_logprobs == "sampler"
         ),
         "verl has no name for loss.kl 'k3_is'; use k1, k2 or k3": config.loss.kl == "k3_is",
+        "a launch of verl rehearses a fixed set; leave rehearsal.source out": config.rehearsal.source != "set",
     }
     for sentence, is_set in without_counterpart.items():
         if is_set:
