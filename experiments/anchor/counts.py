@@ -1,8 +1,8 @@
-"""Counts of experiment B: one Parquet file for each start, rewritten after every arm.
+"""Counts of the experiments B and E: one Parquet file for each start, rewritten after every arm.
 
 A row is a problem of an evaluation: start, run, id, kind, samples, correct, greedy; `forms`, the canonical solutions
 among its correct samples, and `form_counts`, how many samples have each; `rollouts`, the responses that were drawn to
-make the model, pre-sampling included; `settings`, JSON of what trained it ("" for the base model).
+make the model, pre-sampling included; `settings`, JSON of what trained or made it ("" for the base model).
 """
 
 import json
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from dph.process.jobs import is_complete
 from dph.runs.directory import RunDir
 from dph.runs.files import written_atomically
-from experiments.anchor.design import Arm
+from experiments.anchor.design import Arm, Made
 from experiments.count_files import styles_of
 
 
@@ -37,17 +37,18 @@ def counts_file(folder: Path, start: int) -> Path:
     return folder / f"start-{start}.parquet"
 
 
-def write(folder: Path, start: int, root: Path, arms: Sequence[Arm]) -> None:
-    """Write the counts of every finished evaluation of a start."""
+def write(folder: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | Made]) -> None:
+    """Write the counts of every finished evaluation of the base model and of these arms; roots: the folders in which a
+    start's folders `train` and `eval` are."""
     rows = []
     by_name = {arm.name: arm for arm in arms}
-    for evaluation in sorted((root / "eval").glob("*")):
-        if is_complete(evaluation):
-            arm = max((name for name in by_name if evaluation.name.startswith(name)), key=len, default="")
-            settings = RunDir.open(root / "train" / arm, "train").settings() if arm else {}
-            common = {"start": start, "run": evaluation.name, "rollouts": by_name[arm].rollouts if arm else 0}
-            common["settings"] = json.dumps(_without_paths(settings)) if arm else ""
-            rows += [common | row for row in _problems(evaluation)]
+    for root in roots:
+        for evaluation in filter(is_complete, sorted((root / "eval").glob("*"))):
+            arm = by_name.get(max((name for name in by_name if evaluation.name.startswith(name)), key=len, default=""))
+            if arm or evaluation.name.startswith("base"):
+                common = {"start": start, "run": evaluation.name, "rollouts": arm.rollouts if arm else 0}
+                common["settings"] = json.dumps(_made_by(arm, root)) if arm else ""
+                rows += [common | row for row in _problems(evaluation)]
     if rows:
         folder.mkdir(parents=True, exist_ok=True)
         with written_atomically(counts_file(folder, start)) as temporary:
@@ -65,10 +66,18 @@ def _problems(evaluation: Path) -> list[dict]:
     return found
 
 
+def _made_by(arm: Arm | Made, root: Path) -> dict:
+    """The settings of an arm's training run, or what weights were made of."""
+    if isinstance(arm, Made):
+        return {"models": arm.models, "share": arm.share}
+    return _without_paths(RunDir.open(root / "train" / arm.name, "train").settings())
+
+
 def _without_paths(settings: Mapping) -> dict:
     """The settings of a training run without folders of this machine."""
+    hidden = {"out": "", "path": "", "plugins": [Path(name).name for name in settings.get("plugins", ())]}
     return {
-        key: _without_paths(value) if isinstance(value, Mapping) else "" if key in ("out", "path") else value
+        key: _without_paths(value) if isinstance(value, Mapping) else hidden.get(key, value)
         for key, value in settings.items()
     }
 

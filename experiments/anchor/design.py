@@ -1,4 +1,5 @@
-"""The arms of experiment B, as its protocol (experiments/results/anchor.md) has them, and their commands."""
+"""The arms of the experiments B and E, as their protocols (experiments/results/anchor.md) have them, and their
+commands."""
 
 import zlib
 from collections.abc import Iterator
@@ -35,18 +36,34 @@ class Arm:
     """Arms of one family differ in strength only; they are listed from weak to strong."""
     flags: tuple[str, ...]
     """Flags of `dph train` besides the world."""
-    rows: str = ""
-    """The pre-sampling that it needs; every arm reads one for its problems."""
+    rows: str | None = ""
+    """The pre-sampling whose rows it needs; without one it reads a partition for its problems, or with None nothing."""
     seed: int = 1
     stops: tuple[int, ...] = ()
     """Steps at which the model is evaluated too."""
     shares: tuple[float, ...] = ()
     """Shares of the trained weights at which it is evaluated too."""
+    trained: int = TRAINED
+    """Responses that its training draws."""
 
     @property
     def rollouts(self) -> int:
         """Responses drawn in training and for the arm's rows."""
-        return TRAINED + PRESAMPLED[self.rows]
+        return self.trained + PRESAMPLED[self.rows or ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Weights that are made of trained models, without a training of their own."""
+
+    name: str
+    family: str
+    models: tuple[tuple[str, int], ...]
+    """Arms of experiment B and steps of their training, whose weights are averaged."""
+    share: float
+    """Share of that mean; the rest is the base model's. Above 1 it goes beyond the mean."""
+    rollouts: int
+    """Responses that were drawn to train the models."""
 
 
 def arms() -> tuple[Arm, ...]:
@@ -89,23 +106,30 @@ def base_jobs(start: int, out: Path, extra: dict[str, tuple[str, ...]]) -> list[
     return jobs
 
 
-def arm_jobs(start: int, out: Path, arm: Arm, extra: dict[str, tuple[str, ...]]) -> Iterator[Job]:
-    """Training of an arm, the weights made of it, and their evaluations."""
-    run = out / "train" / arm.name
+def arm_jobs(start: int, out: Path, arm: Arm, extra: dict[str, tuple[str, ...]], below: str = "") -> Iterator[Job]:
+    """Training of an arm, the weights made of it, and their evaluations. out: folder of the start; below: the folder in
+    it for what is made here."""
+    run = out / below / "train" / arm.name
     every = ("--checkpoint-every", "25", "--keep-checkpoints", "9") if arm.stops else ("--checkpoint-every", "125")
     words = (*world(start), *arm.flags, *CLIP, *every, "--seed", str(100 * start + arm.seed))
-    words += ("--model.path", str(out / "base/model"), "--rehearsal.path", str(out / (arm.rows or NEAR)))
+    words += ("--model.path", str(out / "base/model"))
+    words += () if arm.rows is None else ("--rehearsal.path", str(out / (arm.rows or NEAR)))
     yield _job(arm.name, "train", (*words, "--out", str(run)), run, extra)
-    yield evaluation(start, out, arm.name, str(run / "model"), extra)
+    yield evaluation(start, out / below, arm.name, str(run / "model"), extra)
     for step in arm.stops:
-        model = run / "checkpoints" / f"step-{step:08d}" / "model"
-        yield evaluation(start, out, f"{arm.name}-step{step}", str(model), extra)
+        model = str(out / below / checkpoint(arm.name, step, extra))
+        yield evaluation(start, out / below, f"{arm.name}-step{step}", model, extra)
     for share in arm.shares:
         name = f"{arm.name}-share{share}"
-        made = out / "shares" / name
+        made = out / below / "shares" / name
         words = ("interpolate", "--run", str(run), "--weight", str(share), "--out", str(made))
         yield Job(f"make-{name}", words, out=made, at_once=True)
-        yield evaluation(start, out, name, str(made), extra)
+        yield evaluation(start, out / below, name, str(made), extra)
+
+
+def checkpoint(arm: str, step: int, extra: dict[str, tuple[str, ...]]) -> str:
+    """The model of an arm after a step, below the folder of its runs. With further flags a step stands for 25."""
+    return f"train/{arm}/checkpoints/step-{step // 25 if extra else step:08d}/model"
 
 
 def evaluation(start: int, out: Path, name: str, model: str, extra: dict[str, tuple[str, ...]]) -> Job:
@@ -118,3 +142,72 @@ def evaluation(start: int, out: Path, name: str, model: str, extra: dict[str, tu
 
 def _job(name: str, stage: str, words: tuple[str, ...], out: Path, extra: dict[str, tuple[str, ...]]) -> Job:
     return Job(name, (stage, *words, *extra.get(stage, ()), "--resume"), out=out)
+
+
+# Experiment E: what follows from B ----------------------------------------------------------------------------------
+
+FOLLOW = "e"
+"""Folder of experiment E in the folder of a start."""
+RECENT = ("--plugin", str(Path(__file__).with_name("recent.py")), "--rehearsal.source")
+RECENT_ETAS = ("1", "3", "10")
+NEEDED = ("grpo", "grpo-again", f"{SOLVED}-js", "k3")
+"""Families of experiment B that experiment E compares with."""
+
+
+def needed() -> tuple[Arm, ...]:
+    """The arms of experiment B that experiment E reads."""
+    return tuple(arm for arm in arms() if arm.family in NEEDED)
+
+
+def follow_arms() -> tuple[Arm, ...]:
+    """The training runs of experiment E, in their order."""
+    recent = (*RECENT, "recent", "--rehearsal.rows", "64", "--loss.divergence", "js")
+    found = [Arm(f"recent-js-{eta}", "recent-js", _grpo(FAST, *recent, "--loss.eta", eta), None) for eta in RECENT_ETAS]
+    for eta in ("0.3", "1", "2"):
+        half = (*recent, "--rehearsal.source-options", "share", "0.5", "--loss.eta", eta)
+        found.append(Arm(f"recent-solved-js-{eta}", "recent-solved-js", _grpo(FAST, *half), SOLVED))
+    raw = ("--loss.divergence", "forward_kl_raw", "--rehearsal.rows", "64", "--loss.eta")
+    for eta in ("0.3", "1", "3"):
+        found.append(Arm(f"solved-raw-{eta}", "solved-raw", _grpo(FAST, *raw, eta), SOLVED))
+    for eta in ("0.1", "0.3", "1"):
+        flags = (*RECENT, "distinct", *raw, eta)
+        found.append(Arm(f"distinct-raw-{eta}", "distinct-raw", _grpo(FAST, *flags), SOLVED))
+    for beta, eta in (("0.03", "0.1"), ("0.1", "0.3"), ("0.3", "1")):
+        flags = ("--loss.divergence", "js", "--rehearsal.rows", "64", "--loss.eta", eta)
+        flags += ("--loss.kl", "k3", "--loss.kl-coef", beta)
+        found.append(Arm(f"k3-solved-js-{beta}", "k3-solved-js", _grpo(FAST, *flags), SOLVED))
+    for lr in ("2.5e-5", "5e-5", FAST):
+        flags = _grpo(lr, "--rollout.prompts", "24")
+        found.append(Arm(f"grpo-24-{lr}", "grpo-24", flags, trained=3 * TRAINED))
+    return tuple(found)
+
+
+def made() -> tuple[Made, ...]:
+    """The weights that experiment E makes of what experiment B trained."""
+    found = [Made(f"beyond-{w}", "beyond", (("grpo-2.5e-5", 125),), w, TRAINED) for w in (1.5, 2.0, 3.0)]
+    for steps in ((25, 50, 75), (50, 75, 100), (75, 100, 125)):
+        models = tuple((f"grpo-{FAST}", step) for step in steps)
+        found.append(Made(f"averaged-{steps[1]}", "averaged", models, 1.0, TRAINED))
+    for lr in ("2.5e-5", "5e-5", FAST, "2e-4"):
+        pair = ((f"grpo-{lr}", 125), (f"grpo-{lr}-again", 125))
+        found.append(Made(f"soup-{lr}", "soup", pair, 1.0, 2 * TRAINED))
+    return tuple(found)
+
+
+def made_jobs(start: int, out: Path, one: Made, extra: dict[str, tuple[str, ...]]) -> Iterator[Job]:
+    """The commands that make weights, and their evaluation. A mean of n models takes n − 1 commands, then one moves it
+    along the line from the base model."""
+    model, *others = (str(out / checkpoint(arm, step, extra)) for arm, step in one.models)
+    for number, other in enumerate(others, 2):
+        model, job = _between(out, f"{one.name}-of-{number}", model, other, 1 / number)
+        yield job
+    if one.share != 1:
+        model, job = _between(out, f"{one.name}-share", str(out / "base/model"), model, one.share)
+        yield job
+    yield evaluation(start, out / FOLLOW, one.name, model, extra)
+
+
+def _between(out: Path, name: str, initial: str, trained: str, weight: float) -> tuple[str, Job]:
+    path = out / FOLLOW / "made" / name
+    words = ("interpolate", "--run", trained, "--initial", initial, "--weight", repr(weight), "--out", str(path))
+    return str(path), Job(f"make-{name}", words, out=path, at_once=True)

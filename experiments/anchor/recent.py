@@ -1,8 +1,8 @@
 """Sources of stored responses for experiment E, a plug-in of `dph train`.
 
-`recent` rehearses correct rollouts of the last steps. It is our reading of DyJR (arXiv 2603.16157), of which the
-abstract could be read and no code was found: a buffer of recent correct rollouts, first in, first out, with an age limit
-and an adaptive size, is the reference of a Jensen-Shannon divergence, in place of the base model. Read so:
+`recent` rehearses correct rollouts of the last steps. It is our reading of DyJR (arXiv 2603.16157), of which only the
+abstract was read, and no code was found: a buffer of recent trajectories, first in, first out, with adaptive size,
+gives the reference distribution of a Jensen-Shannon divergence, in place of the base model. Read so:
 
 * u = π_θ/π_old, with log π_old as the sampler reported it when it drew the response. The reference is therefore the
   policy of up to `age` steps ago, not the base model.
@@ -52,13 +52,15 @@ class Recent(RehearsalSet):
             age: the most steps between the draw of a response and its rehearsal.
             share: of the rows of a step that come from recent rollouts; the others come from the fixed set.
         Raises:
-            SettingsError: size or age is below 1, or the share is not above 0 and at most 1.
+            SettingsError: size or age is below 1, the share is not above 0 and at most 1, or a fixed set is missing.
         """
         if min(size, age) < 1 or not 0 < share <= 1:
             raise SettingsError(
                 f"the rehearsal source 'recent' has size {size}, age {age} and share {share}; size and age must be at "
                 "least 1, and share above 0 and at most 1"
             )
+        if share < 1:
+            _refuse_none(stored, "recent with a share below 1")
         super().__init__(stored, seed)
         self._seed, self._kept, self._age, self._share = seed, size, age, share
         self._step: int = state["step"] if state else 0
@@ -103,5 +105,11 @@ class Distinct(RehearsalSet):
     """The fixed set without repetitions: a likely response to a problem weighs as much as an unlikely one."""
 
     def __init__(self, stored: Sequence[Rehearsal], seed: int, state: Any = None) -> None:
+        _refuse_none(stored, "distinct")
         once = {(row.problem_id, *row.response_ids): row for row in stored}
         super().__init__(list(once.values()), seed)
+
+
+def _refuse_none(stored: Sequence[Rehearsal], source: str) -> None:
+    if not stored:
+        raise SettingsError(f"the rehearsal source {source} needs a fixed set; add --rehearsal.path RUN")

@@ -1,7 +1,8 @@
-"""`python -m experiments anchor`: the runs of experiment B, one after the other, and its tables.
+"""`python -m experiments anchor`: the runs of experiment B or E, one after the other, and its tables.
 
 The same command continues; what is finished is kept. Starts run one after the other, so that an interruption leaves
-whole starts.
+whole starts. Experiment E reads the base models, pre-samplings and runs of experiment B in the same folder, and makes
+those that are missing.
 """
 
 import argparse
@@ -14,49 +15,74 @@ from dph.errors import UserError
 from dph.process.jobs import Job, run_jobs
 from dph.process.progress import say
 from experiments.anchor.counts import read, write
-from experiments.anchor.design import STARTS, Arm, arm_jobs, arms, base_jobs
-from experiments.anchor.tables import arm_table, comparison_table, figure
+from experiments.anchor.design import (
+    FOLLOW,
+    STARTS,
+    Arm,
+    Made,
+    arm_jobs,
+    arms,
+    base_jobs,
+    follow_arms,
+    made,
+    made_jobs,
+    needed,
+)
+from experiments.anchor.tables import B, E, arm_table, comparison_table, figure
 
 COUNTS = Path("experiments/counts/anchor")
+FOLLOW_COUNTS = Path("experiments/counts/anchor-e")
 SMOKE = {
     "sft": ("--steps", "150", "--demonstrations", "2000"),
     "presample": ("--task.limit", "24", "--rollout.n", "8", "--threshold", "1", "--refine", "keep"),
-    "train": ("--task.limit", "24", "--steps", "2", "--rollout.prompts", "2", "--rollout.n", "4"),
+    "train": (
+        *("--task.limit", "24", "--rollout.prompts", "2", "--rollout.n", "4"),
+        *("--steps", "5", "--checkpoint-every", "1", "--keep-checkpoints", "9"),
+    ),
     "eval": ("--task.limit", "8", "--rollout.n", "32"),
 }
-"""Flags of a run that only shows that everything works."""
+"""Flags of a run that only shows that everything works; a step stands for 25 (see `design.checkpoint`)."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options. Raises UserError for what cannot be meant."""
     parser = Parser("python -m experiments anchor", description=__doc__)
-    known = [arm.name for arm in arms()]
+    parser.add_argument("--experiment", choices=("b", FOLLOW), default="b", help="b; e needs what b has trained")
     parser.add_argument("--starts", type=int, nargs="+", default=list(STARTS), help="seeds of worlds")
-    parser.add_argument("--arms", nargs="+", default=known, help="arms by name; all of them")
+    parser.add_argument("--arms", nargs="+", help="arms by name; all of them")
     parser.add_argument("--out", type=Path, default=Path("runs/anchor"), help="folder of the runs")
-    parser.add_argument("--counts", type=Path, default=COUNTS, help="folder of the counts")
+    parser.add_argument("--counts", type=Path, help="folder of the counts")
     parser.add_argument("--figure", type=Path, help="also draw the frontiers into this file")
     parser.add_argument("--report-only", action="store_true", help="run nothing; print the tables of the counts")
     parser.add_argument("--smoke", action="store_true", help="a few steps each; the numbers mean nothing")
     options = parser.parse_args(words)
+    follows = options.experiment == FOLLOW
+    known = [arm.name for arm in ((*follow_arms(), *made()) if follows else arms())]
+    options.arms, options.counts = options.arms or known, options.counts or (FOLLOW_COUNTS if follows else COUNTS)
     if unknown := [name for name in options.arms if name not in known]:
-        raise UserError(f"experiment B has no arm {unknown[0]!r}; it has {', '.join(known)}")
+        name = options.experiment.upper()
+        raise UserError(f"experiment {name} has no arm {unknown[0]!r}; it has {', '.join(known)}")
     return options
 
 
 def run(words: Sequence[str]) -> None:
     """Run what is missing, and print the tables. Raises UserError if there is nothing to print."""
     options = parse(words)
+    design = E if options.experiment == FOLLOW else B
     if not options.report_only:
-        chosen = [arm for arm in arms() if arm.name in options.arms]
+        extra = SMOKE if options.smoke else {}
         for start in options.starts:
-            run_start(start, options.out / f"start-{start}", chosen, options.counts, SMOKE if options.smoke else {})
+            root = options.out / f"start-{start}"
+            if design is E:
+                follow_start(start, root, options.arms, options.counts, extra)
+            else:
+                run_start(start, root, [arm for arm in arms() if arm.name in options.arms], options.counts, extra)
     starts = {start: found for start in options.starts if (found := read(options.counts, start))}
     if not starts:
         raise UserError(f"{options.counts} has no counts of these starts")
-    print(*comparison_table(starts), "", *arm_table(starts), sep="\n")
+    print(*comparison_table(starts, design), "", *arm_table(starts, design), sep="\n")
     if options.figure:
-        figure(starts, options.figure)
+        figure(starts, options.figure, design)
 
 
 def run_start(start: int, root: Path, chosen: Sequence[Arm], counts: Path, extra: Mapping) -> None:
@@ -68,7 +94,26 @@ def run_start(start: int, root: Path, chosen: Sequence[Arm], counts: Path, extra
         return
     for arm in chosen:
         in_turn(list(arm_jobs(start, root, arm, extra)), root, f"start {start}: {arm.name}")
-        write(counts, start, root, arms())
+        write(counts, start, [root], arms())
+
+
+def follow_start(start: int, root: Path, chosen: Sequence[str], counts: Path, extra: Mapping) -> None:
+    """What experiment E needs of experiment B in a start, then its own arms, the weights that cost no training first.
+    Its counts hold both; those of experiment B are left as they are."""
+    extra, before = dict(extra), needed()
+    steps: list[tuple[str, list[Job]]] = [("base", base_jobs(start, root, extra))]
+    steps += [(arm.name, list(arm_jobs(start, root, arm, extra))) for arm in before]
+    for name, jobs in steps:
+        if failures := in_turn(jobs, root, f"start {start}: {name} of experiment B"):
+            say(f"start {start} is left out: {failures[0]}")
+            return
+    own: tuple[Arm | Made, ...] = (*made(), *follow_arms())
+    for arm in own:
+        if arm.name in chosen:
+            is_made = isinstance(arm, Made)
+            jobs = made_jobs(start, root, arm, extra) if is_made else arm_jobs(start, root, arm, extra, FOLLOW)
+            in_turn(list(jobs), root / FOLLOW, f"start {start}: {arm.name}")
+            write(counts, start, [root, root / FOLLOW], (*before, *own))
 
 
 def in_turn(jobs: Sequence[Job], root: Path, label: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tables and the figure of experiment B from the counts of its starts.
+"""Tables and figures of the experiments B and E from the counts of their starts.
 
 A family's frontier in a start has its arms in the order of their strength. An anchor's frontier begins with GRPO at the
 same learning rate, the anchor of strength 0. Comparisons are made at one mean of samples, the mean of GRPO at 5e-5,
@@ -6,11 +6,12 @@ between neighbouring points of a frontier and never beyond its ends.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
 from experiments.anchor.counts import Evaluated
-from experiments.anchor.design import FAST, NEAR, SOLVED, arms
+from experiments.anchor.design import FAST, NEAR, NEEDED, SOLVED, Arm, Made, arms, follow_arms, made
 from experiments.intervals import student_interval
 from experiments.mixing import cover_of, distinct_among, interpolated, mean_of, mix_at, mixed, pass_of, simpson
 
@@ -41,13 +42,56 @@ COMPARISONS = (
 Start = Mapping[str, Evaluated]
 
 
-def families() -> dict[str, list[str]]:
-    """The names of the evaluations on each family's frontier."""
+def families(more: Sequence[Arm | Made] = ()) -> dict[str, list[str]]:
+    """The names of the evaluations on each family's frontier; more: the arms of experiment E."""
     anchored: dict[str, list[str]] = {}
-    for arm in arms():
+    for arm in (*arms(), *more):
         if arm.family not in FREE and arm.family not in ("exp_only", "dph_js"):
-            anchored.setdefault(arm.family, [ZERO]).append(arm.name)
+            anchored.setdefault(arm.family, [*BEGINS.get(arm.family, (ZERO,))]).append(arm.name)
     return FREE | anchored
+
+
+BEGINS = {"grpo-24": (), "averaged": (), "soup": (), "beyond": ("grpo-2.5e-5",)}
+"""Where a family's frontier begins, if not with GRPO at the same learning rate and without an anchor."""
+CANDIDATES = {
+    "1 recent": ("recent-js", "grpo"),
+    "2 recent and fixed": ("recent-solved-js", "grpo-24"),
+    "3 raw": (f"{SOLVED}-raw", "grpo-24"),
+    "4 raw, distinct": ("distinct-raw", "grpo-24"),
+    "5 two anchors": (f"k3-{SOLVED}-js", "grpo-24"),
+    "6 beyond": ("beyond", "grpo"),
+    "7 averaged": ("averaged", "grpo"),
+    "8 soup": ("soup", "grpo-24"),
+}
+"""What experiment E may keep: a family, and GRPO with at least as many rollouts."""
+ADDED = (
+    ("2 recent and fixed", "recent-solved-js", f"{SOLVED}-js"),
+    ("4 raw, distinct", "distinct-raw", f"{SOLVED}-raw"),
+    ("5 two anchors", f"k3-{SOLVED}-js", "k3"),
+    ("6 beyond", "beyond", "stops"),
+)
+"""Secondary comparisons of experiment E: what a part adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What is compared in an experiment."""
+
+    families: Mapping[str, Sequence[str]]
+    comparisons: Sequence[tuple[str, str, str]]
+    tested: int
+    """Differences are called established at the level that holds for so many comparisons together."""
+    title: str
+
+
+def _follow() -> Design:
+    every = families((*made(), *follow_arms()))
+    own = {name: every[name] for name in every if name in (*FREE, *NEEDED) or name not in families()}
+    pairs = [(name, family, other) for name, (family, grpo) in CANDIDATES.items() for other in ("mix", grpo)]
+    wish = [("the wish", family, "base") for family, _ in CANDIDATES.values()]
+    return Design(
+        own, (*pairs, *ADDED, *wish), len(CANDIDATES), "Countdown, experiment E: each family from weak to strong"
+    )
 
 
 def place(evaluated: Evaluated) -> tuple[float, float]:
@@ -61,18 +105,21 @@ def target_of(start: Start) -> float | None:
     return fmean(mean_of(one.counts) for one in both) if len(both) == 2 else None
 
 
-def at_target(start: Start, family: str) -> float | None:
-    """pass@32 of a family at the target's mean; None if an arm is missing or no line of its frontier reaches it."""
+def at_target(start: Start, family: str, among: Mapping[str, Sequence[str]] | None = None) -> float | None:
+    """pass@32 of a family at the target's mean; None if an arm is missing or no line of its frontier reaches it. The
+    base model has one pass@32. among: the families; by default those of experiment B."""
     mean = target_of(start)
     if mean is None or ZERO not in start or "base" not in start:
         return None
+    if family == "base":
+        return place(start["base"])[1]
     if family == "mix":
         return mix_at(start[ZERO].counts, start["base"].counts, mean, K)
     if family == "grpo":  # over both training seeds
         both = [_on_frontier(start, FREE[name], mean) for name in ("grpo", "grpo-again")]
         known = [value for value in both if value is not None]
         return fmean(known) if known else None
-    return _on_frontier(start, families()[family], mean)
+    return _on_frontier(start, (among or families())[family], mean)
 
 
 def _on_frontier(start: Start, names: Sequence[str], mean: float) -> float | None:
@@ -81,31 +128,35 @@ def _on_frontier(start: Start, names: Sequence[str], mean: float) -> float | Non
     return interpolated([place(start[name]) for name in names], mean)
 
 
-def verdict(differences: Sequence[float]) -> tuple[str, str]:
+def verdict(differences: Sequence[float], tested: int = len(COMPARISONS)) -> tuple[str, str]:
     """Mean with Student's 95 % interval, and whether the difference is established: the interval at the level that
-    holds for all comparisons together (Bonferroni) excludes 0. Dashes for fewer than two differences."""
+    holds for `tested` comparisons together (Bonferroni) excludes 0. Dashes for fewer than two differences."""
     if len(differences) < 2:
         return "–", "–"
-    found, together = (student_interval(differences, level) for level in (0.95, 1 - 0.05 / len(COMPARISONS)))
+    found, together = (student_interval(differences, level) for level in (0.95, 1 - 0.05 / tested))
     text = f"{found.estimate:+.2f} ({found.low:+.2f} to {found.high:+.2f})"
     return text, "no" if together.low <= 0 <= together.high else "yes"
 
 
-def comparison_table(starts: Mapping[int, Start]) -> Iterator[str]:
+B = Design(families(), COMPARISONS, len(COMPARISONS), "Countdown: each family from weak to strong")
+E = _follow()
+
+
+def comparison_table(starts: Mapping[int, Start], design: Design = B) -> Iterator[str]:
     """The comparisons of the protocol, blocked by start."""
     yield "| hypothesis | pass@32 at the mean of GRPO 5e-5 | starts in range | difference | established |"
     yield "|---|---|---:|---:|---|"
-    for hypothesis, one, other in COMPARISONS:
-        pairs = [(at_target(start, one), at_target(start, other)) for start in starts.values()]
+    for hypothesis, one, other in design.comparisons:
+        pairs = [tuple(at_target(start, name, design.families) for name in (one, other)) for start in starts.values()]
         differences = [100 * (a - b) for a, b in pairs if a is not None and b is not None]
         counted = f"{len(differences)} of {len(starts)}"
-        yield "| " + " | ".join((hypothesis, f"{one} − {other}", counted, *verdict(differences))) + " |"
+        yield "| " + " | ".join((hypothesis, f"{one} − {other}", counted, *verdict(differences, design.tested))) + " |"
 
 
-def arm_table(starts: Mapping[int, Start]) -> Iterator[str]:
+def arm_table(starts: Mapping[int, Start], design: Design = B) -> Iterator[str]:
     """Every evaluation over the starts that have it: levels, and distances to the base model and to the mix."""
     whole = [start for start in starts.values() if "base" in start]
-    listed = ["base", "base-again", *(name for group in families().values() for name in group)]
+    listed = ["base", "base-again", *(name for group in design.families.values() for name in group)]
     names = dict.fromkeys(name for start in whole for name in start)
     titles = (
         "model",
@@ -163,13 +214,13 @@ def _kinds(one: Evaluated, base: Evaluated) -> tuple[float, float] | None:
     return (fmean(distinct_among(own, CORRECT) for own in both), fmean(map(simpson, both))) if both else None
 
 
-def figure(starts: Mapping[int, Start], file: Path) -> None:
+def figure(starts: Mapping[int, Start], file: Path, design: Design = B) -> None:
     """The frontiers, means over the starts that have every point of a family: mean of samples against pass@32."""
     from matplotlib.figure import Figure
 
     shown = Figure(figsize=(7.5, 5), layout="constrained")
     axes = shown.subplots()
-    for family, names in families().items():
+    for family, names in design.families.items():
         whole = [start for start in starts.values() if all(name in start for name in names)]
         if whole and family != "grpo-again":
             points = [[place(start[name]) for name in names] for start in whole]
@@ -180,7 +231,7 @@ def figure(starts: Mapping[int, Start], file: Path) -> None:
         points = [[mixed(start[ZERO].counts, start["base"].counts, b, K) for b in range(0, 17, 2)] for start in both]
         xs, ys = ([100 * fmean(row[j][i] for row in points) for j in range(9)] for i in (0, 1))
         axes.plot(xs, ys, color="grey", linestyle="--", label="GRPO mixed with base samples")
-    axes.set(xlabel="mean@64, %", ylabel="pass@32, %", title="Countdown: each family from weak to strong")
+    axes.set(xlabel="mean@64, %", ylabel="pass@32, %", title=design.title)
     axes.legend(fontsize=7)
     axes.grid(alpha=0.3)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -140,7 +140,7 @@ def test_counts_hold_solutions_rollouts_and_settings_and_are_read_back(tmp_path:
         (folder / "manifest.json").write_text(json.dumps({"status": status}))
     config = parse("train", ["--preset", "grpo", "--loss.eta", "1", "--out", str(root / "train" / "solved-js-1")])[0]
     RunDir.start(config.out, "train", config)
-    write(tmp_path / "counts", 5, root, arms())
+    write(tmp_path / "counts", 5, [root], arms())
     found = read(tmp_path / "counts", 5)
     assert set(found) == {"base", "solved-js-1", "solved-js-1-step50"}
     assert found["base"].counts == [(3, 2), (3, 1)] and found["base"].forms == [[2], [1]]
