@@ -245,6 +245,13 @@ ASIDE_TASK = TaskConfig(name="toy", options={"problems": "120"})  # 60 of them a
 ASIDE = AsideConfig(share=0.7, samples=2)
 
 
+def read_partition(path: Path, task: TaskConfig) -> dict[str, str]:
+    """The set of every problem id in a presample run of a task."""
+    from dph.rehearsal.partition import open_partition, partition_of
+
+    return {**partition_of(open_partition(path, task))}
+
+
 @functools.cache
 def kept_aside() -> Path:
     """A presample run that keeps about 42 easy problems aside, enough to certify a loss of 0.1."""

@@ -41,10 +41,9 @@ def write(folder: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | 
     """Write the counts of every finished evaluation of the base model and of these arms; roots: the folders in which a
     start's folders `train` and `eval` are."""
     rows = []
-    by_name = {arm.name: arm for arm in arms}
     for root in roots:
         for evaluation in filter(is_complete, sorted((root / "eval").glob("*"))):
-            arm = by_name.get(max((name for name in by_name if evaluation.name.startswith(name)), key=len, default=""))
+            arm = arm_of(evaluation.name, arms)
             if arm or evaluation.name.startswith("base"):
                 common = {"start": start, "run": evaluation.name, "rollouts": arm.rollouts if arm else 0}
                 common["settings"] = json.dumps(_made_by(arm, root)) if arm else ""
@@ -53,6 +52,11 @@ def write(folder: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | 
         folder.mkdir(parents=True, exist_ok=True)
         with written_atomically(counts_file(folder, start)) as temporary:
             pq.write_table(pa.Table.from_pylist(rows), temporary, compression="zstd", compression_level=19)
+
+
+def arm_of(evaluation: str, arms: Sequence[Arm | Made]) -> Arm | Made | None:
+    """The arm of an evaluation, whose name begins with the arm's: the longest one that fits, or None."""
+    return max((arm for arm in arms if evaluation.startswith(arm.name)), key=lambda arm: len(arm.name), default=None)
 
 
 def _problems(evaluation: Path) -> list[dict]:

@@ -1,4 +1,4 @@
-"""Experiment B: its arms against the protocol, its measure against worked numbers, its counts against the runs."""
+"""Experiments B and E: arms against the protocols, the measure against worked numbers, counts against the runs."""
 
 import json
 import math
@@ -12,12 +12,28 @@ import pytest
 from dph.cli.main import parse
 from dph.errors import UserError
 from dph.runs.directory import RunDir
-from experiments.anchor.counts import Evaluated, counts_file, read, write
-from experiments.anchor.design import NEAR, SOLVED, STARTS, arm_jobs, arms, base_jobs
-from experiments.anchor.run import COUNTS, run
+from experiments.anchor.counts import Evaluated, arm_of, counts_file, read, write
+from experiments.anchor.design import (
+    FOLLOW,
+    NEAR,
+    NEEDED,
+    SOLVED,
+    STARTS,
+    Arm,
+    arm_jobs,
+    arms,
+    base_jobs,
+    follow_arms,
+    made,
+    made_jobs,
+    needed,
+)
+from experiments.anchor.run import COUNTS, FOLLOW_COUNTS, run
 from experiments.anchor.tables import (
+    CANDIDATES,
     COMPARISONS,
     ZERO,
+    E,
     arm_table,
     at_target,
     comparison_table,
@@ -29,10 +45,10 @@ from experiments.anchor.tables import (
 from experiments.countdown_english import CountdownEnglish, in_english
 
 
-def settings_of(name: str) -> tuple[Any, dict[str, Any]]:
+def settings_of(name: str, among: tuple[Arm, ...] = arms(), below: str = "") -> tuple[Any, dict[str, Any]]:
     """Settings of an arm's training run, and all of its jobs by name."""
-    [arm] = [arm for arm in arms() if arm.name == name]
-    jobs = list(arm_jobs(21, Path("out"), arm, {}))
+    [arm] = [arm for arm in among if arm.name == name]
+    jobs = list(arm_jobs(21, Path("out"), arm, {}, below))
     parsed = {
         job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in jobs if job.arguments[0] != "interpolate"
     }
@@ -151,9 +167,102 @@ def test_counts_hold_solutions_rollouts_and_settings_and_are_read_back(tmp_path:
     assert read(tmp_path / "counts", 6) == {}
 
 
+def test_experiment_e_trains_on_the_same_starts_with_what_its_arms_name() -> None:
+    names = [arm.name for arm in (*arms(), *follow_arms(), *made())]
+    assert len(set(names)) == len(names) and len(follow_arms()) == 18 and len(made()) == 10
+    for arm in follow_arms():
+        own, jobs = settings_of(arm.name, follow_arms(), FOLLOW)
+        assert own.out == f"out/e/train/{arm.name}" and own.model.path == "out/base/model"
+        assert (own.task.options, own.loss.clip_high, own.prompt_set) == ({"seed": "21"}, 0.28, "all")
+        assert own.seed == settings_of(ZERO)[0].seed and set(jobs) == {arm.name, f"eval-{arm.name}"}
+        plain = arm.family == "grpo-24"
+        rehearsal, loss = own.rehearsal, own.loss
+        assert rehearsal.rows == (0 if plain else 64) and own.optim.lr == (float(arm.name[8:]) if plain else 1e-4)
+        assert rehearsal.path == {None: "", "": f"out/{NEAR}", SOLVED: f"out/{SOLVED}"}[arm.rows]
+        assert arm.rollouts == 125 * own.rollout.prompts * own.rollout.n + (32_000 if arm.rows == SOLVED else 0)
+        source = {"recent-js": "recent", "recent-solved-js": "recent", "distinct-raw": "distinct"}.get(
+            arm.family, "set"
+        )
+        assert rehearsal.source == source and [Path(name).is_file() for name in own.plugins] == [True] * (
+            source != "set"
+        )
+        assert rehearsal.source_options == ({"share": "0.5"} if arm.family == "recent-solved-js" else {})
+        assert loss.divergence == ("forward_kl_raw" if arm.family.endswith("raw") else "js")
+        assert (loss.kl, loss.kl_coef) == (("k3", float(arm.name[13:])) if arm.family.startswith("k3") else ("none", 0))
+    assert {arm.family for arm in needed()} == set(NEEDED) and len(needed()) == 14
+
+
+def test_made_weights_are_means_and_lie_on_the_line_from_the_base_model() -> None:
+    jobs = {one.name: list(made_jobs(21, Path("out"), one, {})) for one in made()}
+    step = "out/train/grpo-1e-4/checkpoints/step-00000{}/model".format
+    first, second, evaluation = (parse(job.arguments[0], job.arguments[1:])[0] for job in jobs["averaged-75"])
+    assert (first.initial, first.run, first.weight) == (step("050"), step("075"), 0.5)
+    assert (second.initial, second.run, second.weight) == (first.out, step("100"), 1 / 3)
+    assert (evaluation.model.path, evaluation.out) == (second.out, "out/e/eval/averaged-75")
+    beyond, _ = (parse(job.arguments[0], job.arguments[1:])[0] for job in jobs["beyond-2.0"])
+    last = "out/train/grpo-2.5e-5/checkpoints/step-00000125/model"
+    assert (beyond.initial, beyond.run, beyond.weight) == ("out/base/model", last, 2.0)
+    soup, _ = (parse(job.arguments[0], job.arguments[1:])[0] for job in jobs["soup-5e-5"])
+    assert "grpo-5e-5/" in soup.initial and "grpo-5e-5-again/" in soup.run and soup.weight == 0.5
+    assert {one.rollouts for one in made()} == {16_000, 32_000}
+
+
+def test_experiment_e_compares_every_candidate_with_the_mix_and_with_grpo_at_as_many_rollouts() -> None:
+    spent = {arm.family: arm.rollouts for arm in (*arms(), *follow_arms(), *made())}
+    for family, grpo in CANDIDATES.values():
+        assert spent[grpo] >= spent[family] and len(E.families[family]) >= 3
+    assert E.families["beyond"][0] == "grpo-2.5e-5" and E.families["recent-js"][0] == ZERO
+    assert set(E.families) >= {name for _, *pair in E.comparisons for name in pair} - {"mix", "base"}
+    names = {name for group in E.families.values() for name in group}
+    arms_of = {one.name: one.family for one in (*needed(), *follow_arms(), *made())}
+    for name in names:
+        found = arm_of(name, (*needed(), *follow_arms(), *made()))
+        assert found is not None and (name == found.name or name.startswith((f"{found.name}-s",))), name
+    assert arm_of("k3_is-1", needed()) is arm_of("dph_js", needed()) is None and len(arms_of) == 42
+    starts = {}
+    for start in (1, 2):
+        evaluations = {name: evaluated(40, 30 - i % 5, 10 - i % 7, i % 3) for i, name in enumerate(sorted(names))}
+        starts[start] = evaluations | {"base": evaluated(16, 16, 12, start)}
+    lines = list(comparison_table(starts, E))
+    assert len(lines) == 2 + len(E.comparisons) == 2 + 3 * len(CANDIDATES) + 4
+    assert [row for row in arm_table(starts, E) if row.startswith("| k2-")] == []
+    start = starts[1]
+    assert at_target(start, "base", E.families) == pytest.approx(
+        1 - sum(math.comb(64 - c, 32) / math.comb(64, 32) for c in (16, 16, 12, 1)) / 4
+    )
+
+
+def test_counts_of_experiment_e_hold_what_it_needs_of_b_and_how_weights_were_made(tmp_path: Path) -> None:
+    root = tmp_path / "start-5"
+    one = {"split": "test", "id": "p0", "kind": "2 numbers", "samples": 2, "correct": 1, "greedy": True}
+    for name in ("eval/base", "eval/k2-1", "eval/k3-1", "e/eval/recent-js-1", "e/eval/soup-5e-5"):
+        folder = root / name
+        folder.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist([one]), folder / "problems.parquet")
+        texts = [{"split": "test", "id": "p0", "sample": i, "outcome": "correct", "style": "(+1+2)"} for i in (-1, 0)]
+        pq.write_table(pa.Table.from_pylist(texts), folder / "completions.parquet")
+        (folder / "manifest.json").write_text(json.dumps({"status": "complete"}))
+    for out, words in (("train/k3-1", []), ("e/train/recent-js-1", ["--plugin", str(tmp_path / "recent.py")])):
+        config = parse("train", ["--preset", "grpo", *words, "--out", str(root / out)])[0]
+        RunDir.start(config.out, "train", config)
+    write(tmp_path / "counts", 5, [root, root / FOLLOW], (*needed(), *made(), *follow_arms()))
+    rows = {row["run"]: row for row in pq.read_table(counts_file(tmp_path / "counts", 5)).to_pylist()}
+    assert {name: row["rollouts"] for name, row in rows.items()} == {
+        **{"base": 0, "k3-1": 16_000, "recent-js-1": 16_000, "soup-5e-5": 32_000}
+    }
+    assert json.loads(rows["soup-5e-5"]["settings"]) == {
+        "models": [["grpo-5e-5", 125], ["grpo-5e-5-again", 125]],
+        "share": 1.0,
+    }
+    assert json.loads(rows["recent-js-1"]["settings"])["plugins"] == ["recent.py"]
+    assert str(tmp_path) not in json.dumps(list(rows.values()))
+
+
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no arm 'k4'"):
         run(["--arms", "k4"])
+    with pytest.raises(UserError, match="experiment E has no arm 'k3-1'"):
+        run(["--experiment", "e", "--arms", "k3-1"])
     with pytest.raises(UserError, match="no counts"):
         run(["--report-only", "--counts", str(tmp_path)])
 
@@ -170,6 +279,11 @@ def test_published_counts_are_of_the_protocol() -> None:
         assert all([sum(forms) for forms in one.forms] == [c for _, c in one.counts] for one in found.values())
     if "None yet." not in page:
         assert [line for line in comparison_table(starts) if line not in page.splitlines()] == []
+    files = sorted((Path(__file__).resolve().parents[2] / FOLLOW_COUNTS).glob("*.parquet"))
+    follow = {start: read(file.parent, start) for file in files for start in [int(file.stem.partition("-")[2])]}
+    assert set(follow) <= set(STARTS)
+    if follow and "Not run yet." not in page:
+        assert [line for line in comparison_table(follow, E) if line not in page.splitlines()] == []
 
 
 def test_countdown_in_english_asks_for_the_same(tmp_path: Path) -> None:

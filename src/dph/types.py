@@ -147,3 +147,9 @@ class Group:
     problem: Problem
     prompt_ids: Sequence[int]
     rollouts: Sequence[Rollout]
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many responses are correct, and how many could be judged."""
+        verdicts = [rollout.verdict for rollout in self.rollouts]
+        return sum(verdict.correct for verdict in verdicts), sum(verdict.scored for verdict in verdicts)

@@ -168,6 +168,20 @@ def test_models_without_a_run_are_interpolated_too(saved, tmp_path, capsys):
         torch.testing.assert_close(value, (first[name] + last[name]) / 2)
 
 
+def test_two_calls_make_the_mean_of_three_checkpoints(tmp_path, capsys):
+    path = train(train_config(tmp_path / "run", "grpo", steps=3, checkpoint_every=1, keep_checkpoints=3))
+    models = [path / "checkpoints" / f"step-{step:08d}" / "model" for step in (1, 2, 3)]
+    steps = ((models[1], models[0], 0.5, "two"), (models[2], tmp_path / "two", 1 / 3, "three"))
+    for trained, initial, weight, out in steps:
+        words = ("interpolate", trained, "--initial", initial, "--weight", weight, "--out", tmp_path / out)
+        status, said = run(capsys, *words)
+        assert status == 0, said
+    every = [weights(model) for model in models]
+    for name, value in weights(tmp_path / "three").items():
+        torch.testing.assert_close(value, sum(one[name] for one in every) / 3)
+    assert any(not torch.equal(every[0][name], every[2][name]) for name in every[0])
+
+
 KILLED = """
 import os, sys
 from pathlib import Path

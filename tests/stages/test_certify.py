@@ -20,7 +20,7 @@ from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, Interpolat
 from dph.config.components import ModelConfig
 from dph.errors import UserError
 from dph.evaluation.certification import CertificationSet
-from dph.rehearsal.partition import read_partition, training_problems
+from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.coverage import CERTIFICATE, read_visits
 from dph.runs.directory import RunDir, find_model, read_metrics
@@ -39,6 +39,7 @@ from helpers import (
     interrupted_at,
     kept_aside,
     presample_config,
+    read_partition,
     rollout,
     train_config,
     weights,

@@ -21,12 +21,11 @@ from dph.config import ModelConfig, TaskConfig, VerifierConfig, from_dict
 from dph.errors import DataError, JudgeError, ModelError, RunError, SettingsError
 from dph.models.policy import Policy
 from dph.rehearsal.check import recheck
-from dph.rehearsal.partition import read_partition, training_problems
+from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.directory import RunDir, find_model, read_metrics
 from dph.stages import presample as module
 from dph.stages.presample import (
-    correct_and_judged,
     is_near_perfect,
     place_of,
     presample,
@@ -34,7 +33,7 @@ from dph.stages.presample import (
 )
 from dph.stages.train import train
 from dph.types import Completion, FinishReason, Group, Outcome, Problem, Rollout, Verdict
-from helpers import base_run, presample_config, presampled, rollout, train_config
+from helpers import base_run, presample_config, presampled, read_partition, rollout, train_config
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
 
@@ -191,7 +190,7 @@ def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(tmp_p
         probability = math.prod(p for p, _ in draws)
         *first, extra = [one for _, one in draws]
         group = Group(Problem("p", "", "", "exact"), [1], first)
-        correct, samples = correct_and_judged(group)
+        correct, samples = group.counts
         near_perfect = is_near_perfect(correct, samples, 2, 3)
         placed = place_of(config, group, correct, samples, extra if near_perfect else None)
         drawn_first = [extra, *first] if place == "perfect" else first

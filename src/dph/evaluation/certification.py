@@ -89,7 +89,4 @@ class CertificationSet:
 def solved(evaluator: Evaluator, problems: Sequence[Problem]) -> dict[str, tuple[int, int]]:
     """A policy's correct and all samples of each problem; one that could not be judged counts as wrong."""
     groups = [group for group, _ in evaluator.responses(problems)] if problems else []
-    return {
-        group.problem.id: (sum(rollout.verdict.correct for rollout in group.rollouts), len(group.rollouts))
-        for group in groups
-    }
+    return {group.problem.id: (group.counts[0], len(group.rollouts)) for group in groups}

@@ -74,9 +74,15 @@ def open_presampled(path: Path) -> RunDir:
 
 
 def open_set(path: Path) -> CheckedSet:
-    """A presample run with its stored responses. Raises UserError as `open_presampled` and `read_rehearsal` do."""
-    run = open_presampled(path)
-    return CheckedSet(run, read_rehearsal(path / "rehearsal.parquet"))
+    """A presample run with its stored responses. Raises UserError as `open_presampled` and `read_rehearsal` do, and if
+    there are none."""
+    checked = CheckedSet(open_presampled(path), read_rehearsal(path / "rehearsal.parquet"))
+    if not checked.stored:
+        raise DataError(
+            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
+            "lower its threshold, use a stronger model, or train with a method without rehearsal"
+        )
+    return checked
 
 
 def check_fit(
@@ -233,11 +239,6 @@ def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir,
         return None
     path = Path(config.path)
     checked = open_set(path)
-    if not checked.stored:
-        raise DataError(
-            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
-            "lower its threshold, use a stronger model, or train with a method without rehearsal"
-        )
     check_facts(checked.run.manifest, sampling_facts(rollout), path)
     begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
     if not fresh and begun != checked.hash:

@@ -22,13 +22,9 @@ Set = Literal["explore", "perfect", "dropped", "certify"]
 """D_exp, D_pef, neither, or kept aside of D_pef to certify what training keeps."""
 
 
-def read_partition(path: Path, task: TaskConfig) -> dict[str, Set]:
-    """The set of every problem id in a presample run. The run may cover more splits than the task; their responses are
-    then rehearsed too. Raises UserError when the run is missing, unfinished, changed or of another task."""
-    return partition_of(_open(path, task))
-
-
-def _open(path: Path, task: TaskConfig) -> RunDir:
+def open_partition(path: Path, task: TaskConfig) -> RunDir:
+    """A presample run of a task; it may cover more splits, which are then rehearsed too. Raises UserError when it is
+    missing, unfinished, changed or of another task."""
     run = open_presampled(path)
     made, wanted = run.manifest.get("task"), asdict(task)
     facts = made if isinstance(made, dict) else {}
@@ -119,7 +115,7 @@ def training_problems(
                 f"too (first {common[0]!r}); leave them out of one set, or choose explore or all"
             )
         return list(problems)
-    run = _open(Path(path), task)
+    run = open_partition(Path(path), task)
     if fresh:
         check_problems(run, problems, task.split)
     partition = partition_of(run)

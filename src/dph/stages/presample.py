@@ -110,7 +110,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
                 return list(map(group_from_json, chosen, values))
 
             first = draw("problems", items, config.rollout.n, "presample", "sampling the reference policy")
-            counts = [correct_and_judged(group) for group in first]
+            counts = [group.counts for group in first]
             perfect = [is_near_perfect(c, s, config.threshold, config.rollout.n) for c, s in counts]
             masters = [item for item, yes in zip(items, perfect, strict=True) if yes]
             further = draw("further draws", masters, 1, "refine", "refining the near-perfect set")
@@ -132,7 +132,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
         if not world.leads:
             world.wait()
             return run.path
-        tried = {group.problem.id: correct_and_judged(group) for group in new}
+        tried = {group.problem.id: group.counts for group in new}
         partition: list[dict[str, Any]] = []
         for place in placed:
             correct, judgeable = tried.get(place.problem_id, (0, 0))
@@ -165,12 +165,6 @@ def _show(groups: Sequence[Group]) -> None:
     shown = min(_SHOWN, len(groups))
     for group in (groups[i * len(groups) // shown] for i in range(shown)):
         say(Sample.of(0, ROLLOUTS, group.problem, 0, group.rollouts[0]).line())
-
-
-def correct_and_judged(group: Group) -> tuple[int, int]:
-    """How many responses of a group are correct, and how many could be judged."""
-    scored = [rollout.verdict for rollout in group.rollouts if rollout.verdict.scored]
-    return sum(verdict.correct for verdict in scored), len(scored)
 
 
 def place_of(config: PresampleConfig, group: Group, correct: int, samples: int, extra: Rollout | None) -> Placed:

@@ -44,7 +44,7 @@ class StepStats:
         """Count a step's rollouts: each process its own, and all of them in one collective."""
         rollouts = [rollout for group in drawn.sampled for rollout in group.rollouts]
         outcomes = Counter(rollout.verdict.outcome for rollout in rollouts)
-        visits = [_visit(group) for group in drawn.sampled]
+        visits = [(group.problem.id, *group.counts) for group in drawn.sampled]
         reasons = sorted({rollout.verdict.detail for rollout in rollouts if not rollout.verdict.scored})[:2]
         counted = (_sums(drawn.sampled), _sums(drawn.groups), outcomes, visits, reasons)
         sampled, kept, by_outcome, visits_of, reasons_of = zip(*world.gather(counted), strict=True)
@@ -71,11 +71,6 @@ class StepStats:
         kept = {} if self.kept is None else {f"kept/{name}": value for name, value in _means(self.kept).items()}
         groups = (self.sampled if self.kept is None else self.kept)["groups"]
         return _means(self.sampled) | {"groups": groups, "prompts_drawn": self.attempted} | kept
-
-
-def _visit(group: Group) -> Visit:
-    verdicts = [rollout.verdict for rollout in group.rollouts]
-    return group.problem.id, sum(verdict.correct for verdict in verdicts), sum(verdict.scored for verdict in verdicts)
 
 
 def _sums(groups: Sequence[Group]) -> dict[str, float]:

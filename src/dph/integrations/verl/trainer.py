@@ -433,8 +433,6 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
             rollout = self.config.actor_rollout_ref.rollout
             path = Path(self._dph.rehearsal)
             checked = open_set(path)
-            if not checked.stored:
-                raise UserError(f"the rehearsal set of {path} is empty; lower its threshold, or set dph.rows=0")
             sampling = {"temperature": float(rollout.temperature), "top_p": float(rollout.top_p)}
             facts = {"tokenizer_hash": tokenizer_hash(self.tokenizer), **sampling}
             check_facts(checked.run.manifest, facts, path)  # the weights are compared before the first update
