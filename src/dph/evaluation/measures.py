@@ -286,21 +286,15 @@ class Scored:
 
 def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scored:
     """Results of one problem from its samples and its greedy response."""
-    scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
+    correct, judged = group.counts
     styles, correct_styles = Counter[str](), Counter[str]()
-    for rollout in scored[:AMONG]:
+    for rollout in [rollout for rollout in group.rollouts if rollout.verdict.scored][:AMONG]:
         style = style_of(task, group.problem, rollout.text)
         if style is not None:
             styles[style] += 1
             correct_styles[style] += rollout.verdict.correct
-    return Scored(
-        group.problem,
-        len(scored),
-        sum(rollout.verdict.correct for rollout in scored),
-        greedy_verdict(greedy_group) if greedy_group else None,
-        styles,
-        +correct_styles,
-    )
+    greedy = greedy_verdict(greedy_group) if greedy_group else None
+    return Scored(group.problem, judged, correct, greedy, styles, +correct_styles)
 
 
 def greedy_verdict(group: Group) -> bool | None:

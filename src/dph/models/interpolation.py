@@ -55,8 +55,7 @@ def _plain(config: ModelConfig) -> ModelConfig:
 
 def _between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], weight: float, what: str) -> dict[str, Tensor]:
     """The state dict between two, in the types of the second one. Names that share a tensor in both share one."""
-    names = start.keys() | end.keys()
-    for name in sorted(names):
+    for name in sorted(start.keys() | end.keys()):
         if name not in start or name not in end or start[name].shape != end[name].shape:
             raise ModelError(f"{what} are models of different shapes: they differ in {name}")
     mixes: dict[tuple[int, int, torch.Size], Tensor] = {}

@@ -45,7 +45,8 @@ class Rehearsal(Tokens):
 class RehearsalSet:
     """Stored responses in an endless seeded order of their prompts.
 
-    Several responses to one prompt follow each other, so that a step computes their prompt once.
+    Several responses to one prompt follow each other, so that a step computes their prompt once. A plug-in's source of
+    stored responses is a subclass with `@register_source`.
     """
 
     def __init__(self, stored: Sequence[Rehearsal], seed: int, state: Any = None) -> None:
@@ -75,7 +76,6 @@ class RehearsalSet:
 
 
 SOURCES: Registry[Callable[..., RehearsalSet]] = Registry("rehearsal source")
-"""Subclasses of `RehearsalSet` by their names for `rehearsal.source`."""
 register_source = SOURCES.register
 register_source("set")(RehearsalSet)
 

@@ -47,7 +47,6 @@ def _furthest(config: InterpolateConfig, initial: ModelConfig, trained: str) -> 
     held = CertificationSet.open(config.certify)
     if held.made.reward.function:
         raise SettingsError(f"{held.run.path} names code; make shares with --weight, and check them by `dph certify`")
-
     shares = [place / config.shares for place in range(1, config.shares + 1)]
     passed = []
     with make_verifiers(held.made.verifier, held.made.reward) as verifiers:

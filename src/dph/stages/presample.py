@@ -206,10 +206,7 @@ def _rehearsals(
     rows = [Tokens(list(group.prompt_ids), list(r.completion.token_ids)) for group, r in stored]
     # the same micro-batches after a pause: how much memory is free may have changed
     budget = chunks.once("budget", lambda: config.tokens_per_microbatch or fitting_tokens(policy))
-
-    def computed(some: Sequence[Tokens]) -> list[list[float]]:
-        return policy.response_logprobs(some, config.rollout.temperature, budget)
-
+    computed = partial(policy.response_logprobs, temperature=config.rollout.temperature, token_budget=budget)
     logprobs = chunks.map("stored responses", rows, ROWS_AT_ONCE, computed, "log-probabilities")
     check_sampler([r.completion.logprobs for _, r in stored], logprobs, policy.precision)
     return [
