@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -97,16 +97,16 @@ def test_distinct_rows_of_the_fixed_set() -> None:
     assert sorted((row.problem_id, *row.response_ids) for row in source.take(0, 3)) == [("a", 1), ("a", 2), ("b", 1)]
 
 
-def config(out: Path, lr: float = 0.01, path: str = "", **options: str) -> TrainConfig:
+def config(out: Path, options: Mapping[str, str] | None = None, lr: float = 0.01, path: str = "") -> TrainConfig:
     """A run that rehearses recent rollouts, alone if there is no path; options: of the source."""
-    rehearsal = {"path": path, "rows": 6, "source": "recent", "source_options": options}
+    rehearsal = {"path": path, "rows": 6, "source": "recent", "source_options": options or {}}
     settings = {"rehearsal": rehearsal, "prompt_set": "all", "optim": {"lr": lr}, "loss": {"eta": 1.0}}
     return train_config(out, "dph_js", settings | {"plugins": (PLUGIN,)}, steps=6, checkpoint_every=2)
 
 
 def test_the_reference_is_the_policy_that_drew_the_rows(tmp_path: Path) -> None:
     """While nothing is learned every policy is the one that drew the rows, so log u is 0."""
-    still, moving = (read_metrics(train(config(tmp_path / name, lr))) for name, lr in (("a", 0.0), ("b", 0.01)))
+    still, moving = (read_metrics(train(config(tmp_path / name, lr=lr))) for name, lr in (("a", 0.0), ("b", 0.01)))
     assert still[0]["pef/tokens"] == moving[0]["pef/tokens"] == 0, "nothing is recent in the first step"
     for line in still[1:]:
         assert line["pef/tokens"] == 6 * 2 and line["pef/log_ratio_q99"] == pytest.approx(0, abs=1e-5)
@@ -139,7 +139,8 @@ main(sys.argv[1:])
 @pytest.mark.parametrize("share", ["1", "0.5"])
 def test_a_killed_run_is_resumed_bit_for_bit(tmp_path: Path, share: str) -> None:
     def settings(out: Path, size: str = "20") -> TrainConfig:
-        return config(out, path="" if share == "1" else str(presampled()), share=share, size=size, age="3")
+        options = {"share": share, "size": size, "age": "3"}
+        return config(out, options, path="" if share == "1" else str(presampled()))
 
     whole = train(settings(tmp_path / "whole"))
     (tmp_path / "train.toml").write_text(to_toml(settings(tmp_path / "part")))
@@ -159,7 +160,10 @@ def test_a_killed_run_is_resumed_bit_for_bit(tmp_path: Path, share: str) -> None
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     for options in ({"size": "0"}, {"age": "0"}, {"share": "0"}, {"share": "1.5"}):
         with pytest.raises(SettingsError, match="size and age must be at least 1"):
-            train(config(tmp_path / "run", **options))
+            train(config(tmp_path / "run", options))
+    for source in ("recent", "distinct"):
+        with pytest.raises(SettingsError, match=f"{source} .*needs a fixed set; add --rehearsal.path RUN"):
+            SOURCES[source]([], 0, **({"share": 0.5} if source == "recent" else {}))
     with pytest.raises(SettingsError, match="does not take the option 'sise'"):
         SOURCES.bind("recent", {"sise": "3"})
     with pytest.raises(SettingsError, match="no rehearsal source is named 'recnt'"):
