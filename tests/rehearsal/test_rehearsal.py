@@ -341,3 +341,33 @@ def test_a_source_that_nobody_registered_is_refused(tmp_path):
         train(train_config(tmp_path, "dph_js", settings))
     with pytest.raises(SettingsError, match="needs a presampled partition"):
         train(train_config(tmp_path, "dph_js", {"rehearsal": {"path": ""}, "prompt_set": "all"}))
+
+
+@register_source("bad")
+class Bad(Newest):
+    def __init__(self, stored, seed, state=None, *, at: str):
+        super().__init__(stored, seed)
+        self.at = at
+        if at == "start":
+            raise ValueError("no start")
+
+    def take(self, cursor, count):
+        return ["a response"] if self.at == "rows" else self.rows[5] if self.at == "take" else []
+
+    def after(self, step, groups, world):
+        return {1, 2} if self.at == "state" else self.rows[5]
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("start", r"rehearsal source 'bad' raised ValueError in line \d+: no start"),
+        ("take", r"rehearsal source 'bad' raised IndexError in line \d+: "),
+        ("rows", "rehearsal source 'bad' returned list of 1, not stored responses"),
+        ("after", r"rehearsal source 'bad' raised IndexError in line \d+: "),
+        ("state", "rehearsal source 'bad' raised TypeError: .* not JSON serializable"),
+    ],
+)
+def test_a_source_that_fails_is_named(tmp_path, at, said):
+    with pytest.raises(SettingsError, match=said):
+        train(train_config(tmp_path, "dph_js", {"rehearsal": {"source": "bad", "source_options": {"at": at}}}))

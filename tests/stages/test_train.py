@@ -409,7 +409,7 @@ MEANS = {
 
 def test_metrics_of_rollouts_by_hand():
     stats = StepStats.of(Drawn(GROUPS, [0, 1], 2, 7, 7), World())
-    assert stats.tokens == 18 and stats.metrics() == pytest.approx(MEANS | {"groups": 2})
+    assert stats.sampled["tokens"] == 18 and stats.metrics() == pytest.approx(MEANS | {"groups": 2})
     assert stats.visits == [("p", 0, 3), ("p", 1, 2)] and (stats.responses, stats.sampled["rewarded"]) == (6, 3)
     assert stats.outcomes == {GOOD: 1, BAD: 4, LOST: 1}
 
@@ -427,7 +427,7 @@ def test_dropped_groups_count_in_the_metrics_of_what_was_sampled():
         "kept/unparsed": 0.0,
         "kept/unscored": 1 / 3,
     }
-    assert stats.tokens == 18 and stats.metrics() == pytest.approx(MEANS | kept | {"groups": 1})
+    assert stats.sampled["tokens"] == 18 and stats.metrics() == pytest.approx(MEANS | kept | {"groups": 1})
 
 
 def test_dapo_logs_the_pass_rate_of_all_that_it_sampled(tmp_path, monkeypatch):

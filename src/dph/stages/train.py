@@ -16,6 +16,7 @@ from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.process.progress import say
+from dph.process.user_code import ask
 from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another_judge
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import SOURCES
@@ -138,12 +139,13 @@ def load(
     weights = initial.weight_hash() if initial else ""
     pinned = pin(run.path, problems, monitor.problems, weights, fresh=fresh, note=world.leads)
     by_function = verifiers.only == "function"
+    make = partial(source, stored.stored if stored else [], config.seed, state.source)
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
     return policy, Training(
         config=config,
         world=world,
         learner=learner,
-        rehearsal=source(stored.stored if stored else [], config.seed, state.source),
+        rehearsal=ask(f"rehearsal source {config.rehearsal.source!r}", SOURCES[config.rehearsal.source], make),
         watch=Watch(run.path, world, pinned, ledger, max_unjudged=config.max_unjudged, by_function=by_function),
         monitor=monitor,
         saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),

@@ -10,6 +10,7 @@ Names of nested lists and tensors end with their dimensions:
 `frame.py` repeats the step and saves its state, so that any interruption can be followed by the same run.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,8 @@ from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.progress import say
-from dph.rehearsal.store import RehearsalSet
+from dph.process.user_code import ask
+from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.runs.directory import RunDir
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
@@ -134,7 +136,10 @@ class Training:
         self._keep_rollouts(step, drawn, rows_PG)
 
         # Take stored correct responses of the reference policy to prompts of D_pef: nothing to sample or judge.
-        stored_R = self.rehearsal.take(state.rehearsal_cursor, config.stored_rows)
+        source = partial(ask, f"rehearsal source {config.rehearsal.source!r}", self.rehearsal)
+        take = partial(self.rehearsal.take, state.rehearsal_cursor, config.stored_rows)
+        after = partial(self.rehearsal.after, step, drawn.groups, self.world)
+        stored_R = source(take, lambda rows: all(isinstance(row, Rehearsal) for row in rows), "stored responses")
 
         # Update: PPO-clip on rollouts, η·f(u) on stored responses. Each row says which set it belongs to, so that both
         # share mini-batches; denominators are counted over a whole mini-batch and all processes.
@@ -151,11 +156,11 @@ class Training:
                 optimizer_steps=optimizer.steps_taken,
                 skipped_in_a_row=optimizer.skipped_in_a_row,
                 token_budget=learner.updater.reduced_budget,
-                source=self.rehearsal.after(step, drawn.groups, self.world),
+                source=source(after, lambda state: bool(json.dumps(state))),
                 pending=values | stats.metrics() | coverage | {"lr": optimizer.lr},
             )
         clock.lap("update")
-        clock.rate("tokens_per_second", stats.tokens)
+        clock.rate("tokens_per_second", stats.sampled["tokens"])
 
     def measure(self, clock: Clock, interrupts: Interrupts) -> Mapping[str, float]:
         """Evaluate the held-out problems, keep some of their responses, say if pass@k has fallen, and check the

@@ -61,11 +61,6 @@ class StepStats:
     def responses(self) -> int:
         return sum(self.outcomes.values())
 
-    @property
-    def tokens(self) -> float:
-        """Response tokens."""
-        return self.sampled["tokens"]
-
     def metrics(self) -> dict[str, float]:
         """Means over rollouts, over those that could be judged, and over groups (docs/reference/metrics.md)."""
         kept = {} if self.kept is None else {f"kept/{name}": value for name, value in _means(self.kept).items()}

@@ -62,10 +62,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
             )
         stored = self._open(Path(rehearsal_set)) if isinstance(rehearsal_set, str | Path) else rehearsal_set
         if not stored:
-            raise UserError(
-                f"the rehearsal set {rehearsal_set} is empty; lower the threshold of `dph presample`, or set "
-                "rehearsal_rows to 0"
-            )
+            raise UserError("the rehearsal set is empty; give it stored responses, or set rehearsal_rows to 0")
         self._rehearsal = RehearsalSet(stored, self.args.seed)
         self._micro_step, self._micro = -1, 0
         """The step that the last micro-batch belonged to, and the number of that step's micro-batches so far."""
