@@ -149,7 +149,6 @@ def _job(name: str, stage: str, words: tuple[str, ...], out: Path, extra: dict[s
 FOLLOW = "e"
 """Folder of experiment E in the folder of a start."""
 RECENT = ("--plugin", str(Path(__file__).with_name("recent.py")), "--rehearsal.source")
-RECENT_ETAS = ("1", "3", "10")
 NEEDED = ("grpo", "grpo-again", f"{SOLVED}-js", "k3")
 """Families of experiment B that experiment E compares with."""
 
@@ -162,7 +161,9 @@ def needed() -> tuple[Arm, ...]:
 def follow_arms() -> tuple[Arm, ...]:
     """The training runs of experiment E, in their order."""
     recent = (*RECENT, "recent", "--rehearsal.rows", "64", "--loss.divergence", "js")
-    found = [Arm(f"recent-js-{eta}", "recent-js", _grpo(FAST, *recent, "--loss.eta", eta), None) for eta in RECENT_ETAS]
+    found = []
+    for eta in ("3", "10", "30"):
+        found.append(Arm(f"recent-js-{eta}", "recent-js", _grpo(FAST, *recent, "--loss.eta", eta), None))
     for eta in ("0.3", "1", "2"):
         half = (*recent, "--rehearsal.source-options", "share", "0.5", "--loss.eta", eta)
         found.append(Arm(f"recent-solved-js-{eta}", "recent-solved-js", _grpo(FAST, *half), SOLVED))
