@@ -235,26 +235,26 @@ def test_experiment_e_compares_every_candidate_with_the_mix_and_with_grpo_at_as_
 def test_counts_of_experiment_e_hold_what_it_needs_of_b_and_how_weights_were_made(tmp_path: Path) -> None:
     root = tmp_path / "start-5"
     one = {"split": "test", "id": "p0", "kind": "2 numbers", "samples": 2, "correct": 1, "greedy": True}
-    for name in ("eval/base", "eval/k2-1", "eval/k3-1", "e/eval/recent-js-1", "e/eval/soup-5e-5"):
+    for name in ("eval/base", "eval/k2-1", "eval/k3-1", "e/eval/recent-js-3", "e/eval/soup-5e-5"):
         folder = root / name
         folder.mkdir(parents=True)
         pq.write_table(pa.Table.from_pylist([one]), folder / "problems.parquet")
         texts = [{"split": "test", "id": "p0", "sample": i, "outcome": "correct", "style": "(+1+2)"} for i in (-1, 0)]
         pq.write_table(pa.Table.from_pylist(texts), folder / "completions.parquet")
         (folder / "manifest.json").write_text(json.dumps({"status": "complete"}))
-    for out, words in (("train/k3-1", []), ("e/train/recent-js-1", ["--plugin", str(tmp_path / "recent.py")])):
+    for out, words in (("train/k3-1", []), ("e/train/recent-js-3", ["--plugin", str(tmp_path / "recent.py")])):
         config = parse("train", ["--preset", "grpo", *words, "--out", str(root / out)])[0]
         RunDir.start(config.out, "train", config)
     write(tmp_path / "counts", 5, [root, root / FOLLOW], (*needed(), *made(), *follow_arms()))
     rows = {row["run"]: row for row in pq.read_table(counts_file(tmp_path / "counts", 5)).to_pylist()}
     assert {name: row["rollouts"] for name, row in rows.items()} == {
-        **{"base": 0, "k3-1": 16_000, "recent-js-1": 16_000, "soup-5e-5": 32_000}
+        **{"base": 0, "k3-1": 16_000, "recent-js-3": 16_000, "soup-5e-5": 32_000}
     }
     assert json.loads(rows["soup-5e-5"]["settings"]) == {
         "models": [["grpo-5e-5", 125], ["grpo-5e-5-again", 125]],
         "share": 1.0,
     }
-    assert json.loads(rows["recent-js-1"]["settings"])["plugins"] == ["recent.py"]
+    assert json.loads(rows["recent-js-3"]["settings"])["plugins"] == ["recent.py"]
     assert str(tmp_path) not in json.dumps(list(rows.values()))
 
 
