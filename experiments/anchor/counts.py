@@ -1,4 +1,4 @@
-"""Counts of the experiments B and E: one Parquet file for each start, rewritten after every arm.
+"""Counts of the experiments B and E: a Parquet file of each, in which a start's rows are rewritten after every arm.
 
 A row is a problem of an evaluation: start, run, id, kind, samples, correct, greedy; `forms`, the canonical solutions
 among its correct samples, and `form_counts`, how many samples have each; `rollouts`, the responses that were drawn to
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dph.process.jobs import is_complete
 from dph.runs.directory import RunDir
-from dph.runs.files import written_atomically
+from dph.runs.files import waiting_for, written_atomically
 from experiments.anchor.design import Arm, Made
 from experiments.count_files import styles_of
 
@@ -32,14 +33,10 @@ class Evaluated:
     rollouts: int
 
 
-def counts_file(folder: Path, start: int) -> Path:
-    """The file of a start."""
-    return folder / f"start-{start}.parquet"
-
-
-def write(folder: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | Made]) -> None:
-    """Write the counts of every finished evaluation of the base model and of these arms; roots: the folders in which a
-    start's folders `train` and `eval` are."""
+def write(file: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | Made]) -> None:
+    """Write the counts of every finished evaluation of the base model and of these arms in the place of the start's
+    former ones; roots: the folders in which a start's folders `train` and `eval` are. Several processes may have one
+    start each."""
     rows = []
     for root in roots:
         for evaluation in filter(is_complete, sorted((root / "eval").glob("*"))):
@@ -48,10 +45,16 @@ def write(folder: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | 
                 common = {"start": start, "run": evaluation.name, "rollouts": arm.rollouts if arm else 0}
                 common["settings"] = json.dumps(_made_by(arm, root)) if arm else ""
                 rows += [common | row for row in _problems(evaluation)]
-    if rows:
-        folder.mkdir(parents=True, exist_ok=True)
-        with written_atomically(counts_file(folder, start)) as temporary:
-            pq.write_table(pa.Table.from_pylist(rows), temporary, compression="zstd", compression_level=19)
+    if not rows:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with waiting_for(file.parent):
+        table = pa.Table.from_pylist(rows)
+        if file.exists():
+            others = pq.read_table(file, filters=pc.field("start") != start)
+            table = pa.concat_tables([others.cast(table.schema), table]).sort_by("start")
+        with written_atomically(file) as temporary:
+            pq.write_table(table, temporary, compression="zstd", compression_level=19)
 
 
 def arm_of(evaluation: str, arms: Sequence[Arm | Made]) -> Arm | Made | None:
@@ -86,14 +89,13 @@ def _without_paths(settings: Mapping) -> dict:
     }
 
 
-def read(folder: Path, start: int) -> dict[str, Evaluated]:
+def read(file: Path, start: int) -> dict[str, Evaluated]:
     """Evaluations of a start by name; {} if there are none yet."""
-    file = counts_file(folder, start)
     if not file.exists():
         return {}
     columns = ["run", "id", "kind", "samples", "correct", "form_counts", "rollouts"]
     by_run: dict[str, list[dict]] = {}
-    for row in pq.read_table(file, columns=columns).to_pylist():
+    for row in pq.read_table(file, columns=columns, filters=pc.field("start") == start).to_pylist():
         by_run.setdefault(row["run"], []).append(row)
     return {
         run: Evaluated(

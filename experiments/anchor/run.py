@@ -30,8 +30,8 @@ from experiments.anchor.design import (
 )
 from experiments.anchor.tables import B, E, arm_table, comparison_table, figure
 
-COUNTS = Path("experiments/counts/anchor")
-FOLLOW_COUNTS = Path("experiments/counts/anchor-e")
+COUNTS = Path("experiments/counts/anchor.parquet")
+FOLLOW_COUNTS = Path("experiments/counts/anchor-e.parquet")
 SMOKE = {
     "sft": ("--steps", "150", "--demonstrations", "2000"),
     "presample": ("--task.limit", "24", "--rollout.n", "8", "--threshold", "1", "--refine", "keep"),
@@ -51,7 +51,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--starts", type=int, nargs="+", default=list(STARTS), help="seeds of worlds")
     parser.add_argument("--arms", nargs="+", help="arms by name; all of them")
     parser.add_argument("--out", type=Path, default=Path("runs/anchor"), help="folder of the runs")
-    parser.add_argument("--counts", type=Path, help="folder of the counts")
+    parser.add_argument("--counts", type=Path, help="file of the counts")
     parser.add_argument("--figure", type=Path, help="also draw the frontiers into this file")
     parser.add_argument("--report-only", action="store_true", help="run nothing; print the tables of the counts")
     parser.add_argument("--smoke", action="store_true", help="a few steps each; the numbers mean nothing")

@@ -12,7 +12,7 @@ import pytest
 from dph.cli.main import parse
 from dph.errors import UserError
 from dph.runs.directory import RunDir
-from experiments.anchor.counts import Evaluated, arm_of, counts_file, read, write
+from experiments.anchor.counts import Evaluated, arm_of, read, write
 from experiments.anchor.design import (
     FOLLOW,
     NEAR,
@@ -156,15 +156,19 @@ def test_counts_hold_solutions_rollouts_and_settings_and_are_read_back(tmp_path:
         (folder / "manifest.json").write_text(json.dumps({"status": status}))
     config = parse("train", ["--preset", "grpo", "--loss.eta", "1", "--out", str(root / "train" / "solved-js-1")])[0]
     RunDir.start(config.out, "train", config)
-    write(tmp_path / "counts", 5, [root], arms())
-    found = read(tmp_path / "counts", 5)
+    write(tmp_path / "counts.parquet", 5, [root], arms())
+    found = read(tmp_path / "counts.parquet", 5)
     assert set(found) == {"base", "solved-js-1", "solved-js-1-step50"}
     assert found["base"].counts == [(3, 2), (3, 1)] and found["base"].forms == [[2], [1]]
     assert (found["base"].rollouts, found["solved-js-1"].rollouts) == (0, 48_000)
-    rows = pq.read_table(counts_file(tmp_path / "counts", 5)).to_pylist()
+    rows = pq.read_table(tmp_path / "counts.parquet").to_pylist()
     assert rows[0]["forms"] == ["(+1+2)"] and str(tmp_path) not in json.dumps(rows)
     assert json.loads(rows[-1]["settings"])["loss"]["eta"] == 1
-    assert read(tmp_path / "counts", 6) == {}
+    assert read(tmp_path / "counts.parquet", 6) == {}
+    write(tmp_path / "counts.parquet", 6, [root], arms())
+    write(tmp_path / "counts.parquet", 5, [root], arms())
+    assert read(tmp_path / "counts.parquet", 6) == read(tmp_path / "counts.parquet", 5) == found
+    assert pq.read_table(tmp_path / "counts.parquet").num_rows == 2 * len(rows)
 
 
 def test_experiment_e_trains_on_the_same_starts_with_what_its_arms_name() -> None:
@@ -245,8 +249,8 @@ def test_counts_of_experiment_e_hold_what_it_needs_of_b_and_how_weights_were_mad
     for out, words in (("train/k3-1", []), ("e/train/recent-js-3", ["--plugin", str(tmp_path / "recent.py")])):
         config = parse("train", ["--preset", "grpo", *words, "--out", str(root / out)])[0]
         RunDir.start(config.out, "train", config)
-    write(tmp_path / "counts", 5, [root, root / FOLLOW], (*needed(), *made(), *follow_arms()))
-    rows = {row["run"]: row for row in pq.read_table(counts_file(tmp_path / "counts", 5)).to_pylist()}
+    write(tmp_path / "counts.parquet", 5, [root, root / FOLLOW], (*needed(), *made(), *follow_arms()))
+    rows = {row["run"]: row for row in pq.read_table(tmp_path / "counts.parquet").to_pylist()}
     assert {name: row["rollouts"] for name, row in rows.items()} == {
         **{"base": 0, "k3-1": 16_000, "recent-js-3": 16_000, "soup-5e-5": 32_000}
     }
@@ -264,13 +268,19 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="experiment E has no arm 'k3-1'"):
         run(["--experiment", "e", "--arms", "k3-1"])
     with pytest.raises(UserError, match="no counts"):
-        run(["--report-only", "--counts", str(tmp_path)])
+        run(["--report-only", "--counts", str(tmp_path / "none.parquet")])
+
+
+def published(file: Path) -> dict[int, dict[str, Evaluated]]:
+    """The starts of a published file of counts."""
+    path = Path(__file__).resolve().parents[2] / file
+    starts = pq.read_table(path, columns=["start"]).to_pydict()["start"] if path.exists() else []
+    return {start: read(path, start) for start in sorted(set(starts))}
 
 
 def test_published_counts_are_of_the_protocol() -> None:
     page = (Path(__file__).resolve().parents[1] / "results" / "anchor.md").read_text(encoding="utf-8")
-    files = sorted((Path(__file__).resolve().parents[2] / COUNTS).glob("*.parquet"))
-    starts = {start: read(file.parent, start) for file in files for start in [int(file.stem.partition("-")[2])]}
+    starts = published(COUNTS)
     assert set(starts) <= set(STARTS)
     evaluations = {job.name.removeprefix("eval-") for arm in arms() for job in arm_jobs(1, Path("o"), arm, {})}
     for found in starts.values():
@@ -279,8 +289,7 @@ def test_published_counts_are_of_the_protocol() -> None:
         assert all([sum(forms) for forms in one.forms] == [c for _, c in one.counts] for one in found.values())
     if "None yet." not in page:
         assert [line for line in comparison_table(starts) if line not in page.splitlines()] == []
-    files = sorted((Path(__file__).resolve().parents[2] / FOLLOW_COUNTS).glob("*.parquet"))
-    follow = {start: read(file.parent, start) for file in files for start in [int(file.stem.partition("-")[2])]}
+    follow = published(FOLLOW_COUNTS)
     assert set(follow) <= set(STARTS)
     if follow and "Not run yet." not in page:
         assert [line for line in comparison_table(follow, E) if line not in page.splitlines()] == []
