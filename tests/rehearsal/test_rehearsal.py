@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 from dataclasses import asdict, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -309,7 +310,7 @@ class Newest(RehearsalSet):
     def take(self, cursor, count):
         return self.rows * self.times
 
-    def after(self, step, groups, world):
+    def after(self, step, groups, world) -> Any:
         group, answer = groups[0], groups[0].rollouts[0]
         own = (list(answer.completion.token_ids), group.problem.id, list(answer.completion.logprobs), answer.text)
         self.rows = [Rehearsal(list(group.prompt_ids), *own)]
@@ -351,10 +352,10 @@ class Bad(Newest):
         if at == "start":
             raise ValueError("no start")
 
-    def take(self, cursor, count):
+    def take(self, cursor, count) -> Any:
         return ["a response"] if self.at == "rows" else self.rows[5] if self.at == "take" else []
 
-    def after(self, step, groups, world):
+    def after(self, step, groups, world) -> Any:
         return {1, 2} if self.at == "state" else self.rows[5]
 
 
