@@ -236,7 +236,7 @@ class Comparison:
             return False
         if answer.words and not gold.words and not adds_a_name(answer.words, exact(a)):
             return False
-        if (gold.words and right) or (answer.words and left):
+        if (gold.words and right) or (answer.words and left) or (gold.words[:1] == ("of",) and not answer.words):
             return False
         if (left == () and right) or (right == () and left):  # "units" are of length
             return {name for name, _ in left or right or ()} == {"L"} and self.expressions(g, a)
