@@ -22,14 +22,14 @@ from dph.verifiers.math.typed.grammar import Budget, Unevaluable
 from dph.verifiers.math.typed.values import exact, identical
 from dph.verifiers.math.verifier import MathVerifier
 
-PAIRS = Path(__file__).parent / "math_pairs"  # kind, gold answer, answer
+PAIRS = Path(__file__).parent / "math_pairs"  # kind, gold answer, answers
 
 
 def pairs(side: str) -> dict[str, list[tuple[str, str]]]:
     kinds: dict[str, list[tuple[str, str]]] = {}
     for line in (PAIRS / f"{side}.tsv").read_text(encoding="utf-8").splitlines():
-        kind, gold, answer = line.split("\t")
-        kinds.setdefault(kind, []).append((gold, answer))
+        kind, gold, *answers = line.split("\t")
+        kinds.setdefault(kind, []).extend((gold, answer) for answer in answers)
     return kinds
 
 
@@ -282,7 +282,8 @@ BOMBS = [
     "1,000" * 300,
     r"\binom{1999}{999}^{200}x", r"\prod_{k=1}^{300}(x+k)^k", ",".join(rf"\sqrt{{{k}}}" for k in range(60)), "x!" * 900,
     "a" + ".-' " * 450 + "1", "5" + "%" * 1900, r"10^{3900}\sqrt{2}+2x-10^{3900}\sqrt{2}", "0." + "3" * 1900,
-    "f(" * 400 + "x" + ")" * 400,
+    "f(" * 400 + "x" + ")" * 400, "on " * 600 + "5", "one third and " * 11, r"\frac5.{y9mph",
+    r"k\in[41,10]", r"\begin{pmatrix}1&2\end{pmatrix}+x", "171 [pm]",
 ]  # fmt: skip
 
 

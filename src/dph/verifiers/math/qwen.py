@@ -40,6 +40,14 @@ _BEFORE_UNITS = (
 )  # fmt: skip
 _AFTER_UNITS = (r"^{\circ}", r"^\circ", "$", r"\(", r"\)")
 _ASSIGNED = tuple(f"{name}{sign}" for sign in ("=", r"\in", r"\to") for name in "xyz")
+Algebra = Callable[[str, str], bool]
+"""(given, gold) → whether algebra finds them equal."""
+
+_TOLERANCE = 1e-4
+_BRACKETED = re.compile(r"[(\[].+[)\]]")
+_WITHOUT_BRACES = str.maketrans("", "", "{}()")
+_OPENINGS = (r"\begin{pmatrix}", r"\begin{bmatrix}")
+_CLOSINGS = (r"\end{pmatrix}", r"\end{bmatrix}")
 
 
 def extract_qwen(response: str, *, phrases: bool = True, last_number: bool = True) -> str:
@@ -164,16 +172,6 @@ def _ratio(text: str) -> str:
     if all("sqrt" in part or re.fullmatch(r"0|-?[1-9][0-9]*", part) for part in (top, bottom)):
         return rf"\frac{{{top}}}{{{bottom}}}"
     return text
-
-
-Algebra = Callable[[str, str], bool]
-"""(given, gold) → whether algebra finds them equal."""
-
-_TOLERANCE = 1e-4
-_BRACKETED = re.compile(r"[(\[].+[)\]]")
-_WITHOUT_BRACES = str.maketrans("", "", "{}()")
-_OPENINGS = (r"\begin{pmatrix}", r"\begin{bmatrix}")
-_CLOSINGS = (r"\end{pmatrix}", r"\end{bmatrix}")
 
 
 def qwen_equal(given: str, gold: str, algebra: Algebra) -> bool:

@@ -40,6 +40,10 @@ _OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Pow: operator.pow, ast.USub: operator.neg, ast.UAdd: operator.pos,
 }  # fmt: skip
+_NO_REWRITING = NormalizationConfig(
+    basic_latex=False, units=False, malformed_operators=False, nits=False, boxed="none", equations=False
+)
+_AS_WRITTEN = ConversionConfig(lowercase_symbols=False)
 _COLLECTIONS: dict[type[ast.AST], Callable[..., Any]] = {ast.Tuple: tuple, ast.List: list, ast.Set: set}
 
 
@@ -74,12 +78,6 @@ def _call(name: str, arguments: list[ast.expr]) -> Any:
     if name in _MADE_BY_TOKENIZER:  # Symbol('x'), Integer(2), Float('1.5'): plain values, which sympy does not evaluate
         return _MADE_BY_TOKENIZER[name](*(ast.literal_eval(argument) for argument in arguments))
     return _FUNCTIONS[name](*map(_build, arguments))
-
-
-_NO_REWRITING = NormalizationConfig(
-    basic_latex=False, units=False, malformed_operators=False, nits=False, boxed="none", equations=False
-)
-_AS_WRITTEN = ConversionConfig(lowercase_symbols=False)
 
 
 def algebra_equal(given: str, gold: str) -> bool:

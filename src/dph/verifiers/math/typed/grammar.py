@@ -40,8 +40,7 @@ class Budget:
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self.known: dict[object, object] = {}
-        """Values that were computed."""
+        self.known: dict[object, object] = {}  # values that were computed
 
     def spend(self, steps: int = 1) -> None:
         """Raises Unevaluable if nothing is left."""
@@ -50,8 +49,7 @@ class Budget:
             raise Unevaluable("budget")
 
 
-def _table(text: str) -> dict[str, str]:
-    """Every word of a group → the first word of the group; groups end with ` ;`."""
+def _table(text: str) -> dict[str, str]:  # every word of a group → the first word of the group; groups end with ` ;`
     return {word: group.split()[0] for group in text.split(" ;") for word in group.split()}
 
 
@@ -65,13 +63,11 @@ _SAME = _table(r"""
     \Rightarrow ; \sim \propto ; \subset \subseteq ; \angle \measuredangle""")
 _RELATIONS = {*word_list(r"= < > <= >= != ~ \equiv \in \notin \sim \to \subset \perp \parallel")}
 _WITHOUT_LEFT = {*word_list("= ~ < > <= >= !=")}
-_FUNCTIONS = _table("""sin ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; cosh ; tanh ; coth ; arcsin asin ; arccos
-    acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ; det ;
-    sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im""")
+_FUNCTIONS = _table("""sin sen ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; cosh ; tanh ; coth ; arcsin asin ;
+    arccos acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ;
+    det ; sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im ; cis""")
 FUNCTIONS = frozenset(_FUNCTIONS)
-_NAMED_FUNCTIONS = {
-    *word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp pi")
-}  # as \text{sin}
+_NAMED_FUNCTIONS = {*word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp pi")}  # \text{sin}
 _AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
 _INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
 _GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu
@@ -82,6 +78,7 @@ PI, INFINITY = ("c", "pi"), ("c", "inf")
 _CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
 _BIG = (r"\sum", r"\prod", r"\int", r"\lim")
 _CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\rupee", r"\cent")
+_UNIT_LETTERS = frozenset("msghNJWKLlVCF")
 _LINKS = {
     ",": ",",
     ";": ";",
@@ -93,6 +90,7 @@ _LINKS = {
     "or": "or",
 } | dict.fromkeys(["for", "if", "where", "when", "with"], ",")
 _MATRICES = {*word_list("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")}
+_SYSTEMS = {*word_list("cases aligned align gathered gather equation split")}
 _AFTER_CASE = {*word_list("if for when otherwise else")}
 
 _TOKEN = re.compile(
@@ -102,11 +100,11 @@ _TOKEN = re.compile(
 |\x01\s*(?P<text>[^\x02]*?)\s*\x02
 |\\begin\ ?\{(?P<begin>[a-zA-Z]+)\*?\}(?:\s*\{[lcr|\ ]*\})?
 |(?P<end>\\end\ ?\{[a-zA-Z*]+\})
-|(?P<break>\\\\(?:\s*\[-?[\d.]+\s*[a-z]+\])?)
+|(?P<break>(?:\\\\|\\cr(?![a-z]))(?:\s*\[-?[\d.]+\s*[a-z]+\])?)
 |(?P<id>\\(?:vec|hat|bar|tilde|dot|ddot|overline|overrightarrow|widehat|overleftarrow|widetilde|acute)\s*
     (?:\{\s*\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*\}|\\?[A-Za-z](?![A-Za-z]))
  |\\(?:angle|measuredangle|triangle)\s*(?:[A-Z](?:_?\{?\d?\}?\s*[A-Z]){0,3}|\d|\\?[a-z]+)
- |\\frac\s*\{\s*(?:d|\\partial)\s*(?:\^\s*\{?\d\}?)?\s*\\?[A-Za-z]+\s*\}\s*\{\s*(?:d|\\partial)\s*\\?[A-Za-z]\s*(?:\^\s*\{?\d\}?)?\s*\})
+ |\\[dt]?frac\s*\{\s*(?:d|\\partial)\s*(?:\^\s*\{?\d\}?)?\s*\\?[A-Za-z]+\s*\}\s*\{\s*(?:d|\\partial)\s*\\?[A-Za-z]\s*(?:\^\s*\{?\d\}?)?\s*\})
 |(?P<op>\\(?:[A-Za-z]+|[{}|%&\#_])|:=|<=|>=|!=|==|\*\*|[-+*/^_!|,;:()\[\]{}&%'=<>])
 |(?P<word>[^\W\d_]+))""",
     re.X,
@@ -151,23 +149,16 @@ def tokens(text: str, letters: bool, units: bool) -> list[Token]:
         elif kind == "text" and value == "mod":
             kind, value = "op", r"\mod"
         elif kind == "id":
-            value = (
-                re.sub(r"\\(?:measured|wide)?|[\s{}]", "", value)
-                .replace("overrightarrow", "vec")
-                .replace("overline", "bar")
-            )
+            value = re.sub(r"\\(?:measured|wide|[dt](?=frac))?|[\s{}]", "", value)
+            value = value.replace("overrightarrow", "vec").replace("overline", "bar")
         if kind == "id":
             at, value = _named(text, at, value)
             after = found[-1] if found else ("eof", "")
-            if (value == "Omega" and after[0] == "num") or (
-                units and value in _UNIT_LETTERS and (_ends_value(after) or after[0] == "text")
-            ):
+            unit = units and value in _UNIT_LETTERS and (_ends_value(after) or after[0] == "text")
+            if unit or (value == "Omega" and after[0] == "num"):
                 kind = "text"
         found.append((kind, value))
     return [*found, ("eof", "")]
-
-
-_UNIT_LETTERS = frozenset("msghNJWKLlVCF")
 
 
 def _ends_value(token: Token) -> bool:
@@ -177,16 +168,15 @@ def _ends_value(token: Token) -> bool:
 def _named(text: str, at: int, name: str) -> tuple[int, str]:
     """The end and the name of a symbol with its subscript, its primes, and (for a function) its bracket."""
     if subscript := _SUBSCRIPT.match(text, at):
-        name += "_" + re.sub(r"[\s\x01\x02]", "", subscript[1] or subscript[2] or "")
+        name += "_" + re.sub(r"[\s\x01\x02\\]", "", subscript[1] or subscript[2] or "")
         at = subscript.end()
     if primes := _PRIMES.match(text, at):
         name += primes[0]
         at = primes.end()
     inverse = re.compile(r"\s*\^\s*\{\s*-1\s*\}(?=\s*\()").match(text, at)
     bracket = inverse.end() if inverse else at
-    if text[bracket : bracket + 1] == "(" and (
-        (name[0] in "fghFGH" and name not in _GREEK) or _ARGUMENTS.match(text, bracket)
-    ):
+    called = (name[0] in "fghFGH" and name not in _GREEK) or _ARGUMENTS.match(text, bracket)
+    if called and text[bracket : bracket + 1] == "(":
         return bracket + 1, f"{name}{'^-1' if inverse else ''}("
     return at, name
 
@@ -247,8 +237,7 @@ class Parser:
             raise ParseError("too deep")
 
     # Lists and relations.
-    def answer(self) -> tuple[list[Node], list[str]]:
-        """The whole text: items and the connectors between them."""
+    def answer(self) -> tuple[list[Node], list[str]]:  # the whole text: items and the connectors between them
         items, links = [self.item()], []
         while self.peek()[0] != "eof":
             apart = items[-1][0] == "n" and self.peek()[0] == "num"  # 5 6
@@ -256,16 +245,14 @@ class Parser:
             items.append(self.item())
         return items, links
 
-    def link(self) -> str:
-        """The connector before the next item: ",", ";", "and" or "or"."""
+    def link(self) -> str:  # the connector before the next item: ",", ";", "and" or "or"
         link = ""
         while (token := self.peek())[0] == "break" or (token[0] in ("op", "text") and token[1] in _LINKS):
             self.take()
             link = link if link in ("and", "or") else _LINKS.get(token[1], ",")
         return link
 
-    def item(self) -> Node:
-        """A relation chain, or an expression; with its modulus."""
+    def item(self) -> Node:  # a relation chain, or an expression; with its modulus
         sides: list[Node | None] = [None if self.at(*_WITHOUT_LEFT) else self.union()]
         operators = []
         while operator := self.accept(*_RELATIONS):
@@ -304,8 +291,7 @@ class Parser:
                 return ("setop", "minus", left, right)
         return ("+", *parts)
 
-    def sign(self) -> str:
-        """A run of signs: "+", "-", "p" and "m" for plus-minus and minus-plus."""
+    def sign(self) -> str:  # a run of signs: "+", "-", "p" and "m" for plus-minus and minus-plus
         signs = ""
         while found := self.accept("+", "-", r"\pm", r"\mp"):
             signs += {r"\pm": "p", r"\mp": "m"}.get(found, found)
@@ -313,8 +299,7 @@ class Parser:
             raise ParseError("signs")
         return signs
 
-    def starts(self) -> bool:
-        """Whether the next token begins a factor."""
+    def starts(self) -> bool:  # whether the next token begins a factor
         kind, value = self.peek()
         if kind != "op":
             return kind in ("num", "rep", "id", "fn", "node", "begin")
@@ -332,7 +317,7 @@ class Parser:
             kind, value = self.peek()
             if self.accept("*"):
                 left, slash = times(left, signed(self.sign(), self.power())), False
-            elif self.accept("/"):
+            elif not (self.at("/") and self.is_word(self.peek(1))) and self.accept("/"):
                 right = signed(self.sign(), self.power())
                 while self.tight and self.starts():
                     right = times(right, self.power())
@@ -343,7 +328,7 @@ class Parser:
                 left = ("unit", left, (self.take()[1].lstrip("\\"),))
             elif self.colon and self.at(":"):
                 return self.ratio(left)
-            elif self.is_word((kind, value)) or self.unit_fraction():
+            elif self.is_word((kind, value)) or self.unit_fraction() or self.at("/"):
                 left = self.unit(left)
             elif not self.starts() or ((kind, value) == ("id", "U") and left[0] in ("seq", "set", "named")):
                 return left
@@ -384,11 +369,12 @@ class Parser:
         base = self.postfix(self.atom())
         while self.accept("^"):
             if self.accept(r"\circ"):
-                base = self.minutes(("deg", base))
+                base = ("deg", base)
             else:
                 exponent = signed(self.sign(), self.argument(whole=True))
                 if base[0] == "s" and re.fullmatch(r"C_\w+", base[1]):  # C_n^k
-                    return ("f", "binom", _letter_or_number(base[1][2:]), exponent)
+                    total = base[1][2:]
+                    return ("f", "binom", integer_node(int(total)) if total.isdigit() else ("s", total), exponent)
                 base = ten_power(exponent) if base == integer_node(10) else ("^", base, exponent)
                 if self.at("^"):
                     raise ParseError("x^a^b")
@@ -400,19 +386,9 @@ class Parser:
             if self.accept("!"):
                 base = ("!!" if self.accept("!") else "!", base)
             elif self.accept(r"\circ"):
-                base = self.minutes(("deg", base))
+                base = ("deg", base)
             else:
                 return base
-
-    def minutes(self, degrees: Node) -> Node:
-        """63° 45' 10''."""
-        total = degrees[1]
-        for primes in (1, 2):
-            quotes = [self.peek(1 + n) == ("op", "'") for n in range(primes + 1)]
-            if self.peek()[0] == "num" and quotes == [True] * primes + [False]:
-                total = ("+", total, ("n", _decimal(self.peek()[1]) / 60**primes, "frac"))
-                self.place += 1 + primes
-        return ("deg", total)
 
     def argument(self, *, whole: bool = False) -> Node:
         r"""The argument of \frac, \sqrt and ^: a group, or one digit (whole: one number), letter or command."""
@@ -420,12 +396,8 @@ class Parser:
         if self.at("{"):
             return self.group()
         if kind == "num" and not whole and len(value) > 1 and value[0].isdigit():
-            self.tokens = [
-                *self.tokens[: self.place],
-                ("num", value[0]),
-                ("num", value[1:]),
-                *self.tokens[self.place + 1 :],
-            ]
+            digits = [("num", value[0]), ("num", value[1:])]
+            self.tokens = [*self.tokens[: self.place], *digits, *self.tokens[self.place + 1 :]]
         if kind in ("num", "rep", "id", "node", "begin", "op"):
             return self.atom()
         return self.fail()
@@ -469,8 +441,7 @@ class Parser:
         self.depth -= 1
         return node
 
-    def construct(self, operator: str) -> Node:
-        """A term that begins with an operator or a command."""
+    def construct(self, operator: str) -> Node:  # a term that begins with an operator or a command
         match operator:
             case "(" | "[" | "]":
                 return self.bracket(operator)
@@ -505,8 +476,7 @@ class Parser:
                 return self.big(operator)
         raise ParseError(f"unexpected {operator!r}")
 
-    def named(self, name: str) -> Node:
-        r"""ℝ, and ℝ^+ or ℝ_{>0}."""
+    def named(self, name: str) -> Node:  # ℝ, and ℝ^+ or ℝ_{>0}
         rest = "".join(str(self.peek(n)[1]) for n in range(6))
         if sign := re.match(r"[\^_](?:\{([-+]|>0|<0|>=0|<=0)\}|([-+]))", rest):
             self.place += 2 if sign[2] else len(sign[0].replace(">=", ">").replace("<=", "<"))
@@ -547,8 +517,9 @@ class Parser:
             while self.starts() and self.peek()[0] != "fn" and not self.at("(", "[", "{", "|"):
                 inner = times(inner, self.power())
             arguments = (inner,)
-        if name == "exp":
-            return ("^", ("c", "e"), *arguments) if exponent is None and len(arguments) == 1 else self.fail()
+        if name in ("exp", "cis"):
+            [argument] = arguments if exponent is None and len(arguments) == 1 else self.fail()
+            return ("^", ("c", "e"), argument if name == "exp" else times(("c", "i"), argument))
         if exponent == integer_node(-1) and name in _INVERSE:
             return ("f", _INVERSE[name], *arguments)
         if name in ("log", "lg") and (base is not None or name == "lg"):
@@ -557,8 +528,7 @@ class Parser:
             whole = ("f", name, *arguments) if base is None else self.fail()
         return whole if exponent is None else ("^", whole, exponent)
 
-    def scripts(self) -> tuple[Node | None, Node | None]:
-        """The nodes after _ and after ^, in either order."""
+    def scripts(self) -> tuple[Node | None, Node | None]:  # the nodes after _ and after ^, in either order
         nodes: dict[str, Node] = {}
         while (mark := self.accept("_", "^")) and mark not in nodes:
             nodes[mark] = signed(self.sign(), self.argument(whole=True))
@@ -567,9 +537,9 @@ class Parser:
     def bracket(self, opens: str) -> Node:
         bars, self.bars = self.bars, 0
         items, closes = self.items(",", ";"), self.expect(")", "]", "[")
-        self.bars, opens, closes = bars, opens.replace("]", "("), closes.replace("[", ")")
         if len(items) == 1 and opens + closes not in ("()", "[]"):
             raise ParseError("half-open group")
+        self.bars, opens, closes = bars, opens.replace("]", "("), closes.replace("[", ")")
         return items[0] if len(items) == 1 else ("seq", opens, items, closes)
 
     def items(self, *separators: str) -> tuple[Node, ...]:
@@ -584,12 +554,12 @@ class Parser:
         bars, colon, self.bars, self.colon = self.bars, self.colon, 1, False
         items = self.items(",", ";")
         self.colon = colon
-        if len(items) == 1 and self.accept("|", ":"):
+        if self.accept("|", ":"):
             self.bars, conditions, links = 0, [self.item()], []
             while link := self.link():
                 links.append(link)
                 conditions.append(self.item())
-            whole = ("where", items[0], (*conditions,), (*links,))
+            whole = ("where", items[0] if len(items) == 1 else ("set", items), (*conditions,), (*links,))
         else:
             whole = ("set", items)
         self.expect(r"\}")
@@ -597,7 +567,7 @@ class Parser:
         return whole
 
     def matrix(self, environment: str) -> Node:
-        if environment not in _MATRICES and environment not in ("cases", "aligned"):
+        if environment not in _MATRICES and environment not in _SYSTEMS:
             raise ParseError(environment)
         bars, self.bars, rows, row = self.bars, 0, [], []
         while True:
@@ -634,20 +604,17 @@ class Parser:
         return ("big", kind[1:], sub, sup, body)
 
     # Units.
-    def unit_fraction(self) -> bool:
-        r"""Whether \frac{m}{s} of words follows."""
+    def unit_fraction(self) -> bool:  # whether \frac{m}{s} of words follows
         return self.at(r"\frac") and self.peek(1) == ("op", "{") and self.is_word(self.peek(2))
 
     @staticmethod
     def is_word(token: Token) -> bool:
         return token[0] == "text" and token[1] not in _LINKS and token[1] not in _AFTER_CASE
 
-    def unit(self, value: Node) -> Node:
-        """A value and the words after it."""
+    def unit(self, value: Node) -> Node:  # a value and the words after it
         return ("unit", value, (*(self.words() or self.fail()).split(),))
 
-    def words(self) -> str:
-        """Words with their exponents and quotients."""
+    def words(self) -> str:  # words with their exponents and quotients
         spec = ""
         while True:
             if self.is_word(self.peek()):
@@ -665,14 +632,13 @@ class Parser:
                 if exponent[0] != "n" or exponent[1].denominator != 1 or abs(exponent[1]) > 9:
                     self.fail()
                 spec += f"^{exponent[1]}"
-            elif spec and self.at("/", "*") and (self.is_word(self.peek(1)) or self._is_unit(self.peek(1))):
+            elif (self.at("/") or (spec and self.at("*"))) and self.names_unit(self.peek(1), spec):
                 spec += ("/" if self.take()[1] == "/" else " ") + self.take()[1]
             else:
                 return spec
 
-    @staticmethod
-    def _is_unit(token: Token) -> bool:
-        return token[0] == "id" and unit_of(token[1]) is not None
+    def names_unit(self, token: Token, before: str) -> bool:
+        return self.is_word(token) or bool(before and token[0] == "id" and unit_of(token[1]))
 
 
 def integer_node(number: int) -> Node:
@@ -680,7 +646,7 @@ def integer_node(number: int) -> Node:
 
 
 def _decimal(digits: str) -> Fraction:
-    if len(digits) > 1500:
+    if not 0 < len(digits.rstrip(".")) <= 1500:
         raise ParseError("long number")
     return Fraction(digits.rstrip("."))
 
@@ -695,8 +661,7 @@ def _number(text: str) -> Node:
     return ("n", _decimal(digits) * Fraction(10) ** int(exponent), "sci", int(exponent) - places)
 
 
-def _repeating(text: str) -> Node:
-    r"""0.1\overline{6}, 0.1(6) and 0.\dot{1}4\dot{2}."""
+def _repeating(text: str) -> Node:  # 0.1\overline{6}, 0.1(6) and 0.\dot{1}4\dot{2}
     whole, _, rest = re.sub(r"[\s{})]", "", text).partition(".")
     before, _, period = re.sub(r"\\(?:overline|bar|dot)|\(", "|", rest, count=1).partition("|")
     period = period.replace(r"\dot", "")
@@ -704,10 +669,6 @@ def _repeating(text: str) -> Node:
         raise ParseError("long number")
     tail = Fraction(int(before or 0)) + Fraction(int(period), 10 ** len(period) - 1)
     return ("n", int(whole or 0) + tail / 10 ** len(before), "rep")
-
-
-def _letter_or_number(text: str) -> Node:
-    return integer_node(int(text)) if text.isdigit() else ("s", text)
 
 
 def fraction(top: Node, bottom: Node) -> Node:
@@ -743,7 +704,8 @@ def holds(node: Any, *kinds: str) -> bool:
     """Whether a node of one of these kinds is in a tree."""
     if not isinstance(node, tuple) or not node:
         return False
-    parts = node[3:] if node[0] == "big" else node  # k = 1 below a sum is not a relation of the answer
+    # k = 1 below a sum is not a relation of the answer, and words after a value are not nodes
+    parts = node[3:] if node[0] == "big" else node[:2] if node[0] == "unit" else node
     return node[0] in kinds or any(holds(part, *kinds) for part in parts if isinstance(part, tuple))
 
 

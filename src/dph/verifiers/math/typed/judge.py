@@ -37,6 +37,8 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc", "ln log logb", "! binom", "floor ceil",
     "sinh cosh tanh coth arsinh",
 ))  # fmt: skip
+_MOST_FORMULAS = 20
+_SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": operator.and_, "minus": operator.gt}
 _HUNDRED = integer_node(100)
 _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
@@ -58,9 +60,6 @@ def answer_key(answer: str) -> str:
     typed = read(answer)
     value = exact(typed.value) if typed and typed.kind == "expression" else None
     return bare_text(answer) if value is None else str(value)
-
-
-_MOST_FORMULAS = 20
 
 
 def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
@@ -106,8 +105,7 @@ def all_of(results: Iterable[bool | None]) -> bool | None:
 
 
 def numeral(node: Node) -> str:
-    """int, dec, frac, mixed, rep, sci or ten (a power of it) for a number written as a result; "" for what has yet to
-    be computed."""
+    """int, dec, frac, mixed, rep, sci or ten (a power) for a number written as a result; "" if yet to be computed."""
     match node:
         case ("n", _, form, *_):
             return form
@@ -150,11 +148,11 @@ class Comparison:
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
         equal = gold == answer or self.equal(gold, answer)
-        if equal is not True and gold.kind in ("expression", "assigned", "list", "family"):
+        if equal is not True and gold.kind in ("expression", "assigned", "list", "family", "congruence"):
             equal = self.families(gold, answer) or equal
-        if equal is not True and "quantity" in (gold.kind, answer.kind):
+        if equal is not True and any(x.kind == "quantity" for x in (gold, answer, *gold.items, *answer.items)):
             sides = [read(text, units=True) for text in (gold_text, answer_text)]
-            if all(x is not None and x.kind == "quantity" for x in sides):
+            if all(x is not None and "quantity" in (x.kind, *(y.kind for y in x.items)) for x in sides):
                 equal = self.equal(*filter(None, sides)) or equal
         return equal
 
@@ -163,10 +161,10 @@ class Comparison:
             self.budget.spend()
         except Unevaluable:
             return None
-        if any(answer.kind == other.kind and self.equal(other, answer) for other in gold.others):
-            return True
-        if any(self.equal(replace(gold, others=()), other) for other in answer.others):
-            return True
+        if gold.others or answer.others:
+            golds, answers = ((replace(x, others=()), *x.others) for x in (gold, answer))
+            pairs = [(x, y) for x in golds for y in answers if x is golds[0] or x.kind == y.kind]
+            return any_of(self.equal(x, y) for x, y in pairs)
         kinds = {gold.kind, answer.kind}
         if kinds & {"assigned", "member"}:
             return self.named(gold, answer)
@@ -179,6 +177,13 @@ class Comparison:
         if kinds & {"expression", "quantity", "tuple"} and "set" in kinds:
             single = [x.items[0] if x.kind == "set" and len(x.items) == 1 else x for x in (gold, answer)]
             return "set" not in {x.kind for x in single} and self.equal(*single)
+        if kinds in ({"tuple", "expression"}, {"matrix", "expression"}):
+            fixed, other = (answer, gold) if gold.kind == "expression" else (gold, answer)
+            if symbols(other.value) & {"j", "k"}:
+                shapes, cells = _cells(fixed)
+                terms = [("*", x, unit) for x, unit in zip(cells, _BASIS, strict=False) if exact(x) != 0]
+                vector = len(cells) <= 3 and any(1 in shape for shape in shapes)
+                return vector and self.identical(("+", *terms), other.value)
         if "matrix" in kinds and kinds <= {"matrix", "tuple", "expression"}:
             (shapes, left), (others, right) = map(_cells, (gold, answer))
             return bool(shapes & others) and all_of(map(self.entries, left, right))
@@ -189,11 +194,6 @@ class Comparison:
             return self.collections(gold, answer)
         if gold.kind in ("expression", "quantity") and answer.kind == "list" and {*answer.links} == {"or"}:
             return all_of(self.equal(gold, x) for x in answer.items)  # 1/2 or 0.5
-        if kinds == {"tuple", "expression"}:
-            fixed, other = (gold, answer) if gold.kind == "tuple" else (answer, gold)
-            terms = [("*", x, unit) for x, unit in zip(fixed.value, _BASIS, strict=False) if exact(x) != 0]
-            vector = fixed.marks == "()" and len(fixed.items) <= 3 and symbols(other.value) & {"j", "k"}
-            return bool(vector) and self.identical(("+", *terms), other.value)
         if kinds == {"list", "tuple"}:
             listed, fixed = (gold, answer) if gold.kind == "list" else (answer, gold)
             if fixed.marks != "()" or not _names_differ(listed):
@@ -215,10 +215,7 @@ class Comparison:
             case "inequality":
                 return self.inequalities(gold.value, answer.value)
             case "congruence":
-                (value, modulus), (other, again) = gold.value, answer.value
-                quotient = exact(("/", ("+", value, ("-", other)), modulus))
-                named = gold.name is None or answer.name is None or gold.name == answer.name
-                return named and exact(modulus) == exact(again) and quotient is not None and quotient.denominator == 1
+                return _same_name(gold.name, answer.name) and self.families(gold, answer)
         return gold.value == answer.value
 
     # Values.
@@ -227,7 +224,7 @@ class Comparison:
 
     def expressions(self, gold: Node, answer: Node) -> bool | None:
         decimal = self.rounded and numeral(gold) in ("dec", "sci")
-        if decimal and not symbols(answer) | operations(answer) & _HEAVY and self.error(answer, gold)[0] <= 0.5:
+        if decimal and not symbols(answer) | operations(answer) & _HEAVY and abs(self.error(answer, gold)[0]) <= 0.5:
             return True
         return _form_allowed(gold, answer) and self.identical(gold, answer)
 
@@ -239,7 +236,7 @@ class Comparison:
             return False
         if answer.words and not gold.words and not adds_a_name(answer.words, exact(a)):
             return False
-        if (gold.words and right) or (answer.words and left):
+        if (gold.words and right) or (answer.words and left) or (gold.words[:1] == ("of",) and not answer.words):
             return False
         if (left == () and right) or (right == () and left):  # "units" are of length
             return {name for name, _ in left or right or ()} == {"L"} and self.expressions(g, a)
@@ -250,21 +247,18 @@ class Comparison:
                 return False
             if factor == other:
                 return self.expressions(g, a)
-            return _form_allowed(g, a) and self.identical(_scaled(g, factor), _scaled(a, other))
+            worked_out = _form_allowed(g, a) or (numeral(a) and (exact(a) or 1) % 1)
+            return bool(worked_out) and self.identical(("*", ("n", factor, ""), g), ("*", ("n", other, ""), a))
         if left is None and right == () and other != 1:  # mm per m
-            return _form_allowed(g, a) and self.identical(g, _scaled(a, other))
+            return _form_allowed(g, a) and self.identical(g, ("*", ("n", other, ""), a))
         if PERCENT in (left, right):
             share = ("/", (g if left else a), _HUNDRED)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
             loose = _form_allowed(g, a) or bool(numeral(g) and numeral(a))
-            return any_of(
-                [plain and self.expressions(g, a), loose and self.identical(*((share, a) if left else (g, share)))]
-            )
-        if DEGREE in (left, right):
-            in_radians = (("deg", g), a) if left else (g, ("deg", a))
-            if contains_pi(a if left else g):
-                return self.identical(*in_radians)
-            return self.expressions(g, a)
+            same = loose and self.identical(*((share, a) if left else (g, share)))
+            return any_of([plain and self.expressions(g, a), same])
+        if DEGREE in (left, right) and contains_pi(a if left else g):
+            return self.identical(*((("deg", g), a) if left else (g, ("deg", a))))
         return self.expressions(g, a)
 
     def entries(self, gold: Node, answer: Node) -> bool | None:
@@ -278,9 +272,8 @@ class Comparison:
             left, right = gold.value, answer.value
             if len(left) != len(right) or any(exact(term) == 0 for term in (*left, *right)) or _is_clock(left):
                 return len(left) == len(right) and all_of(map(self.identical, left, right))
-            return all_of(
-                self.identical(("*", x, right[0]), ("*", y, left[0])) for x, y in zip(left[1:], right[1:], strict=True)
-            )
+            pairs = zip(left[1:], right[1:], strict=True)
+            return all_of(self.identical(("*", x, right[0]), ("*", y, left[0])) for x, y in pairs)
         terms, other = (gold.value, answer) if gold.kind == "ratio" else (answer.value, gold)
         if other.kind == "time":  # 16:30 is one of the 24-hour clock
             return _is_clock(terms) and (*map(exact, terms), *[0] * (3 - len(terms))) == other.value
@@ -291,9 +284,7 @@ class Comparison:
     def in_order(self, gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:
         return len(gold) == len(answer) and all_of(map(self.equal, gold, answer))
 
-    def matched(
-        self, gold: Sequence[Any], answer: Sequence[Any], equal: Callable[[Any, Any], bool | None]
-    ) -> bool | None:
+    def matched(self, gold: Sequence[Any], answer: Sequence[Any], equal: Callable[..., bool | None]) -> bool | None:
         """Whether the elements pair off; equality is taken as transitive."""
         left, unknown = [*answer], False
         for x in gold if len(gold) == len(answer) else ():
@@ -321,6 +312,18 @@ class Comparison:
                 )
             return gold.kind == answer.kind and self.in_order([x.items[-1] for x in left], right)
         if _names_differ(answer):
+            alike = gold.kind == answer.kind and "assigned" not in {x.kind for x in left}
+            return alike and self.in_order(left, [x.items[-1] for x in right])
+        links = {*gold.links} ^ {*answer.links}
+        both = "and" in links
+        things = [
+            x.words or (x.kind == "expression" and (x.value[0] == "s" or (both and symbols(x.value)))) for x in left
+        ]
+        things = [True] if both and len({x.unit for x in left}) > 1 else things  # 2 hours and 5 minutes
+        if ("or" in links and all(things)) or "equation" in {x.kind for x in right} - {x.kind for x in left}:
+            return False
+        names = [{x.name for x in items} for items in (left, right)]
+        if all(len(x) == 1 for x in names) and not _same_name(*names[0], *names[1]):
             return False
         left, right = (
             [x.items[0] if x.kind == "assigned" and len(x.items) == 1 else x for x in items] for items in (left, right)
@@ -331,9 +334,10 @@ class Comparison:
         return self.matched(left, right, self.equal)
 
     # Names and chains.
-    def named(self, gold: Answer, answer: Answer) -> bool | None:
-        """x = 5, f(x) = …, x ∈ S, and chains a = b = c."""
+    def named(self, gold: Answer, answer: Answer) -> bool | None:  # x = 5, f(x) = …, x ∈ S, and chains a = b = c
         kinds = {gold.kind, answer.kind}
+        if kinds == {"member", "inequality"} and gold.value and answer.value and len(symbols(gold.value)) > 1:
+            return self.inequalities(gold.value, answer.value)
         if "member" in kinds:
             sets = [x.items[0] if x.kind == "member" else x for x in (gold, answer)]
             return not kinds & {"assigned", "inequality"} and _same_name(gold.name, answer.name) and self.equal(*sets)
@@ -373,14 +377,13 @@ class Comparison:
         rounded = [self.approximates(gold, x) for x in answer.items if x not in exactly]
         return all_of([*right, *rounded, any_of(equal)])
 
-    def same_value(self, gold: Answer, answer: Answer) -> bool | None:
-        """Equality of value, whatever the form."""
+    def same_value(self, gold: Answer, answer: Answer) -> bool | None:  # equality of value, whatever the form
         if gold.kind != "expression" or answer.kind != "expression" or operations(answer.value) & _HEAVY:
             return False
         return self.identical(gold.value, answer.value)
 
     def approximates(self, gold: Answer, answer: Answer) -> bool:
-        """Whether a decimal number is the gold answer's value, to its last digit or, within 5 %, cut off."""
+        """Whether a decimal number is the gold answer's value, rounded or, within 5 %, cut off."""
         if not {gold.kind, answer.kind} <= {"expression", "quantity"} or symbols(gold.value):
             return False
         if gold.unit and answer.unit and gold.unit[0] != answer.unit[0]:
@@ -388,14 +391,14 @@ class Comparison:
         if numeral(answer.value) not in ("int", "dec", "sci"):
             return False
         error, share = self.error(gold.value, answer.value)
-        return bool(error <= 0.5001 or (error <= 1 and share <= 0.05))
+        return bool(abs(error) <= 0.5001 or (0 <= error <= 1 and share <= 0.05))
 
     def error(self, node: Node, decimal: Node) -> tuple[Any, Any]:
-        """How far a decimal number is from a constant: in units of its last digit, and as a share of the constant."""
+        """How far a decimal number is from a constant towards zero: in units of its last digit, and as a share."""
         value, written = numeric(node, self.budget), exact(decimal)
         if not isinstance(value, mp.mpf) or written is None:
             return mp.inf, mp.inf
-        error = abs(value - mp.mpf(written.numerator) / written.denominator)
+        error = (value - mp.mpf(written.numerator) / written.denominator) * (mp.sign(value) or 1)
         return error / mp.mpf(10) ** (decimal[3] if len(decimal) > 3 else 0), error / abs(value) if value else mp.inf
 
     # Sets of reals.
@@ -410,15 +413,15 @@ class Comparison:
         return next(end for end in self.ends if _close(end, value))
 
     def cuts(self, intervals: Sequence[Any]) -> list[Any] | None:
-        """Where a union of intervals begins and ends, in turn: each a number, and whether the cut is after it. None if
-        an end is not a number. Raises Unevaluable for an empty interval."""
+        """Where a union of intervals begins and ends, in turn: a number, and whether the cut is after it; None if an
+        end has no value. Raises Unevaluable for an empty interval."""
         union: list[Any] = []
         for x in intervals:
             if rule := _SET_RULES.get(x[0]):
                 left, right = self.cuts(x[1]), self.cuts(x[2])
                 if left is None or right is None:
                     return None
-                piece = _merged(left, right, rule)
+                piece = _merged(left, right, rule) or (_merged(left, right, operator.or_) if x[0] == "," else [])
             else:
                 low, high = self.number(x[0]), self.number(x[2])
                 if low is None or high is None:
@@ -443,37 +446,35 @@ class Comparison:
     # Equations, inequalities, families.
     def equations(self, gold: Any, answer: Any) -> bool | None:
         left, right = (("+", sides[0], ("-", sides[1])) for sides in (gold, answer))
-        return not (operations(right) - operations(left)) & _HEAVY and proportional(
-            left, right, self.budget, positive=False
-        )
+        heavy = (operations(right) - operations(left)) & _HEAVY
+        return not heavy and proportional(left, right, self.budget, positive=False)
 
     def inequalities(self, gold: Any, answer: Any) -> bool | None:
         (left, operators), (right, others) = gold, answer
         if operators != others or len(left) != len(right):
             return False
-        same = all_of(
-            any_of([canonical(x) == canonical(y), self.identical(x, y)]) for x, y in zip(left, right, strict=True)
-        )
+        pairs = zip(left, right, strict=True)
+        same = all_of(any_of([canonical(x) == canonical(y), self.identical(x, y)]) for x, y in pairs)
         if same or len(left) != 2:
             return same
         left, right = (("+", sides[0], ("-", sides[1])) for sides in (left, right))
         return proportional(left, right, self.budget, positive=True)
 
-    def progressions(self, answer: Answer) -> list[tuple[Any, Any]] | None:
-        """(offset, period) of each a + b k; None for another kind of answer."""
+    def progressions(self, answer: Answer, modular: bool) -> list[tuple[Any, Any]] | None:
+        """(offset, period) of each a + b k; None for another kind of answer. modular: k, n or m is the integer."""
         match answer:
             case Answer("assigned", items=(inner,)):
-                return self.progressions(inner)
+                return self.progressions(inner, modular)
             case Answer("congruence", (value, modulus)):
                 offset, period = numeric(value, self.budget), numeric(modulus, self.budget)
                 return [(offset, abs(period))] if isinstance(offset, mp.mpf) and period else None
             case Answer("list"):
-                parts = [self.progressions(x) for x in answer.items]
+                parts = [self.progressions(x, modular) for x in answer.items]
                 return None if None in parts else [x for part in parts for x in part or ()]
             case Answer("family", values, name=("s", index)):
                 pass
             case Answer("expression", value) if symbols(value) in ({"k"}, {"n"}, {"m"}) and (
-                contains_pi(value) or holds(value, "deg")
+                modular or contains_pi(value) or holds(value, "deg")
             ):
                 values, [index] = (value,), symbols(value)
             case _:
@@ -499,7 +500,8 @@ class Comparison:
 
     def families(self, gold: Answer, answer: Answer) -> bool | None:
         with digits(40):
-            left, right = self.progressions(gold), self.progressions(answer)
+            modular = "congruence" in (gold.kind, answer.kind)
+            left, right = self.progressions(gold, modular), self.progressions(answer, modular)
             if not left or not right:
                 return False if left or right else None
             periods = [period for _, period in left + right]
@@ -519,9 +521,6 @@ def _close(x: Any, y: Any) -> bool:
     return x == y or (mp.isfinite(x) and mp.isfinite(y) and abs(x - y) <= mp.mpf(10) ** -25 * max(1, abs(x)))
 
 
-_SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, "minus": operator.gt}
-
-
 def _merged(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int], int]) -> list[Any]:
     """The cuts of the set of numbers that are in two sets by a rule."""
     found = []
@@ -532,17 +531,15 @@ def _merged(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int]
     return found
 
 
-def _scaled(node: Node, factor: Fraction) -> Node:
-    return node if factor == 1 else ("*", ("n", factor, "frac"), node)
-
-
 def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
-    first, second = ({re.sub(r"[.,]|s\b", "", word.lower()) for word in words} for words in (left, right))
-    return bool(first & second)
+    first, second = (
+        [re.sub(r"[.,]|s\b", "", word) for word in " ".join(words).lower().replace("/", " per ").split()]
+        for words in (left, right)
+    )
+    return first == second or ("per" not in first + second and ({*first} <= {*second} or {*second} <= {*first}))
 
 
-def _letters(answer: Answer) -> frozenset[str] | None:
-    """The letters of a choice, or of a set of choices."""
+def _letters(answer: Answer) -> frozenset[str] | None:  # the letters of a choice, or of a set of choices
     match answer:
         case Answer("letters"):
             return answer.value
@@ -594,9 +591,11 @@ def _same_name(left: Node | None, right: Node | None) -> bool:
     """Whether two names may be of one thing: y may be f(x), and each of them has no name."""
     if left is None or right is None or left == right or "text" in (left[0], right[0]):
         return True
+    if re.fullmatch("fracdyd. y'", " ".join(sorted(str(name[1]) for name in (left, right)))):
+        return True
     if "call" in (left[0], right[0]):
         call, other = (left, right) if left[0] == "call" else (right, left)
-        return other[0] == "s" and other[1] in ("y", call[1].rstrip("'"))
+        return other[0] == "s" and other[1] in ("y" if len(call) == 3 else "z", call[1].rstrip("'"))
     return canonical(left) == canonical(right)
 
 
@@ -606,7 +605,7 @@ def _with_arguments_of(gold: Answer, answer: Answer) -> Answer | None:
     if not left or not right or left[0] != right[0] or left[0] != "call" or left == right or len(left) != len(right):
         return None
     taken = {*map(str, left[2:])} & {str(("s", name)) for x in answer.items for name in symbols(x.value)}
-    if taken or any(x[0] != "s" for x in (*left[2:], *right[2:])):
+    if taken or any(x[0] != "s" or x[1][0].isupper() for x in (*left[2:], *right[2:])):
         return None
     if {x[1] for x in right[2:]} & {name for x in gold.items for name in symbols(x.value)}:
         return None

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache, partial
+from itertools import pairwise, product
+from math import ceil, floor
 from typing import Any
 
 from dph.verifiers.math.typed.grammar import (
@@ -16,6 +18,7 @@ from dph.verifiers.math.typed.grammar import (
     holds,
     integer_node,
     readings,
+    replaced,
     times,
 )
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
@@ -35,63 +38,97 @@ class Answer:
     kind: str
     value: Any = None
     items: tuple["Answer", ...] = ()
-    name: Node | None = None
-    """The x of x = 5."""
+    name: Node | None = None  # the x of x = 5
     unit: Unit | None = None
-    words: tuple[str, ...] = ()
-    """The thing that is counted."""
-    marks: str = ""
-    """Brackets of a tuple."""
-    links: tuple[str, ...] = ()
-    """Connectors of a list, relations of a chain."""
-    others: tuple["Answer", ...] = field(default=(), compare=False)
-    """Further readings of the text."""
+    words: tuple[str, ...] = ()  # the thing that is counted
+    marks: str = ""  # brackets of a tuple
+    links: tuple[str, ...] = ()  # connectors of a list, relations of a chain
+    others: tuple["Answer", ...] = field(default=(), compare=False)  # further readings of the text
 
 
+_MOST_TEXTS = 20
+_MEASURED = {*word_list("old long tall wide high deep")}
+_DEGREES = {"C": "celsius", "F": "fahrenheit", "CELSIUS": "celsius", "FAHRENHEIT": "fahrenheit", "K": "kelvin"}
+_NOT_IN_EXPRESSIONS = {*word_list("text rel seq set named ratio where setop unit units pm mod cases matrix")}
+_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _MONTHS = word_list("january february march april may june july august september october november december")
 _ONES = word_list("""zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
     sixteen seventeen eighteen nineteen""")
 _TENS = word_list("twenty thirty forty fifty sixty seventy eighty ninety")
-_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
-
-
-def _spelled(number: int) -> str:
-    if number < 100:
-        tens = _TENS[number // 10 - 2] if number >= 20 else ""
-        return f"{tens} {_ONES[number % 10] if number % 10 else ''}".strip() if tens else _ONES[number]
-    return f"{_ONES[number // 100]} hundred {_spelled(number % 100) if number % 100 else ''}".strip()
-
-
-_NUMBER_WORDS = {_spelled(number): number for number in range(1000)}
+_SCALES = {"trillion": 10**12, "billion": 10**9, "million": 10**6, "thousand": 10**3, "hundred": 10**2, "dozen": 12}
+_NUMBER_WORDS = {word: n for n, word in enumerate(_ONES)} | {
+    f"{ten} {one}".removesuffix(" zero"): n for n, (ten, one) in enumerate(product(_TENS, _ONES[:10]), 20)
+}
 _PARTS = {"half": 2, "halve": 2, "quarter": 4, "hundredth": 100, "thousandth": 1000} | dict(
     zip(word_list("third fourth fifth sixth seventh eighth ninth tenth"), range(3, 11), strict=True)
 )
+_ORDINALS = dict(first="one", second="two", third="three", fifth="five", eighth="eight", ninth="nine", twelfth="twelve")
 
 
-def _number_in_words(words: str) -> Node | None:
-    """The number that words name: two thousand and nineteen, minus five, three quarters."""
-    words = re.sub(r"^an? (?=hundred|thousand|million|half|dozen)", "one ", re.sub(r"-| and ", " ", words))
+def _number_in_words(words: str) -> Any:
+    """The number that words name: two thousand and nineteen, minus five, three quarters, two and a half million."""
+    words = re.sub("^an? ", "one ", re.sub("[-,] ?", " ", words).removeprefix("and "))
+    if len(words) > 150:
+        return None
     if negative := re.fullmatch("(?:minus|negative) (.+)", words):
         inner = _number_in_words(negative[1])
         return inner and ("n", -inner[1], inner[2])
-    for scale in ("trillion", "billion", "million", "thousand"):
+    for scale, size in _SCALES.items():
         before, found, after = f"{words} ".partition(f" {scale} ")
         if found:
-            high, low = _NUMBER_WORDS.get(before), _number_in_words(after.strip() or "zero")
-            if not high or low is None or low[2] != "int" or not 0 <= low[1] < _SCALES[scale]:
-                return None
-            return integer_node(high * _SCALES[scale] + low[1])
+            high, low = _number_in_words(before), _number_in_words(after.strip() or "zero")
+            whole = high and low and 0 < high[1] < 1000 and 0 <= low[1] < size and (high[2] == "int" or not low[1])
+            return _number(high[1] * size + low[1]) if whole else None
     count, _, part = words.removesuffix("s").rpartition(" ")
-    if count in _NUMBER_WORDS and part in _PARTS:
-        return ("n", Fraction(_NUMBER_WORDS[count], _PARTS[part]), "frac")
-    number = {"half": Fraction(1, 2), "one dozen": 12}.get(words, _NUMBER_WORDS.get(words))
-    return None if number is None else ("n", Fraction(number), "frac" if words == "half" else "int")
+    before, both, after = words.rpartition(" and ")
+    number, top = (int(x) if x.isdecimal() else _NUMBER_WORDS.get(x) for x in (words, count))
+    if words == "half" or (part in _PARTS and top and (top == 1) != words.endswith("s")):
+        number = Fraction(top or 1, _PARTS[part])
+    elif both and (whole := _number_in_words(before)) and (low := _number_in_words(after)):
+        number = whole[1] + low[1] if whole[2] == "int" and 0 < low[1] < 1 else None
+    elif point := re.fullmatch(rf"(.*\w) point((?: (?:{'|'.join(_ONES[:10])}))+)", words):
+        whole, places = _number_in_words(point[1]), "".join(str(_ONES.index(word)) for word in point[2].split())
+        number = whole and whole[1] + Fraction(int(places), 10 ** len(places))
+    return None if number is None else _number(Fraction(number))
 
 
-_EMPTY = {"no solution", "no solutions", "no real solution", "no real solutions", "empty set", "the empty set", "empty"}
-_UNDEFINED = {"undefined", "dne", "does not exist", "nan", "indeterminate"}
+def _number(value: Fraction) -> Node:
+    return ("n", value, "int" if value.denominator == 1 else "frac")
+
+
+def _ordinal(words: str) -> Node | None:  # the number of a place: twenty-first
+    before, _, last = words.replace("-", " ").rpartition(" ")
+    number = _NUMBER_WORDS.get(f"{before} {_ORDINALS.get(last, re.sub('(?<=t)ie(?=th$)', 'y', last)[:-2])}".strip())
+    return integer_node(number) if number and last[-2:] in ("th", "st", "nd", "rd") else None
+
+
+_CALENDAR = (*_MONTHS, *word_list("monday tuesday wednesday thursday friday saturday sunday"))
+_USUAL_TEXT = (
+    ("^(?:(?:it|they|this|that|the (?!opposite|converse|negation|inverse|contrary|complement|other)[a-z]+) "
+     "(?:(?:is|are) |(?=cannot|(?:con|di)verges))|on |in |quadrant )", ""), ("^(?:an?|the) | only$", ""),
+    ("^infinite(?:ly many)?(?: solutions)?$", "infinitely many"),
+    ("^(odd|even|prime|composite|rational|irrational) (?:functions?|numbers?|integers?)$", r"\1"),
+)  # fmt: skip
 _SHORT_WORDS = word_list("""yes no odd one two six ten up on off red all any tie not low day man sun max min dne
     nan inf may mon tue wed thu fri sat""")
+
+
+_ALL = "(?:the set of )?(?:all |any |the )?"
+_SIGNS = {"": "", "positive ": ">0", "negative ": "<0", "non-?negative ": ">=0", "non-?positive ": "<=0"}
+_SETS = {"real": "R", "integer": "Z", "rational": "Q", "complex": "C", "natural": "N"}
+_WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
+    "(?:(?:plus|positive) )?infinity": r"\\infty", "(?:minus|negative) infinity": r"-\\infty",
+    "(?:there (?:is|are) )?(?:(?:no|zero) (?:real |such )?(?:solutions?|roots?|values?(?: of x)?)|none|"
+    "(?:the )?empty(?: set)?)(?: exists?)?": r"\\emptyset",
+    "(?:(?:the limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
+    "undefined", "(?:12 )?noon": "12 p.m.", "(?:12 )?midnight": "12 a.m.", "on ((?!on ).* \\d.*)": r"\1",
+    "(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\\b).*": r"\1",
+    "(yes),? (?:it|they|this|there) (?:is|are|does|do|can)": r"\1",
+    "(no),? (?:it|they|this|there) (?:is|are|does|do|can)(?: not|n't)": r"\1",
+    **{f"{_ALL}{sign}{kind}(?:s| numbers)": rf"\\mathbb{{{letter}}}_{{{part}}}".removesuffix("_{}")
+       for sign, part in _SIGNS.items() for kind, letter in _SETS.items()},
+}.items()]  # fmt: skip
+"""Whole answers in words, and how else they are written."""
 
 
 def _operator(latex: str, phrase: re.Match[str]) -> str:
@@ -103,14 +140,16 @@ def _operator(latex: str, phrase: re.Match[str]) -> str:
 _PHRASES = [(re.compile(rf"(?<!\\)\b(?:{phrase})(?!\w)", re.I), partial(_operator, latex)) for phrase, latex in {
     r"(?:is )?(?:(?:greater|more) than or equal to|at least|(?:no|not) less than)": r"\ge",
     r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)": r"\le",
+    r"(?:is )?equal to|equals": "=",
     r"(?:is )?(?:greater|more) than": ">", r"(?:is )?less than": "<", "(?:is )?not equal to": r"\ne",
-    "plus or minus": r"\pm", "per cent": r"\%", r"out of(?=[ \x02]*\d)": "/",
-    r"approximately(?=[ \x02]*[\d\\])": r"\approx", r"all(?=[ \x02]*[a-z] ?(?:[<>]|\\[lgn]))": "",
+    "plus or minus": r"\pm", "per cent": r"\%", r"(?:out of|(?:(?<=\d )|(?<=\d \x01))in)(?=[ \x02]*\d)": "/",
+    r"(?:all )?multiples of(?=[ \x02]*(\d+))": r"\ZZ\cdot",
+    r"approximately(?=[ \x02]*[\d\\])": r"\approx",
+    r"(?:all(?: real)?(?: numbers| values)?(?: of)?|real)(?=[ \x02]*[a-z] ?(?:[<>]|\\[lgn]))": "",
     r"USD(?=[ \x02]*\d)": r"\dollar", r"EUR(?=[ \x02]*\d)": r"\euro",
     r"GBP(?=[ \x02]*\d)": r"\gbp", r"(?:Rs\.|Rs|INR)(?=[ \x02]*\d)": r"\rupee",
-    r"US(?=[ \x02]*(?:dollars?|\\dollar))": "",
-    r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
-    r"(?:the set of )?(?:(?:all|any|the) )?real (?:numbers?|values?|x)|all reals": r"\RR",
+    r"US(?=[ \x02]*(?:dollars?|\\dollar))": "", r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
+    r"(?:the set of )?(?:(?:all|any|the) )?real(?: numbers?| values?|[ \x02]*x(?![a-z]))|all reals": r"\RR",
     "except(?: for)?|other than|excluding": r"\setminus",
 }.items()]  # fmt: skip
 _CHOICE = re.compile(
@@ -124,35 +163,38 @@ _TWO_CHOICES = re.compile(
 _LETTERS = re.compile(r"\(?[A-Z]\)?(?: ?(?:,|;|&|\band\b|, ?and\b) ?\(?[A-Z]\)?)+")
 _TIME = re.compile(r"(\d{1,2})(?:(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?| ?: ?(0\d)(?: ?: ?(\d\d))?)")
 _DATE = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?:,? (\d{4}))?|"
-    r"(?:the )?(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.?,? ?(\d{4})?"
+    r"(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?: ?,? (\d{4}))?|"
+    r"(?:the )?(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.? ?,? ?(\d{4})?"
 )
 _CODE = re.compile(r"\d{1,2}/\d{1,2}/\d{4}|\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}/\d{1,2}/\d{1,2}")
 _BASE = re.compile(
     r"(-?)\s*[({]?\s*(?=[A-F]*[0-9])([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
-    r"(?:_\s*(?:\{\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
-    r"\(?\s*(?:in )?base[- ]\s*(\d{1,2}|[a-z]+)\s*\)?)"
+    r"(?:_\s*(?:\{\s*\(?\s*(?:base\s*)?(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
+    r"\(?\s*(?:in )?base[- ]?\s*(\d{1,2}|[a-z]+)\s*\)?)"
 )
 _LEAD = re.compile(
-    r"""[\s*]*\x01?\s*(?:(?:the\ )?(?:final\ )?answer\s*(?:is|:)|答案[是为]|\\(?:Rightarrow|implies|to)(?![A-Za-z])
-    |(?P<said>[A-Za-z][A-Za-z'\ ]*?(?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))
-     \s*(?=[\x02\s]*[-+\d$\\(\[.])
-    |(?:\\?Pr?|E|\\?Var)\s*[(\[][^()=]{0,60}(?:\\c[au]p|\||\\mid|=|\x01|[<>]|\\[lg]e)[^()]{0,60}[)\]]\s*(?:=|(?=\\approx))
-    |\(\s*\w\s*\\circ\s*\w\s*\)\s*\([^()]*\)\s*=)[\s:*\x02]*""",
+    r"""[\s*]*\x01?\s*(?:(?:(?:so|thus|hence|therefore|finally),?\ )?(?:(?:the\ )?(?:final\ )?answer[\s\x02]*(?:is|:)
+    |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))|答案[是为]
+    |\\(?:Rightarrow|implies|to)(?![A-Za-z])|(?P<said>[A-Za-z](?:[A-Za-z'\ ]|\x02\s*[A-Za-z]\s*\x01)*?
+     (?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*(?=[\x02\s]*[-+\d$\\(\[.])
+    |(?P<event>\\?(?:Pr?|E|Var|Cov)\s*[(\[](?!\s*(?-i:[a-z0-9])\s*[)\]])[^()]{0,80}[)\]])\s*(?:=|(?=\\approx))(?!.*,\s*\\?[A-Za-z])
+    )[\s:*\x02]*""",
     re.I | re.X,
 )
-"""What names a value before it: "the answer is", "Maria has", "Domain:", P(A | B) =, (f∘g)(2) =."""
+"""What names a value before it: "the answer is", "Maria has", "Domain:", P(A | B) =."""
 _TAIL = re.compile(
     r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
      \s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
     |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
-    |,?\s*\x01?\s*for\ all\ real\ ?(?:numbers\ |values\ of\ )?\x02?\s*[a-z]\x02?$""",
+    |,?\s*\x01?\s*for\ (?:all|any)\ real\ ?(?:numbers?\ ?|values\ of\ ?)?\x02?\s*[a-z]\x02?$
+    |(?:,\s*(?:\x01\s*where)?|\x01\s*(?:where|for)|\()\s*\x02?\s*[a-z]\s*
+     (?:\\in\s*\\RR\ *\)?|\x01\s*is\ (?:any|a)\ real\ number\s*\x02)$""",
     re.X,
 )
 """What names it after it: 5 values of x, 5 % of the students, for all real x."""
 _ROWS_OF_WORDS = re.compile(r"(?<=\d)\s+((?:[A-Za-z]{2,}\s+)+[A-Za-z]{3,})$")
 _THOUSANDS = re.compile(
-    r"([-+]?\s*(?:\\(?:dollar|euro|gbp|rupee)\s*)?[-+]?\s*)(\d{1,3}(?:,\d{3})+)(?![\d,])"
+    r"([-+]?\s*(?:\\(?:dollar|euro|gbp|rupee)\s*)?[-+]?\s*)(\d{1,3}(?:,\d{3})+|(?P<indian>\d{1,2}(?:,\d\d)+,\d{3}))(?![\d,])"
     r"((?:\.\d+)?\s*(?:\\?%|\x01[^\x02]*\x02(?:\s*\^\s*\{?\d\}?)?|\\dollar|\\euro|\^\s*\{?\s*\\circ\s*\}?|"
     r"[A-Za-z ]{2,25})?)"
 )
@@ -170,12 +212,47 @@ _INTEGERS = re.compile(
 )
 
 
+def _unbracketed(found: re.Match[str]) -> str:  # the unit of 5 (cm) and 5 [N]
+    unit = read_unit(found[2].split()) and (len(found[2]) > 1 or found[1] == "[" or "\x01" in found[0])
+    return f" \x01{found[2]}\x02" if unit else found[0]
+
+
+def _ungrouped(found: re.Match[str]) -> str:  # numbers without the marks between their thousands
+    mark = next((x for x in " ." if x in found[0]), ",") if re.fullmatch(r"[-+\d .]+", found[0]) else ","
+    return re.sub(rf"(?<=\d)[{mark}](?=\d\d(?:,\d\d)*,\d{{3}}(?!\d)|\d{{3}}(?!\d))", "", found[0])
+
+
+def _terms(found: re.Match[str]) -> str:
+    """All numbers of 1, 2, …, 6; the text itself unless they are in arithmetic progression."""
+    first = [int(number) for number in found[1].split(",") if number.strip()]
+    step = first[1] - first[0] if len(first) > 1 else 1
+    every = range(first[0], int(found[2]) + (step > 0) - (step < 0), step) if step else range(0)
+    whole = len(first) < len(every) <= 60 and [*every][: len(first)] == first and every[-1] == int(found[2])
+    return ", ".join(map(str, every)) if whole else found[0]
+
+
+_AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) for pattern, usual in (
+    (r"\x01\s*\x02", " "),
+    (r"((?:^|[,;]|\band\b) ?\x02? ?[A-Za-z] ?)\x01? ?is ?\x02?(?= ?[-\d(\\])", r"\1 = "),  # a is 3
+    (r"(?<=[\d}])\s*\x01?\s*([(\[])\s*(?:\x01|in )*\s*([A-Za-z/^\d ]{1,25}?)\s*\x02?\s*[)\]]\s*\x02?$", _unbracketed),
+    (r"(?<![\w.,/^)}])((?:-?\d{1,9} ?, ?){1,9})\\ldots ?, ?(-?\d{1,9})(?! ?(?:[\w.^/({!]|\\(?!\})))", _terms),
+    (r"(?<=\S) \( ?([a-z] ?(?:[<>]|\\(?:[lg]eq?|neq?|in)(?![a-z]))[^()]*)\)$", r", \1"),  # (x > 0)
+    (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:more|greater|larger)[\s\x02]*$", r"\\ge \1"),
+    (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:less|fewer|smaller)[\s\x02]*$", r"\\le \1"),
+    (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", r"\1"),
+    (r"^[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?$|^[-+]?\d{1,3}(?:\.\d{3}){2,}$", _ungrouped),
+    (r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : "),
+    (r"(?<![\d,.(\[{])\d{1,3}(?:,\d{3})+(?![\d,])(?=\s*(?:=|\\approx|\x01))", _ungrouped),
+    (r"^(?!.*(?:[(\[]|, |\\\{|,\d{3}(?!\d|,\d{3}| ?(?:[-+*/.]|\\(?:pi|sqrt|cdot)|$)))).*\d ?[-+*/\\].*$", _ungrouped),
+)]  # fmt: skip
+
+
 def _without_lead(lead: re.Match[str]) -> str:
     """Nothing in place of words that only introduce a value; words that negate, compare or compute stay."""
-    words = (lead["said"] or "").split()
-    if words and (
-        len(words) > 7 or len(lead["said"]) < 5 or (len(words) == 1 and not lead["colon"]) or not introduces(words)
-    ):
+    words = re.sub("[\x01\x02]", " ", lead["said"] or "").split()
+    of_letter = re.fullmatch("(?!.*value of [a-zA-Z] is$).* [b-zA-Z] .*", " ".join(words))
+    whole = len(words) < 8 and len(lead["said"] or "") > 4 and (len(words) > 1 or lead["colon"])
+    if words and (of_letter or not whole or not introduces(words)):
         return lead[0]
     return "\x01" * (lead[0].count("\x01") - lead[0].count("\x02"))
 
@@ -186,7 +263,9 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     if len(text) > LONGEST:
         return None
     plain = plain_latex(text)
+    event = None
     if lead := _LEAD.match(plain):
+        event = lead["event"] and ("event", re.sub(r"\W", "", lead["event"]))
         plain = _without_lead(lead) + plain[lead.end() :]
     plain = _TAIL.sub("", plain)
     words = plain_words(plain)
@@ -194,38 +273,28 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         return None
     if answer := _read_words(words, marked="\x01" in plain):
         return answer
-    if base := _BASE.fullmatch(re.sub("[\x01\x02]", " ", plain).strip()):
+    if base := _BASE.fullmatch(re.sub(" ?[\x01\x02] ?", "", plain)):
         radix = base[3] or base[4] or base[5]
         radix = int(radix) if radix.isdigit() else _NUMBER_WORDS.get(radix, 0)
         digits = base[2].upper().lstrip("0") or "0"
         if 2 <= radix <= 36 and all(int(digit, 36) < radix for digit in digits.replace(".", "")):
             return Answer("base", (base[1], f"0{digits}" if digits[0] == "." else digits, radix))
-    for phrase, latex in _PHRASES:
-        plain = phrase.sub(latex, plain)
-    plain = re.sub(r"\x01\s*\x02", " ", plain).strip()
+    for phrase, usual in (*_PHRASES, *_AS_FORMULA):
+        plain = phrase.sub(usual, plain).strip()
     if sum(word.lower() not in _KNOWN_WORDS for word in _LONG_WORDS.findall(plain)) > 4:  # prose
         return None
     others: tuple[Answer | None, ...] = ()
-    if ordinal := re.fullmatch(r"(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?", plain):
-        plain = ordinal[1]
-    if re.fullmatch(r"[-+]?\d{1,3}(?:(?: \d{3})+(?:\.\d+)?|(?:\.\d{3}){2,})", plain):
-        plain = plain.replace(" ", "") if " " in plain else plain.replace(".", "")
     unbraced = plain[1:-1].strip() if re.fullmatch(r"\{[^{}]*\}", plain) else plain
-    if grouped := _THOUSANDS.fullmatch(unbraced):
-        if grouped[2][0] != "0":
-            is_list = not grouped[1].strip() and not grouped[3].strip() and ",0" not in grouped[2]
-            others = (_parsed(plain, units),) if is_list else ()
-            plain = grouped[1] + grouped[2].replace(",", "") + grouped[3]
-    else:
-        plain = re.sub(
-            r"(?<![\d,.(\[{])(\d{1,3}(?:,\d{3})+)(?![\d,])(?=\s*(?:=|\\approx|\x01))",
-            lambda m: m[1].replace(",", ""),
-            plain,
-        )
-    plain = re.sub(r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : ", plain)
+    indian = "rup" in plain
+    if (grouped := _THOUSANDS.fullmatch(unbraced)) and grouped[2][0] != "0" and (indian or not grouped["indian"]):
+        is_list = not grouped[1].strip() and not grouped[4].strip() and ",0" not in grouped[2]
+        others = (_parsed(plain, units),) if is_list else ()
+        plain = _ungrouped(grouped)
     if (count := _ROWS_OF_WORDS.search(plain)) and counts_things(count[1].split()):  # 5 red balls
         plain = f"{plain[: count.start()]} \x01{count[1]}\x02"
     answer = _parsed(plain, units)
+    if answer and event:
+        return Answer("assigned", items=(answer,), name=event, links=("=",))
     return answer and replace(answer, others=(*answer.others, *filter(None, others)))
 
 
@@ -239,9 +308,6 @@ def _parsed(plain: str, units: bool) -> Answer | None:
     return None
 
 
-_MOST_TEXTS = 20
-
-
 def _read_words(words: str, *, marked: bool) -> Answer | None:
     r"""Answers that are words, letters, times and dates. marked: whether \text{…} or the like was there."""
     if _LETTERS.fullmatch(words):
@@ -251,7 +317,12 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
         if not _TWO_CHOICES.search(text):
             return Answer("choice", choice[1] or choice[2] or choice[3] or choice[5])
         return Answer("text", words.lower())
+    if inner := re.fullmatch(r"\( ?([^\W\d_]{2,}) ?\)", words):
+        words = inner[1]
     low = words.lower().replace("\\", "")
+    for pattern, usual in _WHOLE:
+        if (found := pattern.fullmatch(low)) and (written := found.expand(usual)) != low:
+            return read(written)
     if time := _TIME.fullmatch(low):
         hour = int(time[1]) % 12 + 12 * (time[4] == "p") if time[4] else int(time[1])
         return Answer("time", (hour, int(time[2] or time[5] or 0), int(time[3] or time[6] or 0)))
@@ -262,37 +333,33 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
             return Answer("date", (int(year) if year else None, month[0], int(day)))
     if _CODE.fullmatch(low):
         return Answer("date", low)
-    if (number := _number_in_words(low)) is not None:
-        return Answer("expression", number)
-    if infinite := re.fullmatch("(minus |negative )?(?:plus |positive )?infinity", low):
-        return Answer("infinity", -1 if infinite[1] else 1)
-    if re.sub("^there (?:is|are) | exists?$", "", low) in _EMPTY:
-        return Answer("intervals", ())
-    if re.sub("^(?:the limit|it) |'", "", low) in _UNDEFINED:
-        return Answer("text", "undefined")
-    if 1 < len(parts := re.split(", and | and |, ", words)) <= _MOST_TEXTS and not re.search(
-        r"\bor\b", low
-    ):  # Ann and Bob
+    if re.search("[a-z]{3}", low):
+        if number := _number_in_words(low) or _ordinal(low):
+            return Answer("expression", number)
+        runs = low.split()[:9]
+        for n in range(min(len(runs) - 1, 8), 0, -1):  # two hundred apples
+            counted = tuple(re.sub("^(?:of )?an? ", "", " ".join(low.split()[n:])).split())
+            number = None if runs[0].isdecimal() else _number_in_words(" ".join(runs[:n]))
+            if number and (quantity := _quantity(number, counted)):
+                return quantity
+    parts = re.split(", and | and |, ", words)
+    if 1 < len(parts) <= _MOST_TEXTS and not re.search(r"\bor\b", low):  # Ann and Bob
         items = [_read_words(part, marked=marked) for part in parts]
         if all(x and x.kind in ("text", "choice") for x in items):
             return Answer("list", items=tuple(filter(None, items)), links=(",",) * (len(items) - 1))
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:
         return None
     runs = re.findall(r"[^\W\d_]+", words)
-    if (
-        re.fullmatch("infty|infinity|pi|inf|oo", low)
-        or any(phrase.search(words) for phrase, _ in _PHRASES)
-        or len(words) == 1
-    ):
+    if re.fullmatch("infty|pi|inf|oo|.", low) or any(phrase.search(words) for phrase, _ in _PHRASES):
         return None
     product = len(runs) == 1 and words.islower() and words.isascii() and len(words) <= 3 and words not in _SHORT_WORDS
     if (not marked and (product or (len(runs) > 1 and all(len(run) == 1 for run in runs)))) or len(runs) > 7:
         return None
     text = " ".join(run.lower() for run in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", words))
-    return Answer("text", re.sub("^(?:an?|the) |(?<=^infinitely many) solutions$", "", text))
-
-
-_DEGREES = {"C": "celsius", "F": "fahrenheit", "CELSIUS": "celsius", "FAHRENHEIT": "fahrenheit", "K": "kelvin"}
+    for pattern, usual in _USUAL_TEXT:
+        text = re.sub(pattern, usual, text)
+    named = [name for name in _CALENDAR if len(text) > 2 and name.startswith(text)]
+    return Answer("text", named[0] if len(named) == 1 else text)
 
 
 def sign_of_infinity(node: Any) -> int:
@@ -304,14 +371,13 @@ def with_sign(node: Any, sign: str) -> Any:
     """The expression with its plus-minus signs read as "p" or "m"."""
     if not isinstance(node, tuple):
         return node
-    if node and node[0] == "pm":
+    if node and node[0] == "pm" and len(node) == 3:
         inner = with_sign(node[1], sign)
         return inner if node[2] == sign else ("-", inner)
     return tuple(with_sign(part, sign) for part in node)
 
 
-def _is_name(node: Node | None) -> bool:
-    """Whether the left side of an equation only names the right side."""
+def _is_name(node: Node | None) -> bool:  # whether the left side of an equation only names the right side
     match node:
         case ("s" | "text" | "call", *_) | ("c", "e" | "i"):
             return True
@@ -327,12 +393,13 @@ def _is_name(node: Node | None) -> bool:
             return power == -1
         case ("f", "abs", inner):
             return _is_name(inner) and not re.fullmatch("[a-y]", str(inner[1]))
+        case ("f", "norm" | "gcd" | "lcm" | "max" | "min" | "det", *inner):
+            return all(map(_is_name, inner))
     return False
 
 
 def _is_quantity(node: Node) -> bool:
-    """Whether an equation with a number gives the value of an expression, as m + n = 5, and is not one to be solved: it
-    has no number outside exponents and limits, and is neither a power nor a function of one symbol."""
+    """Whether an equation gives a value, as m + n = 5: no number but exponents, no power or function of one symbol."""
     match node:
         case ("big", *_) | ("f", "norm" | "gcd" | "lcm" | "max" | "min" | "det" | "binom", *_):
             return True
@@ -341,51 +408,37 @@ def _is_quantity(node: Node) -> bool:
         case ("^", base, ("n", *_)):
             return base[0] == "*" and _is_quantity(base)
         case ("+" | "*" | "/", *parts):
-            return all(
-                _is_quantity(x) or _is_name(x) or (x[0] == "^" and _is_name(x[1])) for x in map(_unsigned, parts)
-            )
+            terms = [x[1] if x[0] == "-" else x for x in parts]
+            return all(_is_quantity(x) or _is_name(x) or (x[0] == "^" and _is_name(x[1])) for x in terms)
     return _is_name(node)
 
 
-def _unsigned(node: Node) -> Node:
-    return node[1] if node[0] == "-" else node
-
-
-_NOT_IN_EXPRESSIONS = {*word_list("text rel seq set named ratio where setop unit units pm mod cases matrix")}
-
-
-def _plain(*nodes: Node) -> bool:
-    """Whether nodes are expressions only."""
+def _plain(*nodes: Node) -> bool:  # whether nodes are expressions only
     return not any(holds(node, *_NOT_IN_EXPRESSIONS) for node in nodes)
 
 
-def _all(nodes: Sequence[Node]) -> tuple[Answer, ...] | None:
-    """The typed values of several items, or None."""
+def _all(nodes: Sequence[Node]) -> tuple[Answer, ...] | None:  # the typed values of several items, or None
     answers = [*map(_typed, nodes)]
     return None if None in answers else tuple(filter(None, answers))
 
 
-def _flat(answers: Sequence[Answer]) -> tuple[Answer, ...]:
-    """Answers, with the items of lists in their place."""
+def _flat(answers: Sequence[Answer]) -> tuple[Answer, ...]:  # answers, with the items of lists in their place
     return tuple(item for x in answers for item in (x.items if x.kind == "list" else (x,)))
 
 
-def _typed(node: Node) -> Answer | None:
-    """The typed value of one item, or None."""
+def _typed(node: Node) -> Answer | None:  # the typed value of one item, or None
     if node[0] == "-" and node[1][0] in ("unit", "%", "deg"):
         node = (node[1][0], ("-", node[1][1]), *node[1][2:])
-    if holds(node, "pm") and node[0] not in ("set", "seq", "cases"):
+    several = node[0] == "seq" and repr(node).count("'pm'") > 1
+    if holds(node, "pm") and not (several or node[0] in ("set", "cases") or node[2:] == (("!=",),)):
         both = _all([with_sign(node, "p"), with_sign(node, "m")])
         return Answer("list", items=both) if both else None
     match node:
         case ("rel", sides, operators):
             return _relation(sides, operators)
         case ("mod", inner, modulus):
-            name, value = (
-                inner[1]
-                if inner[0] == "rel" and len(inner[1]) == 2 and inner[2][0] in (r"\equiv", "=")
-                else (None, inner)
-            )
+            named = inner[0] == "rel" and len(inner[1]) == 2 and inner[2][0] in (r"\equiv", "=")
+            name, value = inner[1] if named else (None, inner)
             return Answer("congruence", (value, modulus), name=name) if value and _plain(value, modulus) else None
         case ("unit", value, words):
             return _quantity(value, words)
@@ -399,10 +452,6 @@ def _typed(node: Node) -> Answer | None:
             return unit and Answer("quantity", fraction(top, bottom), unit=unit)
         case ("deg", value) if _plain(value):
             return Answer("quantity", value, unit=(DEGREE, Fraction(1)))
-        case ("*", ("deg", value), ("s", "C" | "F" | "K" as letter)):
-            return _quantity(("deg", value), (letter,))
-        case ("-", ("*", ("deg", value), ("s", "C" | "F" | "K" as letter))):
-            return _quantity(("deg", ("-", value)), (letter,))
         case ("named", "R" | "0" as name):
             return Answer("intervals", REALS if name == "R" else ())
         case ("named", "R>0" | "R<0" | "R>=0" | "R<=0" as name):
@@ -410,6 +459,9 @@ def _typed(node: Node) -> Answer | None:
             return member and member.items[0]
         case ("named", name):
             return Answer("named set", name)
+        case ("*", *factors) if ("named", "Z") in factors:
+            value = replaced(node, {("named", "Z"): ("s", "k")})
+            return Answer("family", (value,), name=("s", "k")) if _plain(value) else None
         case ("setop", operator, left, right):
             return _set_operation(operator, _typed(left), _typed(right))
         case ("set", nodes):
@@ -417,26 +469,36 @@ def _typed(node: Node) -> Answer | None:
             return Answer("set", items=_flat(items)) if items else None
         case ("where", item, conditions, links):
             return _set_builder(item, conditions, links)
-        case ("seq", opens, nodes, closes) | ("^", ("seq", opens, nodes, closes), ("s" | "text", "T")):
+        case ("seq", opens, nodes, closes):
             return _sequence(opens, nodes, closes)
+        case ("^", ("seq", _, nodes, _), ("s" | "text", "T")):
+            return _sequence("(", nodes, ")")
         case ("*", ("s", name), ("seq", "(", nodes, ")")) if len(name) == 1 and name.isupper():
             items = _all(nodes)
             point = Answer("tuple", nodes, items, marks="()") if items else None
-            return Answer("assigned", node[1:], (point,), ("s", name), links=("=",)) if point else None
+            chosen = [Answer("expression", ("f", "binom", *nodes))] if name == "C" and len(nodes) == 2 else []
+            return point and Answer("assigned", node[1:], (point,), ("s", name), links=("=",), others=(*chosen,))
         case ("cases", rows):
             return _cases(rows)
         case ("ratio", terms):
             return Answer("ratio", terms) if _plain(*terms) else None
         case ("text", words):
             return Answer("text", plain_words(words).lower())
-    if holds(node, "matrix") and (rows := _matrix(node)):
-        return Answer("matrix", rows)
+    if rows := _matrix(node) if holds(node, "matrix", "seq") else None:
+        if holds(node, "matrix"):
+            return Answer("matrix", rows)
+        known = [(exact(cell), cell) for cell in rows[0]]
+        cells = tuple(cell if value is None else _number(value) for value, cell in known)
+        items = _all(cells)
+        return Answer("tuple", cells, items, marks="()") if items else None
     if sign := sign_of_infinity(node):
         return Answer("infinity", sign)
     return Answer("expression", node) if _plain(node) else None
 
 
 def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
+    if value[0] == "unit" and re.match("per$|an?$|/", value[2][0]):  # $5 per hour
+        value, words = value[1], (*words, *re.sub("^an? ", "per ", " ".join(value[2])).split())
     if value[0] == "unit" and (inner := _quantity(value[1], value[2])) and inner.kind == "expression":  # $5 million
         value = inner.value
     if value[0] == "-" and value[1][0] == "deg":
@@ -446,19 +508,13 @@ def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
             return None
         value, words = value[1], (_DEGREES[words[0].upper()], *words[1:])
     while words and (scale := _SCALES.get(words[0].lower().removesuffix("s"))):  # 5 million
-        number = Fraction(scale)
-        product = value[1] * number if value[0] == "n" else None
-        value = (
-            ("n", product, "int" if product.denominator == 1 else "frac")
-            if product is not None
-            else times(value, integer_node(scale))
-        )
+        value = _number(value[1] * scale) if value[0] == "n" else times(value, integer_node(scale))
         words = words[1:]
     if not _plain(value) or holds(value, "%"):
         return None
     if not words:
         return Answer("expression", value)
-    if unit := read_unit(words):
+    if unit := read_unit(words[:-1] if words[1:] and words[-1] in _MEASURED else words):
         return Answer("quantity", value, unit=unit)
     return Answer("quantity", value, words=words) if counts_things(words) else None
 
@@ -487,33 +543,50 @@ def _cases(rows: tuple[tuple[Node, ...], ...]) -> Answer | None:
     """Values with their conditions; or a system of relations."""
     if len(rows[0]) == 1:
         items = _all([row[0] for row in rows])
-        return Answer("list", items=items, links=(",",) * (len(items) - 1)) if items else None
+        rest = (",",) * (len(rows) - 1)
+        return items[0] if items and not rest else Answer("list", items=items, links=rest) if items else None
     answers = [_all(row) for row in rows if len(row) == 2]
     if None in answers or len(answers) < len(rows):
         return None
+    known, last = [pair[1] for pair in answers[:-1] if pair], answers[-1]
+    if (
+        last
+        and last[1] == Answer("text", "otherwise")
+        and len({(x.name, *(y.kind for y in x.items)) for x in known}) == 1
+    ):
+        pieces = [to_intervals(x) for x in known]
+        rest = None if None in pieces else (("minus", REALS, tuple(piece for part in pieces for piece in part)),)
+        answers[-1] = (last[0], replace(known[0], value=None, items=(Answer("intervals", rest),))) if rest else last
     return Answer("cases", items=tuple(Answer("tuple", items=pair, marks="()") for pair in answers if pair))
 
 
-def _matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
-    """The rows of a matrix times scalars."""
+def _matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:  # the rows of a matrix times scalars
     match node:
         case ("matrix", rows):
             return rows
+        case ("seq", "(" | "<", cells, ")" | r"\rangle"):
+            return (cells,)
+        case ("+", *terms):
+            tables = [*map(_matrix, terms)]
+            if (
+                not symbols(node)
+                or None in tables
+                or len({(len(rows), *map(len, rows)) for rows in tables if rows}) > 1
+            ):
+                return None  # a sum yet to be done
+            return tuple(tuple(("+", *x) for x in zip(*rows, strict=True)) for rows in zip(*tables, strict=True))
         case ("-", inner) if rows := _matrix(inner):
             return tuple(tuple(("-", cell) for cell in row) for row in rows)
-        case ("/", inner, scalar) if not holds(scalar, "matrix") and (rows := _matrix(inner)):
+        case ("/", inner, scalar) if not holds(scalar, "matrix", "seq") and (rows := _matrix(inner)):
             return tuple(tuple(("/", cell, scalar) for cell in row) for row in rows)
         case ("^", inner, ("s", "T") | ("text", "T")) if rows := _matrix(inner):
             return tuple(zip(*rows, strict=True))
         case ("*", *factors):
-            [*matrices] = [factor for factor in factors if holds(factor, "matrix")]
-            scalars = [factor for factor in factors if not holds(factor, "matrix")]
-            if len(matrices) == 1 and (rows := _matrix(matrices[0])):
+            [*matrices] = [factor for factor in factors if holds(factor, "matrix", "seq")]
+            scalars = [factor for factor in factors if factor not in matrices]
+            if len(matrices) == 1 and len(scalars) < 4 and (rows := _matrix(matrices[0])):
                 return tuple(tuple(("*", *scalars, cell) for cell in row) for row in rows)
     return None
-
-
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | None:
@@ -528,15 +601,13 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         if answer and answer.kind == "set" and len(answer.items) == 1:
             return Answer("assigned", items=answer.items, name=left, links=("=",))
         return answer and Answer("member", items=(answer,), name=left)
-    if operators == ("!=",) and (left is None or left[0] == "s"):
-        points = (with_sign(right, "p"), with_sign(right, "m"))
-        excluded = Answer("intervals", (("minus", REALS, tuple((point, True, point, True) for point in points)),))
-        return Answer("member", items=(excluded,), name=left) if _plain(*points) else None
-    if (
-        not _plain(*sides[left is None :])
-        or not {*operators} <= {*_FLIPPED}
-        or len({operator[0] for operator in operators}) > 1
-    ):
+    if operators in (("!=",), (r"\notin",)) and (left is None or left[0] == "s"):
+        answer = _typed(right)
+        answer = Answer("set", items=_flat((answer,))) if answer and operators == ("!=",) else answer
+        pieces = to_intervals(answer)
+        return pieces and Answer("member", items=(Answer("intervals", (("minus", REALS, pieces),)),), name=left)
+    one_way = {*operators} <= {*_FLIPPED} and len({operator[0] for operator in operators}) == 1
+    if not one_way or not _plain(*sides[left is None :]):
         return None
     if operators[0][0] == ">":
         sides, operators = sides[::-1], tuple(_FLIPPED[operator] for operator in operators[::-1])
@@ -555,13 +626,8 @@ def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
     left, right = sides[0], sides[-1]
     if left is None:
         return _typed(right) if len(sides) == 2 else None
-    if (
-        len(sides) == 2
-        and right[0] in ("s", "call")
-        and not _is_name(left)
-        and not symbols(left)
-        and operators == ("=",)
-    ):
+    named_last = len(sides) == 2 and operators == ("=",) and right[0] in ("s", "call")
+    if named_last and not _is_name(left) and not symbols(left):
         sides, left, right = (right, left), right, left
     if _is_name(left):
         values = _all(sides[1:])
@@ -582,13 +648,11 @@ def to_intervals(answer: Answer | None) -> Any:
             return answer.value
         case Answer("member"):
             return to_intervals(answer.items[0])
-        case Answer("tuple", (low, high), marks="()" | "[]") if all(
-            x.kind in ("expression", "infinity") for x in answer.items
-        ):
-            return ((low, answer.marks == "[]", high, answer.marks == "[]"),)
+        case Answer("tuple", (a, b), marks="()" | "[]") if {x.kind for x in answer.items} <= {"expression", "infinity"}:
+            return ((a, answer.marks == "[]", b, answer.marks == "[]"),)
         case Answer("set") if all(x.kind == "expression" for x in answer.items):
             return tuple((x.value, True, x.value, True) for x in answer.items)
-        case Answer("list") if answer.links and {*answer.links} == {"or"}:
+        case Answer("list") if {*answer.links} == {"or"}:
             pieces = [to_intervals(x) if x.kind != "expression" else None for x in answer.items]
             return None if None in pieces else tuple(piece for part in pieces for piece in part or ())
     return None
@@ -609,10 +673,11 @@ def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...
     """Sets of reals and families over the integers."""
     if any(condition[0] != "rel" for condition in conditions):
         return None
+    domain = "R"
     if item[0] == "rel" and item[2] == (r"\in",):
-        if item[1][1] != ("named", "R"):
+        (item, (_, domain)) = item[1] if item[1][1][0] == "named" else (item, (None, ""))
+        if domain not in ("R", "Z", "N") or item[0] != "s":
             return None
-        item = item[1][0]
     parameters, rest = set[str](), list[tuple[Node, str]]()
     for (_, sides, operators), link in zip(conditions, ("and", *links), strict=True):
         if operators != (r"\in",) or sides[1][0] != "named":
@@ -622,15 +687,24 @@ def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...
         elif sides != (item, ("named", "R")):
             return None
     if parameters:
-        values = [c[1][1] for c, _ in rest if c[2] == ("=",) and c[1][0] == item] if item[0] == "s" else [item]
-        whole = len(parameters) == 1 and values and len(values) == len(rest) + (item[0] != "s")
+        named = [c[1][1] for c, _ in rest if c[2] == ("=",) and c[1][0] == item]
+        values = named if item[0] == "s" else item[1] if item[0] == "set" else [item]
+        whole = len(parameters) == 1 and values and len(rest) == len(named if item[0] == "s" else ())
         return Answer("family", tuple(values), name=("s", parameters.pop())) if whole else None
     if not rest:
-        return Answer("intervals", REALS)
+        return Answer("intervals", REALS) if domain == "R" else None
     answers = [_relation(*condition[1:]) for condition, _ in rest]
     if any(x is None or x.kind != "member" or x.name is None or symbols(x.name) != symbols(item) for x in answers):
         return None
-    return _combined([x for x in answers if x], ["or" if link == "or" else "and" for _, link in rest[1:]])
+    whole = _combined([x for x in answers if x], ["or" if link == "or" else "and" for _, link in rest[1:]])
+    if domain == "R" or whole is None:
+        return whole
+    piece: Any = whole.value[0] if len(whole.value) == 1 and len(whole.value[0]) == 4 else None
+    low, high = (exact(piece[0]), exact(piece[2])) if piece else (None, None)
+    if low is None or high is None or high - low > 60:
+        return None
+    low, high = ceil(low) + (not piece[1] and low == int(low)), floor(high) - (not piece[3] and high == int(high))
+    return Answer("set", items=tuple(Answer("expression", integer_node(n)) for n in range(low, high + 1)))
 
 
 def _combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
@@ -641,18 +715,12 @@ def _combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
     if "or" in links or None in pieces:
         return None
     whole = pieces[0]
-    for part in pieces[1:]:
-        whole = (("cap", whole, part),)
+    for part, link in zip(pieces[1:], links, strict=True):
+        whole = (("," if link == "," else "cap", whole, part),)
     return Answer("intervals", whole)
 
 
-def _follow_each_other(letters: Sequence[str]) -> bool:
-    """Whether letters are neighbours in the alphabet, as those of points are: x, y, z."""
-    return [ord(letter) - ord(letters[0]) for letter in letters] == [*range(len(letters))]
-
-
-def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
-    """The typed value of all items of a text."""
+def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:  # the typed value of all items of a text
     if len(items) == 1:
         match items[0]:
             case ("rel", (("seq", "(", names, ")"), ("seq", "(", values, ")")), ("=",)) if len(names) == len(values):
@@ -660,23 +728,28 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
         return _typed(items[0])
     integers = [n for n in items if n[0] == "rel" and n[2] == (r"\in",) and n[1][1] == ("named", "Z")]
     if integers:  # x = 2πk, k ∈ ℤ
-        rest = [
-            n[1][-1] if n[0] == "rel" and n[2] == ("=",) and n[1][0] and n[1][0][0] == "s" else n
-            for n in items
-            if n not in integers
-        ]
+        rest = [n for n in items if n not in integers]
+        rest = [n[1][-1] if n[0] == "rel" and n[2] == ("=",) and n[1][0] and n[1][0][0] == "s" else n for n in rest]
         values = [value for n in rest for value in dict.fromkeys((with_sign(n, "p"), with_sign(n, "m")))]
         whole = len(integers) == 1 and integers[0][1][0][0] == "s" and values and not any(n[0] == "rel" for n in rest)
         return Answer("family", tuple(values), name=integers[0][1][0]) if whole else None
+    if items[-1][0] == "mod" and all(x[0] != "mod" for x in items[:-1]):  # x = 1, 4 (mod 5)
+        items = [*(("mod", x, items[-1][2]) for x in items[:-1]), items[-1]]
     answers = _all(items)
     if answers is None:
         return None
-    if all(x.kind == "member" and x.items[0].kind == "intervals" and x.name == answers[0].name for x in answers):
-        whole = _combined(answers, ["or" if link == "or" else "and" for link in links])
+    if all(x.kind == "member" and x.name == answers[0].name and to_intervals(x) is not None for x in answers):
+        whole = _combined(answers, links)
         return whole and Answer("member", items=(whole,), name=answers[0].name)
+    if "or" in links and {*links} != {"or"} and all(x.kind == "assigned" and x.value for x in answers):
+        at = [0, *(n for n, link in enumerate(links, 1) if link == "or"), len(items)]
+        groups = [sorted(answers[i:j], key=lambda x: str(x.name)) for i, j in pairwise(at)]
+        if len({tuple(str(x.name) for x in group) for group in groups}) == 1 < len(groups[0]):  # x=1, y=2 or x=3, y=4
+            points = [Answer("tuple", tuple(x.value[-1] for x in g), tuple(g), marks="()") for g in groups]
+            return Answer("list", items=tuple(points), links=("or",) * (len(points) - 1))
     flat = _flat(answers)
-    names = [x.name[1] if x.name and x.name[0] == "s" else "" for x in flat]
-    if all(len(name) == 1 for name in names) and _follow_each_other(sorted(names)):  # y = 2, x = 1
+    names = [str(x.name[1]) if x.name and x.name[0] == "s" else "" for x in flat]
+    if "" not in names and "".join(sorted(names)) in "abcdefghijklmnopqrstuvwxyz":  # y = 2, x = 1
         flat = tuple(sorted(flat, key=lambda x: str(x.name)))
     compound = _compound(answers) if {*links} <= {"and", ","} else None  # 2 hours and 30 minutes
     match items, links:

@@ -2,8 +2,9 @@ r"""From what a model writes to plain LaTeX: Unicode, delimiters, fonts and word
 
 import re
 import unicodedata
-from functools import lru_cache
+from functools import lru_cache, partial
 from html import unescape
+from typing import Any
 
 
 def word_list(text: str) -> list[str]:
@@ -19,7 +20,7 @@ _SIGNS = word_list(
     ⩾ \ge ≧ \ge ≠ \ne ≈ \approx ≡ \equiv ∈ \in ∉ \notin ∪ \cup ⋃ \cup ∩ \cap ∅ \emptyset ⌀ \emptyset ∖ \setminus
     ° ^\circ º ^\circ ℝ \RR ℤ \ZZ ℚ \QQ ℂ \CC ℕ \NN ⟨ \langle ⟩ \rangle → \to ⌊ \lfloor ⌋ \rfloor ⌈ \lceil ⌉ \rceil
     ∑ \sum ∏ \prod ∫ \int € \euro £ \gbp ¥ \yen ¢ \cent ∠ \angle △ \triangle ∧ \land
-    ∨ \lor ϕ \phi ∣ | ′ ' ’ ' ‘ ' ″ '' ∛ \sqrt[3] ∜ \sqrt[4] ∶ : ⁄ / ∕ / ˚ ^\circ ₹ \rupee “ "
+    ∨ \lor ϕ \phi φ \phi ∣ | ′ ' ’ ' ‘ ' ″ '' ∛ \sqrt[3] ∜ \sqrt[4] ∶ : ⁄ / ∕ / ˚ ^\circ ₹ \rupee “ "
     ” " 。 . 、 , − - – - — - ‒ - ― - ‐ - ‑ - """
     "或 \x01or\x02 和 \x01and\x02 与 \x01and\x02"
 )
@@ -27,19 +28,17 @@ _TRANSLATE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\
     ord(sign): f"{latex} " if latex[-1].isalpha() else latex
     for sign, latex in zip(_SIGNS[::2], _SIGNS[1::2], strict=True)
 }  # fmt: skip
+_usual = partial(unicodedata.normalize, "NFKC")
 _RAISED = (("[⁰¹²³⁴-⁹⁺⁻ⁿ]+", "^"), ("[₀-₉₊₋]+", "_"))
 
 
-def _ascii(text: str) -> str:
-    """LaTeX for the Unicode signs of a text."""
+def _ascii(text: str) -> str:  # LaTeX for the Unicode signs of a text
     text = re.sub("(?:\\d\u0305)+", lambda run: rf"\overline{{{run[0][::2]}}}", text)
     text = re.sub(r"[µμ](?=[msglLFAVW](?![A-Za-z]))", "u", text)
     for signs, mark in _RAISED:
-        text = re.sub(signs, lambda run, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', run[0])}}}", text)
-    text = re.sub(
-        "[¼-¾⅐-⅞]", lambda sign: rf"\frac{{{unicodedata.normalize('NFKC', sign[0])}}}".replace("⁄", "}{"), text
-    )
-    text = unicodedata.normalize("NFKC", text.translate(_TRANSLATE)).translate(_TRANSLATE)
+        text = re.sub(signs, lambda run, mark=mark: f"{mark}{{{_usual(run[0])}}}", text)
+    text = re.sub("[¼-¾⅐-⅞]", lambda sign: rf"\frac{{{_usual(sign[0])}}}".replace("⁄", "}{"), text)
+    text = _usual(text.translate(_TRANSLATE)).translate(_TRANSLATE)
     return re.sub("[Α-Ωα-ω]", _greek, text)
 
 
@@ -50,11 +49,9 @@ def _greek(letter: re.Match[str]) -> str:
 
 _AGAIN = r"[dtc]?frac|sqrt|left|right|[lg]eq?|pi|text|cup|cap|infty|times|cdot|mathbb|pm|in|begin|end|circ|alpha|theta"
 _ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\}"
-_USUAL: list[tuple[re.Pattern[str], str]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
-    (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"),
-    (r"<sup>(.*?)</sup>", r"^{\1}"),
-    (r"<sub>(.*?)</sub>", r"_{\1}"),
-    (r"\A\s*(\*{1,3}|`)(.+)\1\s*\Z", r"\2"),
+_USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
+    (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"), (r"<sup>(.*?)</sup>", r"^{\1}"),
+    (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|`|__)(.+)\1\s*\Z", r"\2"),
     (rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\"),  # escaped twice
     (r"\{ ?\\(?:rm|bf|it|sf|tt) ", r"\\text{"),
     (rf"\\left ?\\\{{ ?{_ROWS} ?\\right ?\.", r"\\begin{cases}\2\\end{cases}"),
@@ -62,23 +59,28 @@ _USUAL: list[tuple[re.Pattern[str], str]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}", r"\1"),
     (r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?", r"\\binom{\1}{\2}"),
     (r"\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])|\.{3}", r"\\ldots "),
-    (r"\.(\d{0,20}?)(\d{1,3}?)\2{2,} *\\ldots", r".\1\\overline{\2}"),
+    (r"\.(\d{0,20}?)(?:(\d{1,3}?)\2{2,}|(\d{2,6})\3) *\\ldots", r".\1\\overline{\2\3}"),
     (r"\\(?:AA(?![A-Za-z])|text ?\{ ?\\AA ?\})", r"\\text{å}"),
     (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
-    (r"\\(?:hat|widehat|vec|mathbf|overrightarrow|bar) ?\{? ?\\?(?:math)?([ijk])(?:math)?(?![A-Za-z]) ?\}?", r" \1 "),
-    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","),
-    (r"& ?(?==)", ""),
-    (r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))", r"^\\circ "),
-    (r"\+/-", r"\\pm "),
-    (r"\s", " "),
-    (r"\\\$", r"\\dollar "),
-    (r"(?<!\\)\\[()\[\]]|\$", " "),
-    (r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""),
-    (r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 "),
-    (r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))", r"\\\1\2\1\2 "),
-    (r"\\mathbf ?\{ ?([NQRZ]) ?\}", r"\\\1\1 "),
-    (r"\\(?:R|reals|Reals)(?![A-Za-z])", r"\\RR "),
-    (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "),
+    (r"\\(?:(?:wide)?hat|vec|mathbf|overrightarrow|bar) ?\{? ?(?:\\mathbf ?)?"
+     r"\{?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}{0,2}", r" \1 "),
+    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""), (r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))", r"^\\circ "),
+    (r"\+/-", r"\\pm "), (r"\\var(?=(?:phi|epsilon|theta)(?![a-z]))", r"\\"),
+    (r"\\(?:long)?rightarrow(?![A-Za-z])", r"\\to "), (r"\\top(?![a-z])", "T"),
+    (r"\( ?(\w) ?\\circ ?(\w) ?\) ?\(([^()]*)\)", r"\1(\2(\3))"),
+    (r"(?<![A-Za-z\\{])d([a-z]) ?/ ?d([a-z])(?![A-Za-z])", r"\\frac{d\1}{d\2} "), (r"\\([ij])math(?![A-Za-z])", r"\1 "),
+    (r"\\c?Pr(?![A-Za-z])", "P"), (r"\\math(?:bb|bf) ?(?:\{ ?([EP]) ?\}|([EP]))", r"\1\2"),
+    (r"(?<![A-Za-z])m ?(?=\\angle)", ""),
+    (r"\A\s*(\d+) ?' ?(\d[\d.]*) ?(?:''|\")\s*\Z", r"\1\\text{ ft }\2\\text{ in}"),
+    (r"(?<=\d)\"(?!\w)", r"\\text{ in}"),
+    (r"(?<![\w.])\d{1,3}(?:_\d{3})+(?!\w)", lambda groups: groups[0].replace("_", "")), (r"\s", " "),
+    (r"\\\$", r"\\dollar "), (r"(?<!\\)\\[()\[\]]|\$", " "),
+    (r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""), (r"(?<=\d)\{,\}(?=\d)", "."),
+    (r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 "), (r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))", r"\\\1\2\1\2 "),
+    (r"\\mathbf ?\{ ?([NQRZ]) ?\}", r"\\\1\1 "), (r"\\(?:R|reals|Reals)(?![A-Za-z])", r"\\RR "),
+    (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "), (r"(?<=\\circ) *([CFK])(?![A-Za-z_])", r" \\text{\1}"),
+    (r"(?:\\overline ?\{ ?([A-Z] ?[A-Z]) ?\}|\| ?([A-Z] ?[A-Z]) ?\|)(?= ?=)", r"\1\2"),
+    (r"\\(?:vec|overrightarrow) ?(?:\{ ?([a-z](?:_\w)?) ?\}|([a-z]))(?= ?(?:_ ?\{?\w\}?)? ?=)", r"\1\2"),
     (r"\\not\s*=", r"\\ne "),
     (r"\\not\s*\\in(?![a-z])", r"\\notin "),
 )]  # fmt: skip
@@ -90,17 +92,19 @@ _TEXT = re.compile(
 _FONTS = (
     r"mathbf|boldsymbol|bm|mathit|mathsf|mathcal|mathnormal|underline|pmb|displaystyle|textstyle|bold|mathop|limits|"
     r"nolimits|mathstrut|strut|hline|nonumber|phantom(?! ?\{)|hfill|centering|middle|q?quad|bf|it|sf|[lL]arge|"
-    r"LARGE|[hH]uge|ensuremath|therefore"
+    r"LARGE|[hH]uge|ensuremath|mathrm(?! ?\{)|therefore|smash(?:\[\w\])?"
 )
 _NOISE = re.compile(
     rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|"
-    r"\\(?:tag|[hv]?phantom|[hv]space\*?|(?:text)?color) ?\{[^{}]*\}"
+    r"\\(?:tag|[hv]?phantom|[hv]space\*?|(?:text)?color(?:box)?) ?\{[^{}]*\}"
 )
 _END = re.compile(r"(?:(?<!\\)\\\\|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
 _LINK = re.compile(r"[,;.\s]*(and|or)[,\s]*", re.I)
 _VALUE_END = re.compile(
     r"(?:[\d)}\]]|\\pi|\\infty|\\circ|%)\s*(?:\\[dt]?frac\s*\{\s*(?:\\[a-z]+\s*\{[^{}]*\}[^{}]*\}\s*\{\s*)?)?$"
 )
+_QUESTION_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+|\d+(?:\.\d+)?|[^\s{}]")
+_BESIDE_FORMULAS = r"(?:[=<>.,:;?!\x01]|[^\W\d_]{2,})"
 _ONE_LETTER_UNITS = "mskghNJWKLlVCFTPQRSM"
 
 
@@ -110,8 +114,10 @@ def _words(match: re.Match[str]) -> str:
     after_value = _VALUE_END.search(match.string[max(0, match.start() - 80) : match.start()])
     if link := _LINK.fullmatch(content):
         content = link[1].lower()
+    elif edge := re.fullmatch(r"(.*?\w) (and|or)", content):  # 3 dollars and 25 cents
+        return f" \x01{edge[1]}\x02 \x01{edge[2]}\x02 "
     elif re.search(r"[\\$]|(?<![-^{A-Za-z])\d", content) or not re.search(r"[^\W\d_]", content):
-        return f" {content} "
+        return re.sub(r"(?<!\S)(?:(?!and |or )[A-Za-z]{2,}(?![^\s,;]) ?)+", "\x01\\g<0>\x02 ", f" {content} ")
     elif re.fullmatch(r"\([^\W\d_]{2,}\)", content):  # 5 (meters)
         content = content[1:-1]
     elif (content.isascii() and len(content) == 1 and not (content in _ONE_LETTER_UNITS and after_value)) or (
@@ -129,6 +135,7 @@ def plain_latex(text: str) -> str:
     for pattern, usual in _USUAL:
         text = pattern.sub(usual, text)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
+    text = re.sub(r"(\d+) *\^\\circ *(\d+)'(?: *(\d[\d.]*)'')?(?!')", r"(\1+\2/60+0\g<3>/3600)^\\circ ", text)
     text = " ".join(_TEXT.sub(_words, _NOISE.sub(" ", text)).split())
     return text[:-60] + _END.sub("", text[-60:])
 
@@ -141,12 +148,12 @@ def plain_words(text: str) -> str:
 
 def bare_text(answer: str) -> str:
     """What answers share that are equal as text: letter case and blanks between letters or digits count."""
-    text = re.sub(rf"[{WORDS}{{}}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(answer))
-    return " ".join(re.sub(r"\s+(?!\w)|(?<!\w)\s+", "", text).split())
-
-
-_QUESTION_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+|\d+(?:\.\d+)?|[^\s{}]")
-_BESIDE_FORMULAS = r"(?:[=<>.,:;?!\x01]|[^\W\d_]{2,})"
+    text = re.sub(rf"[{WORDS}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(answer))
+    for _ in range(3):  # only long subscripts and exponents keep their braces
+        text = re.sub(r"(?<!\\)([_^]?) ?\{ ?(\w|\\[A-Za-z]+) ?\}|([_^]) ?\{([^{}]*)\}", r"\1 \2 \3⟦\4⟧", text)
+    text = re.sub(r"[{}]|(?<![_^])⟦⟧", " ", text)
+    text = re.sub(r"\b[A-Z][a-z]{3,}", lambda word: word[0].lower(), " ".join(text.split()))
+    return re.sub("^(?:an?|the) ", "", re.sub(r"\s+(?!\w)|(?<!\w)\s+", "", text))
 
 
 def stands_in(answer: str, question: str) -> bool:

@@ -11,38 +11,38 @@ Unit = tuple[tuple[tuple[str, int], ...], Fraction]
 """Powers of dimensions, and the factor to their base units."""
 
 _TABLE = """
-L m meter metre =1 angstrom å =1/10000000000 micrometer micron =1/1000000
-    inch inche in =127/5000 ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125
-    centimeter centimetre cm =1/100 millimeter millimetre mm =1/1000 kilometer kilometre km =1000
-    nanometer =1/1000000000 au =149597870700 pc parsec =30856775814913673 ly =9460730472580800
-L^2 acre =316160658/78125 hectare ha =10000
+L m meter metre =1 angstrom å =1/10000000000 micrometer micron =1/1000000 inch inche in =127/5000
+    ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125 centimeter centimetre cm =1/100
+    millimeter millimetre mm =1/1000 kilometer kilometre km =1000 nanometer =1/1000000000 au =149597870700
+    pc parsec =30856775814913673 ly =9460730472580800  L^2 acre =316160658/78125 hectare ha =10000
 L^3 l liter litre =1/1000 milliliter millilitre ml cc =1/1000000 gal gallon =473176473/125000000000
     qt quart =473176473/500000000000 pint =473176473/1000000000000
 T s sec second =1 min minute =60 h hr hour =3600 d day =86400 week wk =604800 month =2629746 yr year =31556952
 M g gm gram =1/1000 kilogram kilo kg =1 milligram mg =1/1000000 lb pound =45359237/100000000 ton tonne =1000
-    oz ounce =45359237/1600000000
-T^-1 hz hertz =1
-M*L*T^-2 n newton =1
-M*L^-1*T^-2 pa pascal =1
-M*L^2*T^-2 j joule =1 wh =3600 erg =1/10000000 ev =801088317/5000000000000000000000000000
-M*L^2*T^-3 w watt =1
-AMP ampere amp =1
-VO v volt =1
-OHM ohm omega =1
-MOL mol mole =1
-USD dollar usd buck =1 cent ¢ =1/100
-EUR euro eur € =1
-GBP £ gbp =1
-INR rupee rs inr =1
-CNY yuan yen 元 rmb =1
-A degree deg 度 =1
-R radian rad =1
-TC celsius =1
-TF fahrenheit =1
-K k kelvin =1
-PCT percent pct % percentage =1
-U unit u =1
+    oz ounce =45359237/1600000000  T^-1 hz hertz =1  M*L*T^-2 n newton =1  M*L^-1*T^-2 pa pascal =1
+M*L^2*T^-2 j joule =1 wh =3600 erg =1/10000000 ev =801088317/5000000000000000000000000000  M*L^2*T^-3 w watt =1
+AMP ampere amp =1  VO v volt =1  OHM ohm omega =1  MOL mol mole =1  USD dollar usd buck =1 cent ¢ =1/100
+EUR euro eur € =1  GBP £ gbp =1  INR rupee rs inr =1  CNY yuan yen 元 rmb =1  A degree deg 度 =1  R radian rad =1
+TC celsius =1  TF fahrenheit =1  K k kelvin =1  PCT percent pct % percentage =1  U unit u =1
 """
+_NOT_NAMES = re.compile(
+    r"""\b(?:or|and|not|nor?|non|none|never|is|isn|are|if|either|neither|maybe|possibly|perhaps|probably|but|wrong|false|
+    incorrect|unless|except|without|when|for|where|mod|modulo|than|most|least|more|less|fewer|between|to|from|about|k|
+    approximate(?:ly)?|around|approx|nearly|almost|over|under|up|off|short|guess|unknown|unsure|minus|plus|times|cubed|
+    squared|factorial|point|root|power|base|hundred|thousand|\w*illion|dozen|score|gross|hal(?:f|ves|fs)|double|twice|
+    triple|pairs?|couples?|negative|positive|one|two|three|four|five|six|seven|eight|nine|tens?|eleven|twelve|exactly|
+    (?:\w+teen|\w+tie|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|quarters?|
+    \w+teens?|(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies)|basis|nils?|zeros?|infinit\w*|ago|later|earlier|past|
+    before|after|older|younger)\b|[\d?!()=<>+*^\\]""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_INTRODUCE = {*word_list("is are point")}
+_OTHERWISE = {*word_list("other others candidate candidates cube square cubes squares")}
+_PLURAL = re.compile(
+    r"(?:(?:[a-z]{2,}(?<!ou)[^s\W]s|people|men|women|children|fish|sheep)(?: |$))?"
+    r"(?:in total|in all|total|altogether|each|left|old|remaining|(?:of|per) [a-z]+|(?:in|on) (?:the|each|a) [a-z]+)?",
+    re.I,
+)
 _PREFIXES = {"p": -12, "n": -9, "u": -6, "m": -3, "c": -2, "d": -1, "h": 2, "k": 3, "M": 6, "G": 9, "T": 12}
 _PREFIXED = {"m", "g", "s", "l", "L", "Hz", "Pa", "N", "J", "W", "Wh", "V", "eV", "mol", "ohm"}
 
@@ -66,16 +66,15 @@ def _read_table() -> dict[str, tuple[_Powers, Fraction]]:
 
 
 UNITS = _read_table()
-_COMPOUND = {"mph": "mi / h", "kph": "km / h", "kmph": "km / h", "fps": "ft / s", "degrees? c(?:elsius)?": "celsius",
-             "degrees? f(?:ahrenheit)?": "fahrenheit"}  # fmt: skip
+_COMPOUND = {"light[- ]years?": "ly", "mph": "mi / h", "kph": "km / h", "kmph": "km / h", "fps": "ft / s",
+             "degrees? c(?:elsius)?": "celsius", "degrees? f(?:ahrenheit)?": "fahrenheit"}  # fmt: skip
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _SPELLED = {name for name in UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc", "ev", "wh")}
 SPELLED_UNITS = _SPELLED | {f"{name}s" for name in _SPELLED} | {*word_list("mph kph kmph fps dm nm um ms"), *_POWERS}
 for _symbol in _PREFIXED:
+    _powers, _factor = UNITS[_symbol.lower()]
     for _prefix, _exponent in _PREFIXES.items():
-        UNITS.setdefault(
-            _prefix + _symbol, (UNITS[_symbol.lower()][0], UNITS[_symbol.lower()][1] * Fraction(10) ** _exponent)
-        )
+        UNITS.setdefault(_prefix + _symbol, (_powers, _factor * Fraction(10) ** _exponent))
 """Words of two and more small letters that are units without \\text."""
 PERCENT, DEGREE, RADIAN = (("PCT", 1),), (("A", 1),), (("R", 1),)
 
@@ -119,27 +118,10 @@ def read_unit(words: Sequence[str]) -> Unit | None:
     return tuple(sorted(x for x in powers.items() if x[1] and x[0] != "U")), factor  # "units" have no dimension
 
 
-_NOT_NAMES = re.compile(
-    r"""\b(?:or|and|not|no|nor|non|none|never|is|isn|are|if|either|neither|maybe|possibly|perhaps|probably|but|wrong|
-    incorrect|false|unless|except|without|when|for|where|mod|modulo|than|most|least|more|less|fewer|between|to|from|about|
-    approximately|around|approx|nearly|almost|over|under|up|off|short|guess|unknown|unsure|minus|plus|times|squared|cubed|
-    factorial|point|root|power|base|hundred|thousand|\w*illion|dozen|score|gross|half|halves|double|twice|triple|pairs?|
-    couples?|negative|positive|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand|\w*illion)ths?|
-    thirds?|quarters?|one|two|three|four|five|six|seven|
-    eight|nine|tens?|eleven|twelve|\w+teens?|(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies)|halfs|basis|
-    (?:eleven|twelf|\w+teen|\w+tie)ths?|k|approximate|exactly|nils?|zeros?|infinit\w*)\b|[\d?!()=<>+*^\\]""",
-    re.IGNORECASE | re.VERBOSE,
-)
-
-
 def counts_things(words: Sequence[str]) -> bool:
     """Whether words after a number can name what is counted: a few that neither scale, negate, compare nor hedge."""
     text = " ".join(words)
     return len(text.split()) <= 4 and not _NOT_NAMES.search(re.sub(r"^more (?=\w+s$)", "", text))
-
-
-_INTRODUCE = {*word_list("is are point")}
-_OTHERWISE = {*word_list("other others candidate candidates cube square cubes squares")}
 
 
 def introduces(words: Sequence[str]) -> bool:
@@ -148,19 +130,11 @@ def introduces(words: Sequence[str]) -> bool:
     return not low & _OTHERWISE and not any(map(_NOT_NAMES.search, low - _INTRODUCE))
 
 
-_PLURAL = re.compile(
-    r"(?:[a-z]{2,}(?<!ou)[^s\W]s|people|men|women|children|fish|sheep)"
-    r"(?: in total| in all| total| altogether| each| left| old| remaining| (?:of|per) [a-z]+)?",
-    re.I,
-)
-
-
 def adds_a_name(words: Sequence[str], number: Fraction | None) -> bool:
     """Whether words name what a number counts if the gold answer does not: a plural after up to two other words, or any
     noun after 1."""
     text = " ".join(words)
     if not text.isascii():
         return not {*"十百千万亿兆半"} & {*text}
-    return _PLURAL.fullmatch(re.sub(r"^(?:[A-Za-z]+ ){0,2}(?=[A-Za-z]+s$)", "", text)) is not None or (
-        number == 1 and len(words) == 1
-    )
+    last = re.sub(r"^(?:[A-Za-z]+ ){0,2}(?=[A-Za-z]+s$)", "", text)
+    return _PLURAL.fullmatch(last) is not None or (number == 1 and len(words) == 1)

@@ -24,6 +24,12 @@ alone = _LOCK  # held by each comparison
 _BITS = 60_000  # of an exact number
 _MAGNITUDE = 4000  # decimal digits before the point
 _TERMS = 300  # of a sum or product
+_TABLE: dict[str, Callable[[Any], Any]] = {
+    **{name: getattr(mp, name) for name in word_list("sin cos tan cot sec csc sinh cosh tanh coth")},
+    **{f"arc{name}": getattr(mp, f"a{name}") for name in word_list("sin cos tan sec csc")},
+    "arccot": lambda x: mp.pi / 2 - mp.atan(x), "arsinh": mp.asinh, "sgn": mp.sign, "Re": mp.re, "Im": mp.im,
+    "arg": mp.arg, "abs": abs, "sqrt": mp.sqrt, "ln": mp.log,
+}  # fmt: skip
 _DISCRETE = {"floor", "ceil", "!", "binom", "gcd", "lcm", "det", "mod", "sum", "prod"}
 
 
@@ -146,14 +152,6 @@ def _seed(name: str, point: object) -> int:
     return int.from_bytes(blake2b(f"{name}|{point}".encode(), digest_size=16).digest(), "big")
 
 
-_TABLE: dict[str, Callable[[Any], Any]] = {
-    **{name: getattr(mp, name) for name in word_list("sin cos tan cot sec csc sinh cosh tanh coth")},
-    **{f"arc{name}": getattr(mp, f"a{name}") for name in word_list("sin cos tan sec csc")},
-    "arccot": lambda x: mp.pi / 2 - mp.atan(x), "arsinh": mp.asinh, "sgn": mp.sign, "Re": mp.re, "Im": mp.im,
-    "arg": mp.arg, "abs": abs, "sqrt": mp.sqrt, "ln": mp.log,
-}  # fmt: skip
-
-
 class Numeric(Exact):
     """The complex value at a point: positive symbols below 3, of either sign from there, beyond all constants (up to
     `scale`) from 6; whole numbers if the expression counts. big, small: the largest and smallest magnitude on the way;
@@ -233,10 +231,9 @@ class Numeric(Exact):
             case ("f", "binom", total, chosen):
                 return mp.binomial(self.real_value(total, -2000, 2000), self.real_value(chosen, -2000, 2000))
             case ("f", "gcd" | "lcm" as name, *arguments):
-                values = [int(self.real_value(argument, whole=True)) for argument in arguments]
-                return mp.mpf((math.gcd if name == "gcd" else math.lcm)(*values))
+                return mp.mpf(getattr(math, name)(*(int(self.real_value(x, whole=True)) for x in arguments)))
             case ("f", "max" | "min" as name, *arguments):
-                return (max if name == "max" else min)([*map(self.real_value, arguments)])
+                return (max if name == "max" else min)(map(self.real_value, arguments))
             case ("f", name, argument) if name in _TABLE:
                 value = self(argument)
                 if abs(value) > mp.mpf(10) ** 12 and name not in ("arctan", "arccot", "abs", "sqrt", "ln"):
@@ -325,8 +322,7 @@ def _agree(left: Node, right: Node, budget: Budget, count: int, *at: Any) -> boo
     return None
 
 
-def _largest(node: Any) -> Fraction:
-    """The largest constant of a tree, between 1 and 10,000."""
+def _largest(node: Any) -> Fraction:  # the largest constant of a tree, between 1 and 10,000
     if not isinstance(node, tuple):
         return Fraction(1)
     if node and node[0] == "n":
