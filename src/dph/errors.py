@@ -40,7 +40,8 @@ class RowsError(DataError):
 
     def __str__(self) -> str:
         first, *others = self.faults
-        return f"{first} (and {len(others)} more faults, which `dph check` lists)" if others else first
+        more = counted(len(others), "more fault")
+        return f"{first} (and {more}; `dph check` lists all)" if others else first
 
 
 class ModelError(UserError):
@@ -59,7 +60,7 @@ class SharedUserError(UserError):
     """A UserError that every process of a group raises; the leading one prints it."""
 
 
-INTERRUPTED = "interrupted; if it writes a run, the same command with --resume continues from what is saved"
+INTERRUPTED = "interrupted; if it takes --resume, the same command with --resume continues from what is saved"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -93,6 +94,11 @@ def unknown(what: str, name: object, names: Iterable[str]) -> str:
     """The message for a name that nothing has: the one that was probably meant, then all that there are."""
     names = list(names)
     return f"no {what} is named {name!r}{near(name, names)}; known are: {', '.join(names) or 'none'}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 row", "2 rows"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def near(name: object, names: Iterable[str]) -> str:

@@ -99,6 +99,65 @@ def test_the_settings_are_those_of_every_stage(shop, capsys):
     assert (train.rehearsal.rows, train.loss.eta, train.rollout.n) == (16, 0.5, 8)
 
 
+def test_golds_and_the_size_of_the_test_split_are_looked_at(shop, capsys):
+    said = printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "made")
+    tests = len(problems(Path("made/problems/test.jsonl")))
+    assert f"{tests} test problem" in said and f"moves a score by {100 / tests:.3g} points; add questions" in said
+    line = "9 of 10 gold answers can be judged against; left out: 10 (OperationalError: no such column: colour)"
+    assert f"\n{line}; weak, changes: 6, 7; weak, " in said and "empty: 5" in said
+    said = printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--test-share", "0", "--out", "all")
+    assert "\n0 test problems: nothing can be evaluated; add questions, or raise --test-share\n" in said
+    assert sorted(path.name for path in Path("all/problems").iterdir()) == ["shop.sqlite", "train.jsonl"]
+    questions(Path("one.csv"), [("1 + 1?", "2")], ("question", "answer"))
+    said = printed(capsys, "init", "maths", "one.csv", "--out", "one")
+    assert "train.jsonl: 1 problem\n" in said and "0 test problems: nothing" in said
+    assert "\n1 of 1 gold answer can be judged against\n" in said
+
+
+def test_the_folder_can_be_moved(shop, monkeypatch, capsys):
+    connection = sqlite3.connect("shop.sqlite")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("INSERT INTO item VALUES (5, 'cup', 2.0)")
+    connection.commit()  # the row is in the log
+    printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "made")
+    connection.close()
+    Path("made").rename(Path("elsewhere"))
+    Path("shop.sqlite").unlink()
+    monkeypatch.chdir("elsewhere")
+    config = load_settings("train", ["dph_js"], [Path("dph.toml")])
+    assert config.task.options == {"path": "problems"}
+    _, [first, *_] = load_problems(config.task)
+    with sqlite3.connect(first.meta["db"]) as copy:
+        assert copy.execute("SELECT count(*) FROM item").fetchone() == (5,)
+
+
+def test_small_settings_are_smaller(shop, capsys):
+    for flags, folder in ((), "made"), (["--small"], "small"):
+        printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", *flags, "--out", folder)
+    made, small = (
+        [load_settings(stage, ["dph_js"], [Path(folder, "dph.toml")]) for stage in ("presample", "train", "eval")]
+        for folder in ("made", "small")
+    )
+    assert [one.rollout.max_tokens for one in (*made, *small)] == [512] * 3 + [64] * 3
+    assert (made[1].steps, made[1].rollout.n, made[1].stored_rows) == (100, 8, 16)
+    assert (small[1].steps, small[1].rollout.n, small[1].stored_rows) == (10, 4, 4)
+    assert (small[0].threshold, small[0].rollout.n) == (3, 4)
+
+
+@pytest.mark.parametrize(("model", "said"), [("./gone", "no model directory /"), ("gone", "")])
+def test_a_model_that_is_not_there_is_named(shop, capsys, model, said):
+    words = ["init", "sql", "shop.sqlite", "questions.csv", "--model", model, "--out", "made"]
+    if said:
+        assert said in complaint(capsys, *words) and not Path("made").exists()
+    else:
+        assert "gone is no folder here: it is taken as the name of a model on a hub" in printed(capsys, *words)
+
+
+@pytest.mark.parametrize("command", ["init", "check", "report", "passk", "interpolate", "doctor"])
+def test_what_has_no_run_is_not_resumed(capsys, command):
+    assert "--resume; leave it out: this command has no run" in complaint(capsys, command, "--resume")
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "json", "parquet"])
 def test_mathematics_of_every_kind_of_file(tmp_path, capsys, kind):
     rows = [
@@ -142,9 +201,15 @@ def test_columns_are_found_where_the_first_row_lacks_them(tmp_path, capsys):
 SQL = ["sql", "shop.sqlite", "a.csv"]
 WRONG = {
     "another kind": (["poems", "a.csv"], b"", "of the kind sql or maths, not 'poems'"),
-    "no database": (["sql", "a.csv"], b"", "dph init sql was given 1 files and made folder"),
-    "missing database": (["sql", "gone.sqlite", "a.csv"], b"question,query\na,b\n", "there is no database gone.sqlite"),
-    "no file": (["maths", "gone.csv"], b"", "there is no file gone.csv"),
+    "no database": (["sql", "a.csv"], b"", "dph init sql was given 1 file and made folder"),
+    "missing database": (["sql", "gone.sqlite", "a.csv"], b"question,query\na,b\n", "/gone.sqlite; correct its path"),
+    "folder as database": (
+        ["sql", ".", "a.csv"],
+        b"question,query\na,b\n",
+        ". is a folder, not a database; give a file in it: ",
+    ),
+    "folder as file": (["sql", "shop.sqlite", "."], b"", "give a file in it: a.csv, questions.csv"),
+    "no file": (["maths", "gone.csv"], b"", "/gone.csv"),
     "Latin-1": (
         SQL,
         "question,query\nWas heißt é?,SELECT 1\n".encode("latin-1"),
@@ -160,7 +225,7 @@ WRONG = {
         b"id,question,query\n7,a,SELECT 1\n7,b,SELECT 1\n",
         "row 2 (line 3): the split holds the id '7' twice; ids must be unique: a.csv, row 1 (line 2) has it too",
     ),
-    "unquoted comma": (SQL, b"question,query\na,SELECT 1, 2\n", "line 2 has 3 cells, but 2 columns are named"),
+    "unquoted comma": (SQL, b"question,query\na,SELECT 1, 2\n", "line 2 has 3 cells for 2 columns; put a cell"),
     "open quote": (SQL, b'question,query\n"a,SELECT 1\n', "line 2 is not valid CSV"),
     "equal columns": (SQL, b"query,query\na,b\n", "line 1 names the column 'query' twice"),
     "header alone": (SQL, b"question,query\n", "a.csv holds no rows"),
@@ -181,6 +246,14 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_written(shop, capsys, name
     Path("a.csv").write_bytes(content)
     assert expected in complaint(capsys, "init", *words, "--out", "made")
     assert not Path("made").exists()
+
+
+def test_every_bad_row_is_named(shop, capsys):
+    questions(Path("a.csv"), [("", "SELECT 1"), ("a", "SELECT 1"), ("b", "")], ("question", "query"))
+    with pytest.raises(SystemExit):
+        main(["init", "sql", "shop.sqlite", "a.csv", "--out", "made"])
+    said = capsys.readouterr()
+    assert "row 1 (line 2): question is null or empty" in said.err and "row 3 (line 4): the column" in said.out
 
 
 def test_a_folder_that_was_made_before_stays(shop, capsys):
@@ -254,11 +327,12 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
     words = ["check", "--config", "a/dph.toml", "--data", "a/problems", "--rollout.max-prompt-tokens", "600"]
     said = printed(capsys, *words, "--preset", "dph_js")
     assert sorted(Path(".").rglob("*")) == before
-    assert "rows    10 of the split train can be read; judged by: sql 10" in said
-    assert re.search(r"prompts \d+ tokens in the middle, \d+ at most, at most 600 allowed; 0 \(0%\) are left out", said)
+    assert "rows    10 problems of the split train can be read; judged by: sql 10" in said
+    assert re.search("^test    no golds were run: .* no file for the split 'test'", said, re.MULTILINE)
+    assert re.search(r"prompts \d+ tokens in the middle, \d+ at most, at most 600 allowed; left out: 0 \(0%\)", said)
     assert "    CREATE TABLE item (\n        id integer," in said  # a whole prompt, as it is
-    assert "golds   9 of 10 can be judged against" in said
-    assert "1: SELECT count(*) FROM item → 1 rows of 1 columns, the first: 4" in said
+    assert "golds   9 of 10 golds can be judged against" in said
+    assert "1: SELECT count(*) FROM item → 1 row of 1 column, the first: 4" in said
     assert re.search(r"left out: 10: .*no such column: colour", said)
     weak = dict(re.findall(r"weak, (\w+) \(.*?\): (.*)", said))
     assert weak == {"empty": "5", "changes": "6, 7", "limit_ties": "4", "order_ties": "9"}
@@ -276,6 +350,36 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
     )
 
 
+def test_the_golds_of_tests_are_looked_at(shop, capsys):
+    words = ["check", "--config", "dph.toml", "--model.path", base_run() / "model", "--rollout.max-tokens", "4"]
+    words += ["--no-step", "--rollout.max-prompt-tokens", "9", "--data"]
+    sums = {"train": [{}, {}], "test": [{"id": "x", "answer": ""}, {"id": "y"}, {"id": "z"}]}
+    Path("dph.toml").write_text("")
+    for split, changes in sums.items():
+        Path("p").mkdir(exist_ok=True)
+        write_rows(Path(f"p/{split}.jsonl"), *changes)
+    said = printed(capsys, *words, "p")
+    assert "test    3 problems of the split test can be read; judged by: math 3\n        2 of 3 golds can be" in said
+    assert "        y: 1 → 1 (number 1)\n" in said and "left out: x: the answer is empty" in said
+    write_rows(Path("p/test.jsonl"), {"id": "train-1"}, {"id": "y", "answer": "1"})
+    assert "        trained on too, so that scores say little: 1 of them\n" in printed(capsys, *words, "p")
+    assert "trained on too, so that scores say little: 2 of them\n" in printed(capsys, *words, "p/train.jsonl")
+    assert "the split test" not in printed(capsys, *words, "p", "--test", "")
+    write_rows(Path("p/test.jsonl"), {"prompt": None}, {"id": "y"})
+    assert "faults in rows: 1; correct" in complaint(capsys, *words, "p")
+    assert complaint(capsys, *words, "gone").startswith(f"records: there is no file or folder {shop / 'gone'};")
+
+
+def test_a_measured_step_shows_its_progress(shop, capsys, monkeypatch):
+    monkeypatch.setattr("dph.process.progress._SECONDS_BETWEEN_LINES", 0.0)
+    path = write_rows(Path("a.jsonl"), {}, {})
+    words = [word for word in check(path) if word != "--no-step"]
+    status, said = run(capsys, *words, "--optim.minibatches", "1")
+    lines = [line for line in said.splitlines() if line.startswith("two steps of training")]
+    assert status == 0 and re.fullmatch(r"two steps of training 1/4 sampled the first \(\d+ s left\)", lines[2]), lines
+    assert lines[-1] == "two steps of training 4/4 learned from the second (0 s left)"
+
+
 def test_without_a_step_no_weights_are_read(shop, shop_model, capsys):
     printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "a")
     tokenizer = Path("model")
@@ -284,9 +388,8 @@ def test_without_a_step_no_weights_are_read(shop, shop_model, capsys):
         if file.suffix == ".json":
             (tokenizer / file.name).write_bytes(file.read_bytes())
     words = ["check", "a/problems", "--model.path", "model", "--rollout.max-tokens", "64"]
-    options = ["--task.options", "db_root", "."]
-    assert "judged against" in printed(capsys, *words, *options, "--no-step")
-    assert "cannot load" in complaint(capsys, *words, *options)
+    assert "judged against" in printed(capsys, *words, "--no-step")
+    assert "cannot load" in complaint(capsys, *words)
 
 
 def write_rows(path: Path, *changes) -> Path:
@@ -330,7 +433,7 @@ def test_what_the_judge_wrongly_pays_for_is_named(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"answer": ""}, "nothing can be trained on: none of the 1 gold answers"),
+        ({"answer": ""}, "nothing can be trained on: no gold answer can be judged"),
         ({"prompt": "easy 1 " * 99}, "no problem has a prompt of at most 56 tokens"),
     ],
 )
@@ -341,14 +444,14 @@ def test_where_nothing_could_be_trained_on_the_status_says_so(tmp_path, capsys, 
 def test_golds_of_prompts_that_do_not_fit_are_checked_too(tmp_path, capsys):
     path = write_rows(tmp_path / "a.jsonl", {"prompt": "easy 1 " * 99, "answer": ""}, {}, {"prompt": ""})
     said = printed(capsys, *check(path))
-    assert "2 (67%) are left out: empty or longer" in said and "left out: a-1: the answer is empty" in said
+    assert "left out: 2 (67%), which are empty or longer" in said and "left out: a-1: the answer is empty" in said
     path = write_rows(path, {"prompt": "easy 1 " * 99}, {"answer": ""})
     assert "no problem has a prompt that fits and a gold" in complaint(capsys, *check(path))
 
 
 def test_golds_that_are_cut_off_are_counted(tmp_path, capsys):
     said = printed(capsys, *check(write_rows(tmp_path / "a.jsonl", {}, {"answer": "1+1+1+1+1+1+1+1+1+1"})))
-    assert re.search(r"answers .* at most 8 allowed; 1 \(50%\) are longer", said)
+    assert re.search(r"answers .* at most 8 allowed; longer, .*: 1 \(50%\)$", said, re.MULTILINE)
 
 
 def test_contradictions_are_refused_before_anything_is_read(tmp_path, capsys):

@@ -14,6 +14,7 @@ from dph.config import STAGES, every_setting, field_docs, nested, preset_names
 from dph.errors import SettingsError, near
 
 STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "eval", "verify", "certify", "audit"})
+RESUMABLE = STAGES_WITH_SHORTCUTS - {"check"} | {"sft"}
 
 Flags = dict[str, tuple[str, dict[str, Any], str]]
 """For each flag its setting, argparse's options, and its help."""
@@ -121,6 +122,8 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
 
 def _meant(word: str, flags: Sequence[str]) -> str:
     """The flags that a user of this unknown one probably means: --model.path by --model, --optim.lr by --lr."""
+    if word == "--resume":
+        return "; leave it out: this command has no run of its own to continue"
     exact = [flag for flag in flags if flag == f"{word}.path" or flag.endswith(f".{word.lstrip('-')}")]
     return f"; perhaps you meant {' or '.join(exact)}" if exact else near(word, flags)
 
@@ -174,14 +177,16 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     common.add_argument("-h", "--help", action="store_true", help="show this page")
     for flag, (name, options, text) in COMMON.items():
         common.add_argument(flag, action="append", dest=name, help=text, **options)
-    common.add_argument("--resume", action="store_true", help="continue an interrupted run in the same --out directory")
+    if resumable := stage in RESUMABLE:
+        text = "continue an interrupted run in the same --out directory"
+        common.add_argument("--resume", action="store_true", help=text)
     short = stage in STAGES_WITH_SHORTCUTS
     if short:
         shortcuts = parser.add_argument_group("short flags of the task")
         for flag, (name, options, text) in TASK.items():
             shortcuts.add_argument(flag, dest=name, help=text, **options)
     groups: dict[str, Any] = {"": parser.add_argument_group("settings")}
-    flags = ["--resume", *COMMON, *(TASK if short else ())]
+    flags = [*COMMON, *(["--resume"] if resumable else ()), *(TASK if short else ())]
     for setting in every_setting(default):
         if any(map(dataclasses.is_dataclass, typing.get_args(setting.kind))):
             continue  # tables, which only a file holds

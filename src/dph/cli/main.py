@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dph
-from dph.cli.arguments import TASK, CommandLine, help_page, purpose, read_words
+from dph.cli.arguments import RESUMABLE, TASK, CommandLine, help_page, purpose, read_words
 from dph.config import STAGES, TrainConfig, check_bounds, flatten, from_dict, merge_settings, unusual
 from dph.config.checks import check_model, check_out, check_presample, check_train
 from dph.errors import (
@@ -69,8 +69,10 @@ def _check(command: str, config: Any) -> None:
             RunDir.open(Path(path), "presample")
     if command in ("check", "presample", "train", "eval", "verl") or (command == "sft" and config.model.path):
         check_model(config.model.path)
+    if command == "init" and config.model:
+        check_model(config.model)
     if command == "sft" and config.data and not Path(config.data).exists():
-        raise DataError(f"there is no file {config.data}")
+        raise DataError(f"there is no file {Path(config.data).absolute()}")
     if command == "passk" and not config.files:
         raise SettingsError("dph passk needs judged samples: dph passk BEFORE [AFTER …]")
     if command == "audit" and not (config.model.path and config.after):
@@ -89,7 +91,7 @@ def _call(command: str, config: Any, resume: bool) -> None:
     function = getattr(import_module(module), name)
     if command == "report":
         function([Path(run) for run in config.runs], Path(config.out), base=config.base, title=config.title)
-    elif command in ("sft", "presample", "train", "eval", "verify", "certify", "audit"):
+    elif command in RESUMABLE:
         function(config, resume=resume)
     else:
         function(config)

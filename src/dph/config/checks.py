@@ -57,7 +57,7 @@ def check_model(path: str) -> None:
             raise ModelError(f"{path} is a file; give the directory of a model, or a GGUF file, with --model.path")
     elif not folder.is_dir():
         if _is_local(path):
-            raise ModelError(f"there is no model directory {path}; check --model.path")
+            raise ModelError(f"there is no model directory {folder.absolute()}; give a model's directory or a hub name")
     elif not is_model_folder(folder):
         configs = [sorted(folder.glob(f"{pattern}/config.json")) for pattern in _MODELS_INSIDE]
         newest = [str(files[-1].parent) for files in configs if files]

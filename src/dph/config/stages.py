@@ -276,6 +276,8 @@ class CheckConfig(TrainConfig):
     """`dph check`: look at data, golds, judge and one training step before anything is trained; writes nothing."""
 
     task: TaskConfig = field(default_factory=lambda: TaskConfig(name="records"))
+    test: str = "test"
+    """A split on which nothing is trained, whose gold answers are run too; empty: none."""
     step: bool = True
     """Also load the model and measure one step of training, with sampled responses in place of stored ones."""
 
@@ -292,10 +294,12 @@ class InitConfig:
     """prompt=COLUMN, answer=COLUMN and id=COLUMN, if the columns do not have usual names."""
     model: str = ""
     """Model of the settings; empty: Qwen/Qwen2.5-0.5B-Instruct."""
+    small: bool = False
+    """Settings that end in minutes on a laptop, with a small model."""
     test_share: Share = 0.2
     """Share of the problems that are kept for tests, chosen by their ids."""
     out: str = ""
-    """New folder for problems and settings."""
+    """New folder for problems and settings, which can be moved."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dph.errors import DataError
+from dph.errors import DataError, counted
 from dph.evaluation.passk import FloatArray, pass_at_k
 
 _BOLDEST = 0.9
@@ -100,7 +100,7 @@ class Certificate:
         return (
             f"{words}: with {level:.4g} % confidence pass@{self.k} on problems like these {self.problems} is at most "
             f"{100 * self.bound:.1f} points below the base model's ({100 * self.epsilon:.4g} are allowed, "
-            f"{100 * self.loss:.1f} were measured, {len(self.lost)} problems are lost)"
+            f"{100 * self.loss:.1f} were measured, {counted(len(self.lost), 'problem')} lost)"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.errors import DataError, SettingsError, one_line
+from dph.errors import DataError, SettingsError, counted, one_line
 from dph.evaluation.passk import (
     FloatArray,
     cover_at,
@@ -239,7 +239,7 @@ def verdict(change: Change) -> str:
         changed = f"{name} {rose} by {100 * abs(difference.estimate):.1f} points ({low:.1f} to {high:.1f})"
     half = sum(2 * problem.before[0] >= problem.before[1] for problem in change.lost)
     often = f" ({half} of them solved by at least half of the samples before)" if half else ""
-    return f"{changed}: {_count(change.lost)} lost{often}, {_count(change.gained)} gained"
+    return f"{changed}: {counted(len(change.lost), 'problem')} lost{often}, {len(change.gained)} gained"
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -309,10 +309,6 @@ def _share(value: Interval | None) -> str:
 
 def _points(value: Interval | None) -> str:
     return "–" if value is None else f"{100 * value.estimate:+.1f} ({100 * value.low:+.1f} to {100 * value.high:+.1f})"
-
-
-def _count(problems: Sequence[Problem]) -> str:
-    return f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
 
 
 def _problem(problem: Problem) -> str:

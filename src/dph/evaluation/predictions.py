@@ -11,7 +11,7 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 from dph.config import VerifyConfig
-from dph.errors import DataError
+from dph.errors import DataError, counted
 from dph.tasks.tables import parse_file, read_rows, read_text
 from dph.types import UNPARSED, UNSCORED, Interval, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
@@ -282,7 +282,7 @@ def table_of(summary: Mapping[str, Any]) -> str:
     """The summary as text: a row for all problems and one per difficulty, then outcomes and remarks on gold answers."""
     rules = ", ".join(f"{task} by {rule}" for task, rule in summary["rules"].items())
     each = f", up to {summary['samples']} predictions each" if summary["samples"] > 1 else ""
-    lines = [f"{summary['task']} {summary['split']}: {summary['problems']} problems{each}; {rules}", ""]
+    lines = [f"{summary['task']} {summary['split']}: {counted(summary['problems'], 'problem')}{each}; {rules}", ""]
     rows = {"all": {"problems": summary["problems"], "metrics": summary["metrics"]}, **summary["by_difficulty"]}
     names = list(summary["metrics"])
     cells = {name: [_cell(row["metrics"].get(metric)) for metric in names] for name, row in rows.items()}
@@ -291,16 +291,16 @@ def table_of(summary: Mapping[str, Any]) -> str:
     for name, row in rows.items():
         lines.append(f"{name:{first}}  {row['problems']:>8}" + "".join(f"  {cell:>{width}}" for cell in cells[name]))
     total = sum(summary["outcomes"].values())
-    counted = [f"{name} {count} ({100 * count / total:.1f} %)" for name, count in summary["outcomes"].items()]
-    lines += ["", "percent with 95 % intervals; outcomes: " + ", ".join(counted)]
+    outcomes = [f"{name} {count} ({100 * count / total:.1f} %)" for name, count in summary["outcomes"].items()]
+    lines += ["", "percent with 95 % intervals; outcomes: " + ", ".join(outcomes)]
     if summary["gold_flags"]:
         flagged = ", ".join(f"{count} {_FLAGS.get(name, name)}" for name, count in summary["gold_flags"].items())
         lines.append(f"doubtful gold queries: {flagged}")
     if summary["excluded"]:
-        lines.append(f"{len(summary['excluded'])} problems are left out because their gold answer fails")
+        lines.append(f"left out because the gold answer fails: {counted(len(summary['excluded']), 'problem')}")
     unjudged = sum(summary["outcomes"].get(str(outcome), 0) for outcome in UNSCORED)
     if unjudged:
-        lines.append(f"{unjudged} predictions could not be judged and are not counted")
+        lines.append(f"{counted(unjudged, 'prediction')} could not be judged and will not count")
     return "\n".join(lines)
 
 
@@ -315,5 +315,5 @@ _FLAGS = {
 def _cell(value: Mapping[str, float] | None) -> str:
     if value is None:
         return "–"
-    over = f"; {value['problems']} problems" if "problems" in value else ""
+    over = f"; {counted(value['problems'], 'problem')}" if "problems" in value else ""
     return f"{100 * value['mean']:.1f} ({100 * value['low']:.1f}–{100 * value['high']:.1f}{over})"

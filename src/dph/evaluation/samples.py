@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.config import Reading
-from dph.errors import DataError
+from dph.errors import DataError, counted
 from dph.evaluation.fields import MANY_VERDICTS, Role, preference, role_of, verdict_number, verdict_rank
 from dph.evaluation.logs import Table, read_table
 from dph.types import UNSCORED
@@ -114,7 +114,7 @@ class _Choice:
             right[judged] > 0,
             None if answers is None else answers[judged],
             None if prompts is None else [prompts[i] for i in used],
-            f"{self.name}: {shown}; {len(used)} problems, {len(problem)} samples",
+            f"{self.name}: {shown}; {counted(len(used), 'problem')}, {counted(len(problem), 'sample')}",
             self.notes,
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dph.errors import SettingsError
+from dph.errors import SettingsError, counted
 from dph.evaluation.changes import mean_interval
 from dph.evaluation.passk import (
     Interval,
@@ -163,13 +163,13 @@ def headline(comparison: Comparison) -> str:
     [(label, summary)] = comparison.splits[comparison.main].items()
     metrics = {"greedy": summary.metrics.get("greedy"), **{f"pass@{k}": v for k, v in summary.pass_curve.items()}}
     values = ", ".join(f"{name} {100 * value.mean:.1f}" for name, value in metrics.items() if value)
-    return f"{label}: {values} on {summary.problems} problems"
+    return f"{label}: {values} on {counted(summary.problems, 'problem')}"
 
 
 def _sentence(change: Difference) -> str:
     changed = ", ".join(f"{name} {points(value)}" for name, value in change.metrics.items() if name != "greedy")
-    lost = "1 problem was lost" if change.lost == 1 else f"{change.lost} problems were lost"
-    return f"{change.after} against {change.before}: {changed}: {lost}, {change.gained} gained"
+    lost = f"{counted(change.lost, 'problem')} lost, {change.gained} gained"
+    return f"{change.after} against {change.before}: {changed}: {lost}"
 
 
 def points(value: Value) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from dph.errors import counted
 from dph.report import plots
 from dph.report.comparison import Comparison
 from dph.report.data import EvalRun, Split, TrainRun, aligned_rows, column, monitored_metric, read_answers
@@ -213,7 +214,7 @@ def _timeline(samples: Sequence[Sample]) -> dict[str, Any]:
         steps.setdefault(sample.step, []).append(sample)
     spans: list[list[Any]] = []
     for step, measured in steps.items():
-        answers = [[visible(s.response), s.outcome, f"{s.tokens} tokens", 0, s.sample < 0] for s in measured]
+        answers = [[visible(s.response), s.outcome, counted(s.tokens, "token"), 0, s.sample < 0] for s in measured]
         if spans and spans[-1][2] == answers:
             spans[-1][1] = step
         else:

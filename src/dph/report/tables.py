@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from dph.errors import visible
+from dph.errors import counted, visible
 from dph.evaluation.measures import METRICS, metric
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, differences, points, retention
 from dph.report.data import Split, TrainRun, Value, monitored_metric
@@ -222,7 +222,7 @@ def main_table(
         rows.append(row + [cell("greedy", value) for value in others])
     columns = ["", *(metric(name).title for name in names), *rates, *(f"{other}: greedy" for other in elsewhere)]
     sizes = {(summary.problems, summary.samples) for summary in summaries.values()}
-    size = ", ".join(f"{problems} problems, {samples} samples each" for problems, samples in sorted(sizes))
+    size = ", ".join(f"{counted(n, 'problem')}, {counted(each, 'sample')} each" for n, each in sorted(sizes))
     return Table(f"Split {split} ({size})", columns, rows, " ".join(notes))
 
 

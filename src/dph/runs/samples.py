@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.errors import RunError, one_line
+from dph.errors import RunError, counted, one_line
 from dph.runs.files import remove_leftovers, written_atomically
 from dph.types import Problem, Rollout, as_text
 
@@ -70,7 +70,7 @@ class Sample:
         """Verdict, reward, advantage and length in words."""
         advantage = "" if self.advantage is None else f", advantage {self.advantage:+.2f}"
         cut = ", cut off" if self.finish_reason == "length" else ""
-        return f"{self.outcome}, reward {self.reward:g}{advantage}, {self.tokens} tokens{cut}"
+        return f"{self.outcome}, reward {self.reward:g}{advantage}, {counted(self.tokens, 'token')}{cut}"
 
     def line(self) -> str:
         """The sample on one line for a terminal: its facts, and the beginning and the end of the response."""

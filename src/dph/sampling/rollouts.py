@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dph.config import RolloutConfig, SamplerConfig
-from dph.errors import DataError, JudgeError
+from dph.errors import DataError, JudgeError, counted
 from dph.models.batch import fitting_rows
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -20,7 +20,7 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
-from dph.verifiers.golds import WEAK, some, weak_golds
+from dph.verifiers.golds import WEAK, some, tried_golds
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def encode_problems(
     fitting = [item for item in encoded if 0 < len(item.prompt_ids) <= limit]
     if len(fitting) < len(encoded):
         gone = len(encoded) - len(fitting)
-        say(f"{gone} of {len(encoded)} problems are left out: their prompt is empty or over {limit} tokens")
+        say(f"left out: {gone} of {counted(len(encoded), 'problem')}, whose prompt is empty or over {limit} tokens")
     if not fitting:
         raise DataError(f"no problem has a prompt of at most {limit} tokens; raise rollout.max_prompt_tokens")
     return fitting
@@ -68,18 +68,17 @@ def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[P
 
     Raises UserError if no problem is left.
     """
-    broken = verifiers.check(problems)
+    kept, broken, weak = tried_golds(verifiers, problems)
     for problem_id, reason in list(broken.items())[:5]:
         say(f"problem {problem_id} is left out: {reason}")
     if len(broken) > 5:
-        say(f"… and {len(broken) - 5} more problems are left out: {some(list(broken)[5:])}")
-    kept = [problem for problem in problems if problem.id not in broken]
+        say(f"… and {len(broken) - 5} more: {some(list(broken)[5:])}")
     if not kept:
         raise JudgeError(
-            f"no problem is left: none of the {len(problems)} gold answers can be judged against; the first: "
+            "no problem is left: none has a gold answer that can be judged against; the first: "
             f"{next(iter(broken.values()))}"
         )
-    if weak := weak_golds(verifiers, kept):
+    if weak:
         said = ", ".join(f"{flag} {len(ids)}" for flag, ids in weak.items())
         say(f"problems are kept although their gold result is a weak test: {said} (see docs/concepts/verifiers.md)")
         for flag, ids in weak.items():

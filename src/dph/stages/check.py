@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from dph.build import load_problems, make_verifiers
+from dph.build import make_task, make_verifiers, select, split_names
 from dph.config import CheckConfig, TrainConfig
 from dph.config.checks import check_train
-from dph.errors import DataError, JudgeError, RowsError, one_line, visible
+from dph.errors import DataError, JudgeError, RowsError, SettingsError, counted, one_line, visible
 from dph.models.batch import fitting_tokens
 from dph.models.loading import choose_precision, load_tokenizer, read_config
 from dph.models.policy import prompt_ids
 from dph.models.traits import context_of
 from dph.process.distributed import World
 from dph.process.memory import peak_memory
-from dph.process.progress import say
+from dph.process.progress import progress
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.sampling.rollouts import longest_prompt
 from dph.tasks import Task
@@ -26,9 +26,9 @@ from dph.training.frame import Clock, load_policy
 from dph.training.loop import Learner
 from dph.training.optim import Optimizer
 from dph.training.rows import mix
-from dph.types import Problem, as_text
+from dph.types import Group, Problem, as_text
 from dph.verifiers import Verifiers
-from dph.verifiers.golds import FORMS, WEAK, gold_response, weak_golds
+from dph.verifiers.golds import FORMS, WEAK, gold_response, tried_golds
 
 _SHOWN = 3
 """Gold answers that are shown."""
@@ -46,17 +46,12 @@ def check(config: CheckConfig) -> None:
     """
     path = config.rehearsal.path or "not made yet"
     check_train(replace(config, rehearsal=replace(config.rehearsal, path=path)))
-    try:
-        task, problems = load_problems(config.task)
-    except RowsError as error:
-        _print("rows", *error.faults)
-        raise DataError(f"faults in rows: {len(error.faults)}; correct these rows, or leave them out") from error
-    judges = Counter("the reward function" if config.reward.function else p.verifier or "nothing" for p in problems)
-    named = ", ".join(f"{name} {count}" for name, count in judges.items())
-    _print("rows", f"{len(problems)} of the split {config.task.split} can be read; judged by: {named}")
+    task = make_task(config.task)
+    problems = _check_rows(config, task, "rows", config.task.split)
     fitting = _check_tokens(config, problems)
     with make_verifiers(config.verifier, config.reward) as verifiers:
         usable = [problem for problem in _check_golds(verifiers, problems) if problem.id in fitting]
+        _check_test(config, task, verifiers, {problem.id for problem in problems})
         if not usable:
             raise DataError("nothing can be trained on: no problem has a prompt that fits and a gold that can be used")
         _check_judge(verifiers, usable[:_JUDGED])
@@ -67,7 +62,7 @@ def check(config: CheckConfig) -> None:
                 "step",
                 f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {config.rollout.prompts} × "
                 f"{config.rollout.n} responses, {update:.3g} s to learn; {laps['peak_memory_gib']:.2f} GiB at most",
-                f"{config.steps} steps take about {config.steps * (sample + update) / 60:.3g} min",
+                f"{counted(config.steps, 'step')}: about {config.steps * (sample + update) / 60:.3g} min",
             )
 
 
@@ -77,6 +72,35 @@ def _print(label: str, *lines: str) -> None:
         print(f"{first:<8}{one_line(line, 1 << 20)}", flush=True)
 
 
+def _check_rows(config: CheckConfig, task: Task, label: str, split: str) -> list[Problem]:
+    """Print how many problems a split has and what judges them; returns them. Raises UserError, after each faulty row
+    has been named."""
+    try:
+        problems = select(task, split, config.task.limit, shuffle=config.task.shuffle, requires=config.task.requires)
+    except RowsError as error:
+        _print(label, *error.faults)
+        raise DataError(f"faults in rows: {len(error.faults)}; correct these rows, or leave them out") from error
+    judges = Counter("the reward function" if config.reward.function else p.verifier or "nothing" for p in problems)
+    named = ", ".join(f"{name} {count}" for name, count in judges.items())
+    _print(label, f"{counted(len(problems), 'problem')} of the split {split} can be read; judged by: {named}")
+    return problems
+
+
+def _check_test(config: CheckConfig, task: Task, verifiers: Verifiers, trained: set[str]) -> None:
+    """The same of the split of tests and its golds, if it is another; says how many of its problems are trained on."""
+    if not config.test or config.test in split_names(config.task.split):
+        return
+    try:
+        problems = _check_rows(config, task, "test", config.test)
+    except SettingsError as error:
+        return _print("test", f"no golds were run: {error}")
+    new = [problem for problem in problems if problem.id not in trained]
+    if len(new) < len(problems):
+        _print("", f"trained on too, so that scores say little: {len(problems) - len(new)} of them")
+    if new:
+        _check_golds(verifiers, new, tests=True)
+
+
 def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
     """Print the lengths of prompts and gold answers and one whole prompt; returns the ids of prompts that are used."""
     tokenizer, rollout = load_tokenizer(config.model), config.rollout
@@ -84,12 +108,12 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
     limit = longest_prompt(context, rollout.max_prompt_tokens, rollout.max_tokens)
     prompts = [len(prompt_ids(tokenizer, problem.prompt)) for problem in problems]
     fitting = [problem for problem, length in zip(problems, prompts, strict=True) if 0 < length <= limit]
-    refused = f"{len(problems) - len(fitting)} ({1 - len(fitting) / len(problems):.0%}) are left out: empty or longer"
-    _print("prompts", f"{_lengths(prompts)}, at most {limit} allowed; {refused}")
+    refused = f"{len(problems) - len(fitting)} ({1 - len(fitting) / len(problems):.0%}), which are empty or longer"
+    _print("prompts", f"{_lengths(prompts)}, at most {limit} allowed; left out: {refused}")
     if golds := [gold_response(p) for p in problems if p.verifier in _WITH_FORM and p.answer not in (None, [])]:
         lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in golds]
         cut = sum(length > rollout.max_tokens for length in lengths)
-        share = f"{cut} ({cut / len(lengths):.0%}) are longer, and a response with them would be cut off"
+        share = f"longer, so that a response with them would be cut off: {cut} ({cut / len(lengths):.0%})"
         _print("answers", f"{_lengths(lengths)}, at most {rollout.max_tokens} allowed; {share}")
     if not fitting:
         raise DataError(f"no problem has a prompt of at most {limit} tokens; raise --rollout.max-prompt-tokens")
@@ -100,24 +124,23 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
 
 
 def _lengths(tokens: Sequence[int]) -> str:
-    return f"{median(tokens):.0f} tokens in the middle, {max(tokens)} at most"
+    return f"{counted(round(median(tokens)), 'token')} in the middle, {max(tokens)} at most"
 
 
-def _check_golds(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
-    """Print which golds can be used, and those that cannot or are weak; returns the problems whose gold can be used."""
-    broken = verifiers.check(problems)
-    usable = [problem for problem in problems if problem.id not in broken]
-    weak = weak_golds(verifiers, usable)
+def _check_golds(verifiers: Verifiers, problems: Sequence[Problem], *, tests: bool = False) -> list[Problem]:
+    """Print which golds can be used, and those that cannot or are weak; returns the problems whose gold can be used.
+    Raises JudgeError if none can, except of tests."""
+    usable, broken, weak = tried_golds(verifiers, problems)
     shown = zip(usable, verifiers.readings(usable[:_SHOWN]), strict=False)
     _print(
-        "golds",
-        f"{len(usable)} of {len(problems)} can be judged against",
+        "" if tests else "golds",
+        f"{len(usable)} of {counted(len(problems), 'gold')} can be judged against",
         *(f"{p.id}: {one_line(str(p.answer), 120)} → {one_line(reading, 120)}" for p, reading in shown),
         *(f"left out: {id}: {reason}" for id, reason in broken.items()),
         *(f"weak, {flag} ({WEAK.get(flag, flag)}): {', '.join(ids)}" for flag, ids in weak.items()),
     )
-    if not usable:
-        raise JudgeError(f"nothing can be trained on: none of the {len(problems)} gold answers can be judged against")
+    if not usable and not tests:
+        raise JudgeError("nothing can be trained on: no gold answer can be judged against")
     return usable
 
 
@@ -151,7 +174,7 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
         lines.append(f"{what:<23} {counts or 'not tried'}{named}")
         scored += sum(verdict.scored for verdict in verdicts)
         paid = is_gold and any(verdict.correct for verdict in verdicts)
-    _print("judge", f"verdicts on {len(problems)} problems; only the last responses should be paid", *lines)
+    _print("judge", f"verdicts on {counted(len(problems), 'problem')}; only the last responses should be paid", *lines)
     if not scored:
         raise JudgeError("nothing can be trained on: none of the tried responses could be judged")
     if with_form and not paid:
@@ -163,8 +186,8 @@ def _measure_step(
 ) -> Mapping[str, float]:
     """Seconds and peak memory of a training step, as a run's timings.jsonl has them, on a policy that is then dropped.
 
-    It is the second of two steps, because the first one tries kernels and allocates moments. Responses of the first
-    stand in for stored ones, because none are stored yet.
+    It is the second of two steps, because the first one tries kernels and allocates moments. None are stored yet:
+    one response to each prompt of the first step stands in for stored ones, which have prompts of their own too.
     """
     if config.model.precision == "auto":
         config = replace(config, model=replace(config.model, precision=choose_precision(config.model)))
@@ -173,23 +196,25 @@ def _measure_step(
     optimizer = Optimizer(policy.trainable(), optim, config.steps * optim.minibatches)
     budget = optim.tokens_per_microbatch or fitting_tokens(policy)
     learner = Learner(config, task, problems, verifiers, policy, optimizer, world, budget)
-    clock, cursor = Clock(), 0
+    clock, cursor, before = Clock(), 0, list[Group]()
     try:
-        for what in ("a first step", "a second one, which is measured"):
-            say(f"takes {what}")
-            clock = Clock()
-            drawn = learner.explorer.draw(cursor)
-            clock.lap("sample")
-            stored = [
-                Rehearsal(group.prompt_ids, r.completion.token_ids, group.problem.id, r.completion.logprobs, r.text)
-                for group in drawn.groups
-                for r in group.rollouts
-            ]
-            rehearsed = RehearsalSet(stored, config.seed).take(0, config.stored_rows)
-            rows = learner.shaping.rows(drawn.groups)
-            learner.update(mix(rows, drawn.places, drawn.total, rehearsed, optim.minibatches, world))
-            clock.lap("update")
-            cursor = drawn.cursor
+        with progress("two steps of training", 4) as shown:
+            for number in ("first", "second"):
+                clock = Clock()
+                drawn = learner.explorer.draw(cursor)
+                clock.lap("sample")
+                shown.advance(1, f"sampled the {number}")
+                stored = [
+                    Rehearsal(group.prompt_ids, r.completion.token_ids, group.problem.id, r.completion.logprobs, r.text)
+                    for group in before or drawn.groups
+                    for r in group.rollouts[:1]
+                ]
+                rehearsed = RehearsalSet(stored, config.seed).take(0, config.stored_rows)
+                rows = learner.shaping.rows(drawn.groups)
+                learner.update(mix(rows, drawn.places, drawn.total, rehearsed, optim.minibatches, world))
+                clock.lap("update")
+                shown.advance(1, f"learned from the {number}")
+                cursor, before = drawn.cursor, drawn.groups
     finally:
         learner.sampler.close()
     return clock.laps | peak_memory()

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from dph.build import make_sampler, make_task, make_verifiers, select, split_names
 from dph.config import EvalConfig, absolute
+from dph.errors import counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.evaluation.measures import MEASURES, RULES, Scored, diversity_of, greedy_verdict, score_group, summarise
 from dph.models.loading import settled
@@ -135,9 +136,9 @@ def _scored(item: Prompted, sample: Mapping[str, Any], best: Mapping[str, Any]) 
 
 def _say_scores(splits: Mapping[str, Mapping[str, Any]]) -> None:
     for split, summary in splits.items():
-        shown = [f"{summary['problems']} problems"]
+        shown = [counted(summary["problems"], "problem")]
         for name, value in summary["metrics"].items():
-            fewer = f" ({value['problems']} problems)" if value["problems"] < summary["problems"] else ""
+            fewer = f" ({counted(value['problems'], 'problem')})" if value["problems"] < summary["problems"] else ""
             shown.append(f"{name} {value['mean']:.3f}{fewer}")
         say(f"{split}: " + ", ".join(shown))
 

@@ -2,23 +2,29 @@
 
 import hashlib
 import json
+import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from tomli_w import dumps
 
-from dph.config import InitConfig, absolute
-from dph.errors import DataError, RowsError, SettingsError
-from dph.runs.files import write_atomically
+from dph.build import make_verifiers
+from dph.config import InitConfig, VerifierConfig, absolute
+from dph.errors import DataError, RowsError, SettingsError, counted, one_line
+from dph.runs.files import cache_folder, write_atomically
 from dph.tasks.mathsets import INSTRUCTION, read_answer
 from dph.tasks.records import PROMPTS, Records, usual_column
 from dph.tasks.sql.prompt import make_prompt
 from dph.tasks.sql.schema import schema_of_file
 from dph.tasks.tables import read_rows
 from dph.types import Problem, as_text
+from dph.verifiers.golds import tried_golds
+from dph.verifiers.sql.files import database as whole_database
 
 _ANSWERS: Mapping[str, Sequence[str]] = {
     "sql": ("query", "sql", "gold_sql", "gold", "answer", "solution"),
@@ -28,8 +34,11 @@ _ANSWERS: Mapping[str, Sequence[str]] = {
 _PRESET = Path(__file__).parents[1] / "presets" / "own_data.toml"
 _MODEL = 'path = "Qwen/Qwen2.5-0.5B-Instruct"'  # as the preset has it
 _USAGE = "write: dph init sql DATABASE FILE --out FOLDER, or dph init maths FILE --out FOLDER"
+_ENOUGH = 100
+"""Problems from which on nothing is said of a small test split."""
+_DATABASES = (".sqlite", ".sqlite3", ".db")
 _COMMANDS = """\
-dph check --config dph.toml
+dph check --config dph.toml --preset dph_js
 dph presample --config dph.toml --out runs/presample
 dph train --config dph.toml --preset dph_js --rehearsal.path runs/presample --out runs/dph_js
 dph eval --config dph.toml --label base --out runs/base
@@ -39,7 +48,7 @@ dph report runs/base runs/eval runs/dph_js --out runs/report
 
 
 def init(config: InitConfig) -> None:
-    """Write the folder and print the commands.
+    """Write the folder, run each gold answer once, name those that cannot be used or are weak, and print the commands.
 
     Raises UserError for a folder that has settings already, for files that cannot be read, for columns that are not
     found, and for rows that cannot be used; then nothing is written.
@@ -48,26 +57,50 @@ def init(config: InitConfig) -> None:
         raise SettingsError(f"dph init makes problems of the kind sql or maths, not {config.kind!r}; {_USAGE}")
     *databases, questions = map(Path, config.files or [""])
     if not config.out or not config.files or len(databases) != (config.kind == "sql"):
-        named = f"{len(config.files)} files and {config.out or 'no'} folder"
+        named = f"{counted(len(config.files), 'file')} and {config.out or 'no'} folder"
         raise SettingsError(f"dph init {config.kind} was given {named}; {_USAGE}")
     out, database = Path(config.out), databases[0] if databases else None
     if (out / "dph.toml").exists() or (out / "problems").exists():
         raise SettingsError(f"{out} holds settings or problems already; give another --out")
-    problems = _problems(config, questions, database)
+    try:
+        problems = _problems(config, questions, database)
+    except RowsError as error:
+        print(*error.faults[1:], sep="\n")
+        raise DataError(error.faults[0]) from error
     test = _in_test(problems, config.test_share)
     out.joinpath("problems").mkdir(parents=True, exist_ok=True)
-    for split in ("train", "test"):
+    for split in ("train", "test") if test else ("train",):
         rows = [_row(problem) for problem in problems if (problem.id in test) == (split == "test")]
         file = out / "problems" / f"{split}.jsonl"
         write_atomically(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-        print(f"{file}: {len(rows)} problems")
-    options = {"path": "problems"} | ({"db_root": str(database.absolute().parent)} if database else {})
+        print(f"{file}: {counted(len(rows), 'problem')}")
+    if database:
+        file = out / "problems" / database.name
+        shutil.copyfile(unquote(urlsplit(whole_database(str(database))[0]).path), file)
+        print(f"{file}: a copy of the database")
     model = dumps({"path": absolute(config.model)}).strip() if config.model else _MODEL
     text = _PRESET.read_text(encoding="utf-8").replace(_MODEL, model)
-    write_atomically(out / "dph.toml", f"{text}\n{dumps({'task': {'options': options}})}")
-    print(
-        f"{out / 'dph.toml'}: the settings; its comments say what to change\n\ncd {shlex.quote(str(out))}\n{_COMMANDS}"
-    )
+    text = re.sub(r"= \S+( #.*\bsmall: (\S+))", r"= \2\1", text) if config.small else text
+    write_atomically(out / "dph.toml", f'{text}\n[task.options]\npath = "problems"\n')
+    print(f"{out / 'dph.toml'}: the settings; its comments say what to change")
+    _say_what_to_expect(config, problems, len(test))
+    print(f"\ncd {shlex.quote(str(out))}\n{_COMMANDS}")
+
+
+def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: int) -> None:
+    """Say how few the test problems are, which gold answers cannot be used or are weak, and where the model may be."""
+    if tests < _ENOUGH:
+        worth = f"one answer moves a score by {100 / tests:.3g} points" if tests else "nothing can be evaluated"
+        print(f"{counted(tests, 'test problem')}: {worth}; add questions, or raise --test-share")
+    with make_verifiers(VerifierConfig()) as verifiers:
+        usable, broken, weak = tried_golds(verifiers, problems)
+    failed = f"; left out: {', '.join(broken)} ({one_line(next(iter(broken.values())), 200)})" if broken else ""
+    doubtful = "".join(f"; weak, {flag}: {', '.join(ids)}" for flag, ids in weak.items())
+    why = "; `dph check` says why" if broken or weak else ""
+    print(f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against{failed}{doubtful}{why}")
+    places = Path(config.model).expanduser(), cache_folder() / "models" / config.model
+    if config.model and not any(place.exists() for place in places):
+        print(f"{config.model} is no folder here: it is taken as the name of a model on a hub")
 
 
 def _problems(config: InitConfig, questions: Path, database: Path | None) -> list[Problem]:
@@ -79,7 +112,12 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
     if database is None:
         return _boxed(Records(path=str(questions), verifier="math", **columns).problems("train"), questions)
     if not database.is_file():
-        raise DataError(f"there is no database {database}; check its path")
+        inside = ", ".join(sorted(file.name for file in database.glob("*") if file.suffix in _DATABASES))
+        if database.is_dir():
+            raise DataError(
+                f"{database} is a folder, not a database; give a file in it: {inside or 'none is named so'}"
+            )
+        raise DataError(f"there is no database {database.absolute()}; correct its path")
     problems = Records(path=str(questions), verifier="sql", db=str(database), **columns).problems("train")
     schema = schema_of_file(database)
     if not schema.tables:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import PresampleConfig, absolute
 from dph.config.checks import check_presample
+from dph.errors import counted
 from dph.evaluation.certificate import upper_bound
 from dph.models.batch import Tokens, fitting_tokens
 from dph.models.loading import settled
@@ -140,12 +141,14 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             partition.append(asdict(place) | new_draws | {"content": contents[place.problem_id]})
         facts = _write(run, config, hashes | {"precision": policy.precision}, partition, rows)
     say(
-        f"{facts['explore']} prompts to explore, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
+        f"{counted(facts['explore'], 'prompt')} to explore, {facts['perfect']} near-perfect "
+        f"({counted(len(rows), 'stored response')}), "
         f"{facts['dropped']} dropped"
     )
     if facts.get("certify"):
         least = float(upper_bound(np.zeros(facts["certify"])))
-        say(f"{facts['certify']} near-perfect prompts are kept aside; they can certify a loss of {least:.3f} or more")
+        aside = counted(facts["certify"], "near-perfect prompt")
+        say(f"kept aside: {aside}, which can certify a loss of {least:.3f} or more")
     _show(first)
     world.wait()
     return run.path
@@ -159,7 +162,7 @@ def _show(groups: Sequence[Group]) -> None:
     cut = sum(rollout.completion.finish_reason == "length" for rollout in rollouts)
     unparsed = sum(rollout.verdict.detail == UNPARSED for rollout in rollouts)
     unread = f"; answers that could not be read: {unparsed}" if unparsed else ""
-    say(f"{len(rollouts)} responses: {counts}; cut off at rollout.max_tokens: {cut}{unread}")
+    say(f"{counted(len(rollouts), 'response')}: {counts}; cut off at rollout.max_tokens: {cut}{unread}")
     if 50 * outcomes[Outcome.CORRECT] < sum(rollout.verdict.scored for rollout in rollouts):
         say("fewer than 2 % are right; docs/guides/your-data.md says what helps when the model solves nothing")
     shown = min(_SHOWN, len(groups))

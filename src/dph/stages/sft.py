@@ -11,7 +11,7 @@ import torch
 
 from dph.build import make_task
 from dph.config import SftConfig
-from dph.errors import DataError, RunError, SettingsError
+from dph.errors import DataError, RunError, SettingsError, counted
 from dph.models.batch import Tokens, microbatches
 from dph.models.loading import choose_device, computed_in, settled, weight_type
 from dph.models.policy import Policy
@@ -130,7 +130,7 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
     fitting = [row for row in rows if row.prompt_ids and row.length <= policy.context_length]
     if len(fitting) < len(rows):
         gone = len(rows) - len(fitting)
-        say(f"{gone} of {len(rows)} rows are left out: empty, or over {policy.context_length} tokens")
+        say(f"left out: {gone} of {counted(len(rows), 'row')}, empty or over {policy.context_length} tokens")
     if not fitting:
         raise DataError(f"no row fits into the model's context of {policy.context_length} tokens")
     return fitting

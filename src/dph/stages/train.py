@@ -7,6 +7,7 @@ from pathlib import Path
 from dph.build import load_problems, make_verifiers
 from dph.config import TrainConfig
 from dph.config.checks import check_train
+from dph.errors import counted
 from dph.evaluation.certification import CertificationSet
 from dph.evaluation.evaluator import Evaluator
 from dph.models.card import save_with_card
@@ -103,7 +104,8 @@ def load(
         held.check_apart("rehearsed", (row.problem_id for row in (stored.stored if stored else ())))
     problems = usable_problems(verifiers, problems)
     if world.leads and rollout.prompts > len(problems):
-        say(f"rollout.prompts is {rollout.prompts}, but there are {len(problems)} problems: steps draw some repeatedly")
+        few = f"of only {counted(len(problems), 'problem')}"
+        say(f"a step draws {rollout.prompts} prompts (rollout.prompts) {few}: some of them repeatedly")
     if world.leads and config.rehearsal.path and not config.rehearsal.rows and config.prompt_set == "all":
         say(f"method {config.method!r} does not rehearse: of {config.rehearsal.path} only the pass rates are read")
     # The policy with its state; the model that it began with must have made the stored responses

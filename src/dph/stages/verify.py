@@ -9,7 +9,7 @@ from typing import Any
 
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
-from dph.errors import DataError, JudgeError, SettingsError
+from dph.errors import DataError, JudgeError, SettingsError, counted
 from dph.evaluation.predictions import JudgedProblem, Pairing, Prediction, pair, read_predictions, summarise, table_of
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
@@ -49,7 +49,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
         with make_verifiers(config.verifier, bare_sql=bare) as verifiers:
             judged, excluded = _judge(verifiers, pairing, chunks, bare=bare)
         if not judged:
-            raise JudgeError(f"no problem is left: none of the {len(excluded)} gold answers can be judged against")
+            raise JudgeError("no problem is left: none has a gold answer that can be judged against")
         summary = summarise(config, judged, excluded)
         print(table_of(summary))
         if not bare and summary["outcomes"].keys() == {Outcome.NO_ANSWER}:
@@ -83,7 +83,7 @@ def _paired(
         raise DataError(f"{config.predictions} holds no prediction")
     if predictions[0].by == "line" and (number > count or (number < count and not config.partial)):
         hint = "" if number > count else " (--partial: the file holds the first ones only)"
-        sizes = f"{config.predictions} has {number} predictions, but there are {count} problems"
+        sizes = f"{config.predictions} has {counted(number, 'prediction')} for {counted(count, 'problem')}"
         raise DataError(f"{sizes}; they are paired by order, so each problem needs its line{hint}")
     if len({prediction.bare for prediction in predictions}) > 1:
         raise DataError(f"{config.predictions}: some rows hold responses and some bare answers; choose with --column")
@@ -100,8 +100,8 @@ def _paired(
     if pairing.unknown:
         say(f"{len(pairing.unknown)} of {number} predictions belong to none of the {len(problems)} problems")
     if pairing.without:
-        what = "are left out" if config.partial else "count as wrong (--partial leaves them out)"
-        say(f"{len(pairing.without)} problems have no prediction and {what}")
+        what = "will not count" if config.partial else "will count as wrong (--partial leaves them out)"
+        say(f"without a prediction: {counted(len(pairing.without), 'problem')}, which {what}")
         if not config.partial:
             pairing = replace(pairing, pairs=[*pairing.pairs, *((problem, []) for problem in pairing.without)])
     return pairing
@@ -145,7 +145,7 @@ def _judge(
     for problem_id, reason in list(excluded.items())[:_NAMED]:
         say(f"problem {problem_id} is left out, its gold answer fails: {reason}")
     if len(excluded) > _NAMED:
-        say(f"… and {len(excluded) - _NAMED} more problems are left out")
+        say(f"… and {counted(len(excluded) - _NAMED, 'more problem')}")
     return judged, excluded
 
 

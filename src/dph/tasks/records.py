@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dph.errors import DataError, RowsError, SettingsError
+from dph.errors import DataError, RowsError, SettingsError, counted
 from dph.process.progress import say
 from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
@@ -82,7 +82,7 @@ class RowTask(Task):
         if faults:
             raise RowsError(faults)
         if left_out:
-            say(f"{left_out} rows are left out, because their databases are missing")
+            say(f"left out, because their databases are missing: {counted(left_out, 'row')}")
         return problems
 
     def _problem(self, row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path]) -> Problem:
@@ -182,7 +182,7 @@ class Records(RowTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not Path(self.path).exists():
-            raise DataError(f"records: there is no file or folder {self.path}")
+            raise DataError(f"records: there is no file or folder {Path(self.path).absolute()}; correct --data")
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError, naming file and row, for invalid rows."""
@@ -197,9 +197,10 @@ class Records(RowTask):
         with Verifiers() as verifiers:
             broken = verifiers.check(problems)
         if len(broken) == len(problems):
-            raise DataError(f"none of the {len(problems)} gold answers can be used; `dph check` says why")
+            raise DataError(f"of {counted(len(problems), 'gold answer')} none can be used; `dph check` says why")
         if broken:
-            say(f"{len(broken)} of {len(problems)} gold answers cannot be used and are left out; `dph check` says why")
+            golds = counted(len(problems), "gold answer")
+            say(f"left out: {len(broken)} of {golds}, which cannot be used; `dph check` says why")
         usable = [problem for problem in problems if problem.id not in broken][:count]
         return [{"prompt": problem.prompt, "response": gold_response(problem)} for problem in usable]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config.text import decoded, is_json, parse_json, refuse_other_kinds
-from dph.errors import DataError, RowsError
+from dph.errors import DataError, RowsError, counted
 
 KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
 """The ends of the names of files with rows."""
@@ -34,8 +34,11 @@ def placed_rows(
     path: Path, required: Sequence[str] = (), texts: Sequence[str] = ()
 ) -> list[tuple[str, dict[str, Any]]]:
     """As `read_rows`, each row with its place for messages: "FILE, row 3", and its line if that is another."""
+    if path.is_dir():
+        inside = ", ".join(sorted(file.name for file in path.iterdir() if file.name.endswith(KINDS)))
+        raise DataError(f"{path} is a folder, not a file; give a file in it: {inside or 'none has rows'}")
     if not path.is_file():
-        raise DataError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
+        raise DataError(f"there is no file {path.absolute()}")
     try:
         rows = _read(path)
     except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
@@ -175,8 +178,8 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
                     raise DataError(f"{path}, line {start} names the column {twice!r} twice; rename one")
             elif len(cells) != len(names):
                 faults.append(
-                    f"{path}, line {start} has {len(cells)} cells, but {len(names)} columns are named; put a cell that "
-                    "holds a separator into double quotes"
+                    f"{path}, line {start} has {counted(len(cells), 'cell')} for {counted(len(names), 'column')}; "
+                    "put a cell that holds a separator into double quotes"
                 )
             else:
                 row = {name: cell if cell.strip() else None for name, cell in zip(names, cells, strict=True) if name}

@@ -23,13 +23,18 @@ def gold_response(problem: Problem) -> str:
     return FORMS.get(problem.verifier, "{}").format(gold_text(gold_list(problem.answer)[0]))
 
 
-def weak_golds(verifiers: Verifiers, problems: Sequence[Problem]) -> dict[str, list[str]]:
-    """Flag (see `Verifiers.flags`) → the ids of the problems that have it; the most frequent flag first."""
+def tried_golds(
+    verifiers: Verifiers, problems: Sequence[Problem]
+) -> tuple[list[Problem], dict[str, str], dict[str, list[str]]]:
+    """Problems whose gold answer can be judged against; the reason by the id of each other one; and each flag (see
+    `Verifiers.flags`) with the ids of the usable problems that have it, the most frequent flag first."""
+    broken = verifiers.check(problems)
+    usable = [problem for problem in problems if problem.id not in broken]
     weak: dict[str, list[str]] = {}
-    for id, flags in verifiers.flags(problems).items():
+    for id, flags in verifiers.flags(usable).items():
         for flag in flags:
             weak.setdefault(str(flag), []).append(id)
-    return dict(sorted(weak.items(), key=lambda item: -len(item[1])))
+    return usable, broken, dict(sorted(weak.items(), key=lambda item: -len(item[1])))
 
 
 def some(ids: Sequence[str], most: int = 5) -> str:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Literal
 
-from dph.errors import UserError, unknown
+from dph.errors import UserError, counted, unknown
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive, short_key
@@ -313,7 +313,7 @@ def _reading(reply: Reply) -> str:
     if outcome is not Outcome.CORRECT:
         return detail
     first = "".join(f", the first: {' | '.join(row)}" for row in reply.value["cells"])
-    return f"{reply.value['count']} rows of {len(reply.value['names'])} columns{first}"
+    return f"{counted(reply.value['count'], 'row')} of {counted(len(reply.value['names']), 'column')}{first}"
 
 
 def _prepared(rule: Rule, options: Options, gold: str) -> _Gold:

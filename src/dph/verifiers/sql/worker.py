@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from dph.errors import counted
 from dph.verifiers.lru import LRU
 from dph.verifiers.sandbox.loop import TOO_LITTLE_MEMORY, Message, limit_cpu, send, serve
 from dph.verifiers.sql.compare import Row, digest
@@ -84,7 +85,7 @@ class Result:
 
     @property
     def shape(self) -> str:
-        return f"{len(self.rows)} rows of {self.width} columns"
+        return f"{counted(len(self.rows), 'row')} of {counted(self.width, 'column')}"
 
     @property
     def size(self) -> int:
