@@ -17,6 +17,7 @@ from dph.config import STAGES, ModelConfig, NewModelConfig, OptimConfig, SftConf
 from dph.runs.directory import RunDir, read_metrics
 from dph.stages.sft import sft
 from dph.tasks.records import Records
+from dph.training.rows import mix
 from dph.types import as_text
 from helpers import base_run, folder
 
@@ -108,6 +109,9 @@ def test_golds_and_the_size_of_the_test_split_are_looked_at(shop, capsys):
     said = printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--test-share", "0", "--out", "all")
     assert "\n0 test problems: nothing can be evaluated; add questions, or raise --test-share\n" in said
     assert sorted(path.name for path in Path("all/problems").iterdir()) == ["shop.sqlite", "train.jsonl"]
+    questions(Path("boxes.csv"), [("1?", r"\boxed{1"), ("2?", r"\boxed{2}")], ("question", "answer"))
+    said = printed(capsys, "init", "maths", "boxes.csv", "--out", "boxes")
+    assert "\n1 of 2 gold answers can be judged against; left out: boxes-1 (the answer is empty)\n" in said
     questions(Path("one.csv"), [("1 + 1?", "2")], ("question", "answer"))
     said = printed(capsys, "init", "maths", "one.csv", "--out", "one")
     assert "train.jsonl: 1 problem\n" in said and "0 test problems: nothing" in said
@@ -132,11 +136,11 @@ def test_the_folder_can_be_moved(shop, monkeypatch, capsys):
 
 
 def test_small_settings_are_smaller(shop, capsys):
-    for flags, folder in ((), "made"), (["--small"], "small"):
-        printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", *flags, "--out", folder)
+    for flags, name in ((), "made"), (["--small"], "small"):
+        printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", *flags, "--out", name)
     made, small = (
-        [load_settings(stage, ["dph_js"], [Path(folder, "dph.toml")]) for stage in ("presample", "train", "eval")]
-        for folder in ("made", "small")
+        [load_settings(stage, ["dph_js"], [Path(name, "dph.toml")]) for stage in ("presample", "train", "eval")]
+        for name in ("made", "small")
     )
     assert [one.rollout.max_tokens for one in (*made, *small)] == [512] * 3 + [64] * 3
     assert (made[1].steps, made[1].rollout.n, made[1].stored_rows) == (100, 8, 16)
@@ -206,7 +210,7 @@ WRONG = {
     "folder as database": (
         ["sql", ".", "a.csv"],
         b"question,query\na,b\n",
-        ". is a folder, not a database; give a file in it: ",
+        ". is a folder, not a file; give a file in it: empty.sqlite, shop.sqlite",
     ),
     "folder as file": (["sql", "shop.sqlite", "."], b"", "give a file in it: a.csv, questions.csv"),
     "no file": (["maths", "gone.csv"], b"", "/gone.csv"),
@@ -229,11 +233,7 @@ WRONG = {
     "open quote": (SQL, b'question,query\n"a,SELECT 1\n', "line 2 is not valid CSV"),
     "equal columns": (SQL, b"query,query\na,b\n", "line 1 names the column 'query' twice"),
     "header alone": (SQL, b"question,query\n", "a.csv holds no rows"),
-    "no box": (
-        ["maths", "a.csv"],
-        b"problem,solution\na,\\boxed{1\n",
-        "no answer in the last box of the problem 'a-1'",
-    ),
+    "swapped": (["sql", "a.csv", "shop.sqlite"], b"", "shop.sqlite is a database, not a file of questions; write"),
     "no tables": (["sql", "empty.sqlite", "a.csv"], b"question,query\na,SELECT 1\n", "has no tables"),
     "noise": (["sql", "a.csv", "a.csv"], b"question,query\na,SELECT 1\n" * 99, "file is not a database"),
 }
@@ -289,12 +289,16 @@ def shop_model() -> Path:
     return sft(config) / "model"
 
 
-def small(path: Path) -> None:
-    """Settings that train a small model in seconds, with the same result whether or not the CPU has bf16."""
+def quick(path: Path) -> None:
+    """Small settings that train in seconds, with the same result whether or not the CPU has bf16."""
     text = path.read_text()
-    assert 'precision = "auto"' in text
-    text = text.replace('"auto"', '"fp32"')
-    for old, new in {"512": "64", "steps = 100": "steps = 2", "n = 16": "n = 4", "= 16": "= 4", "1e-5": "1e-3"}.items():
+    for old, new in {
+        '"auto"': '"fp32"',
+        "steps = 10 ": "steps = 2 ",
+        "steps = 30 ": "steps = 2 ",
+        "1e-5": "1e-3",
+    }.items():
+        assert old in text
         text = text.replace(old, new)
     path.write_text(text)
 
@@ -306,7 +310,7 @@ def test_the_pages_commands_run(shop, shop_model, monkeypatch, capsys):
         words = shlex.split(line)
         if words[0] == "cd":
             monkeypatch.chdir(words[1])
-            small(Path("dph.toml"))
+            quick(Path("dph.toml"))
         else:
             main(words[1:])
     said = capsys.readouterr()
@@ -316,13 +320,14 @@ def test_the_pages_commands_run(shop, shop_model, monkeypatch, capsys):
     assert json.loads(Path("runs/presample/manifest.json").read_text())["sizes"]["perfect"] > 0
     assert "weak, empty (no rows, which every query without rows equals): 5" in said.err
     assert Path("runs/report/report.md").exists() or list(Path("runs/report").iterdir())
+    words = ["check", "--config", "dph.toml", "--preset", "dph_js", "--rehearsal.path", "runs/presample"]
+    assert "to learn from them and from 4 stored responses; " in printed(capsys, *words)
 
 
 def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
-    printed(
-        capsys, "init", "sql", "shop.sqlite", "questions.csv", "--test-share", "0", "--model", shop_model, "--out", "a"
-    )
-    small(Path("a/dph.toml"))
+    words = ["sql", "shop.sqlite", "questions.csv", "--small", "--test-share", "0", "--model", shop_model, "--out", "a"]
+    printed(capsys, "init", *words)
+    quick(Path("a/dph.toml"))
     before = sorted(Path(".").rglob("*"))
     words = ["check", "--config", "a/dph.toml", "--data", "a/problems", "--rollout.max-prompt-tokens", "600"]
     said = printed(capsys, *words, "--preset", "dph_js")
@@ -346,23 +351,25 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
         "the gold in its form": verdicts["the gold in its form"],
     }
     assert re.search(
-        r"step    [\d.]+ s: [\d.]+ s to sample and judge 4 × 8 responses, [\d.]+ s to learn; [\d.]+ GiB", said
+        r"step    [\d.]+ s: [\d.]+ s to sample and judge 4 × 4 responses, [\d.]+ s to learn from them and from "
+        r"4 stored responses, each to a prompt of its own; [\d.]+ GiB",
+        said,
     )
 
 
 def test_the_golds_of_tests_are_looked_at(shop, capsys):
     words = ["check", "--config", "dph.toml", "--model.path", base_run() / "model", "--rollout.max-tokens", "4"]
     words += ["--no-step", "--rollout.max-prompt-tokens", "9", "--data"]
-    sums = {"train": [{}, {}], "test": [{"id": "x", "answer": ""}, {"id": "y"}, {"id": "z"}]}
+    sums = {"train": [{}, {}], "test": [{"id": id, "prompt": id, "answer": id == "y" and "1" or ""} for id in "xyz"]}
     Path("dph.toml").write_text("")
     for split, changes in sums.items():
         Path("p").mkdir(exist_ok=True)
         write_rows(Path(f"p/{split}.jsonl"), *changes)
     said = printed(capsys, *words, "p")
-    assert "test    3 problems of the split test can be read; judged by: math 3\n        2 of 3 golds can be" in said
+    assert "test    3 problems of the split test can be read; judged by: math 3\n        1 of 3 golds can be" in said
     assert "        y: 1 → 1 (number 1)\n" in said and "left out: x: the answer is empty" in said
-    write_rows(Path("p/test.jsonl"), {"id": "train-1"}, {"id": "y", "answer": "1"})
-    assert "        trained on too, so that scores say little: 1 of them\n" in printed(capsys, *words, "p")
+    write_rows(Path("p/test.jsonl"), {"prompt": "x", "id": "train-1"}, {"prompt": "y"}, {"id": "z", "prompt": "easy 1"})
+    assert "        trained on too, so that scores say little: 2 of them\n" in printed(capsys, *words, "p")
     assert "trained on too, so that scores say little: 2 of them\n" in printed(capsys, *words, "p/train.jsonl")
     assert "the split test" not in printed(capsys, *words, "p", "--test", "")
     write_rows(Path("p/test.jsonl"), {"prompt": None}, {"id": "y"})
@@ -378,6 +385,17 @@ def test_a_measured_step_shows_its_progress(shop, capsys, monkeypatch):
     lines = [line for line in said.splitlines() if line.startswith("two steps of training")]
     assert status == 0 and re.fullmatch(r"two steps of training 1/4 sampled the first \(\d+ s left\)", lines[2]), lines
     assert lines[-1] == "two steps of training 4/4 learned from the second (0 s left)"
+
+
+def test_responses_to_other_prompts_stand_in_for_stored_ones(shop, capsys, monkeypatch):
+    seen = []
+    spy = lambda rows, places, total, stored, *more: seen.append(stored) or mix(rows, places, total, stored, *more)  # noqa: E731
+    monkeypatch.setattr("dph.stages.check.mix", spy)
+    words = [word for word in check(write_rows(Path("a.jsonl"), *[{}] * 4)) if word != "--no-step"]
+    small = ["--preset", "dph_js", "--rehearsal.rows", "2", "--optim.minibatches", "1"]
+    assert "2 stored responses, each to a prompt of its own" in printed(capsys, *words, *small)
+    first, second = ([row.problem_id for row in stored] for stored in seen)
+    assert sorted(first) == sorted(second) and len(set(second)) == 2  # those of the first step, in the second too
 
 
 def test_without_a_step_no_weights_are_read(shop, shop_model, capsys):

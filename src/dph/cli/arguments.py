@@ -173,9 +173,9 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     """
     usage = " ".join([f"dph {stage}", *FIRST.get(stage, {}), "[flags]"])
     parser = Parser(f"dph {stage}", usage, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    common = parser.add_argument_group("common flags")
+    common, shared = parser.add_argument_group("common flags"), {} if stage == "init" else COMMON
     common.add_argument("-h", "--help", action="store_true", help="show this page")
-    for flag, (name, options, text) in COMMON.items():
+    for flag, (name, options, text) in shared.items():
         common.add_argument(flag, action="append", dest=name, help=text, **options)
     if resumable := stage in RESUMABLE:
         text = "continue an interrupted run in the same --out directory"
@@ -186,7 +186,7 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
         for flag, (name, options, text) in TASK.items():
             shortcuts.add_argument(flag, dest=name, help=text, **options)
     groups: dict[str, Any] = {"": parser.add_argument_group("settings")}
-    flags = [*COMMON, *(["--resume"] if resumable else ()), *(TASK if short else ())]
+    flags = [*shared, *(["--resume"] if resumable else ()), *(TASK if short else ())]
     for setting in every_setting(default):
         if any(map(dataclasses.is_dataclass, typing.get_args(setting.kind))):
             continue  # tables, which only a file holds

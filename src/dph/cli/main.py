@@ -70,7 +70,7 @@ def _check(command: str, config: Any) -> None:
     if command in ("check", "presample", "train", "eval", "verl") or (command == "sft" and config.model.path):
         check_model(config.model.path)
     if command == "init" and config.model:
-        check_model(config.model)
+        check_model(config.model, "--model")
     if command == "sft" and config.data and not Path(config.data).exists():
         raise DataError(f"there is no file {Path(config.data).absolute()}")
     if command == "passk" and not config.files:

@@ -47,21 +47,21 @@ def check_out(out: str) -> None:
         raise SettingsError("no run directory was named; add --out DIRECTORY")
 
 
-def check_model(path: str) -> None:
-    """Raises ModelError if no model is named, or if a path that can only be local leads to none."""
+def check_model(path: str, flag: str = "--model.path") -> None:
+    """Raises ModelError if no model is named by its flag, or if a path that can only be local leads to none."""
     folder = Path(path).expanduser()
     if not path:
-        raise ModelError("no model was named; add --model.path with a directory or a hub name")
+        raise ModelError(f"no model was named; add {flag} with a directory or a hub name")
     if folder.is_file():
         if not path.endswith(".gguf"):
-            raise ModelError(f"{path} is a file; give the directory of a model, or a GGUF file, with --model.path")
+            raise ModelError(f"{path} is a file; give the directory of a model, or a GGUF file, with {flag}")
     elif not folder.is_dir():
         if _is_local(path):
-            raise ModelError(f"there is no model directory {folder.absolute()}; give a model's directory or a hub name")
+            raise ModelError(f"there is no model directory {folder.absolute()}; correct {flag}")
     elif not is_model_folder(folder):
         configs = [sorted(folder.glob(f"{pattern}/config.json")) for pattern in _MODELS_INSIDE]
         newest = [str(files[-1].parent) for files in configs if files]
-        meant = f"did you mean --model.path {newest[0]}?" if newest else "check --model.path"
+        meant = f"did you mean {flag} {newest[0]}?" if newest else f"correct {flag}"
         raise ModelError(f"cannot load a model from {path}: it holds no config.json; {meant}")
 
 

@@ -193,8 +193,11 @@ def values_of(rows: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> np.nd
 def _value(value: Any, of: int) -> Value:
     """A metric as scores.json has it, of a split with `of` problems: a number, or a mean with its interval."""
     ends = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value, math.nan, math.nan]
-    mean, low, high = (number if math.isnan(number) else _finite(number) for number in map(float, ends))
-    return Value(mean, low, high, int(value.get("problems", of)) if isinstance(value, Mapping) else of, of)
+    over = int(value.get("problems", of)) if isinstance(value, Mapping) else of
+    mean, *between = (number if math.isnan(number) else _finite(number) for number in map(float, ends))
+    return Value(
+        mean, *(between if over != 1 else (math.nan, math.nan)), over, of
+    )  # resamples of one problem are equal
 
 
 def _finite(value: float) -> float:

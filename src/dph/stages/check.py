@@ -5,7 +5,9 @@ rows ─► prompts and answers in tokens ─► gold answers ─► what the ju
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 from dph.build import make_task, make_verifiers, select, split_names
@@ -19,6 +21,8 @@ from dph.models.traits import context_of
 from dph.process.distributed import World
 from dph.process.memory import peak_memory
 from dph.process.progress import progress
+from dph.rehearsal.check import open_set
+from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.sampling.rollouts import longest_prompt
 from dph.tasks import Task
@@ -51,17 +55,24 @@ def check(config: CheckConfig) -> None:
     fitting = _check_tokens(config, problems)
     with make_verifiers(config.verifier, config.reward) as verifiers:
         usable = [problem for problem in _check_golds(verifiers, problems) if problem.id in fitting]
-        _check_test(config, task, verifiers, {problem.id for problem in problems})
+        _check_test(config, task, verifiers, problems)
         if not usable:
             raise DataError("nothing can be trained on: no problem has a prompt that fits and a gold that can be used")
         _check_judge(verifiers, usable[:_JUDGED])
         if config.step:
-            laps = _measure_step(config, task, usable, verifiers)
+            explored = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems)
+            ids = {problem.id for problem in explored}
+            laps = _measure_step(config, task, [problem for problem in usable if problem.id in ids], verifiers)
             sample, update = laps["sample_seconds"], laps["update_seconds"]
+            stand_ins = "" if config.rehearsal.path else ", each to a prompt of its own"
+            stored = (
+                f" and from {counted(config.stored_rows, 'stored response')}{stand_ins}" if config.stored_rows else ""
+            )
             _print(
                 "step",
                 f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {config.rollout.prompts} × "
-                f"{config.rollout.n} responses, {update:.3g} s to learn; {laps['peak_memory_gib']:.2f} GiB at most",
+                f"{config.rollout.n} responses, {update:.3g} s to learn from them{stored}; "
+                f"{laps['peak_memory_gib']:.2f} GiB at most",
                 f"{counted(config.steps, 'step')}: about {config.steps * (sample + update) / 60:.3g} min",
             )
 
@@ -86,7 +97,7 @@ def _check_rows(config: CheckConfig, task: Task, label: str, split: str) -> list
     return problems
 
 
-def _check_test(config: CheckConfig, task: Task, verifiers: Verifiers, trained: set[str]) -> None:
+def _check_test(config: CheckConfig, task: Task, verifiers: Verifiers, trained: Sequence[Problem]) -> None:
     """The same of the split of tests and its golds, if it is another; says how many of its problems are trained on."""
     if not config.test or config.test in split_names(config.task.split):
         return
@@ -94,7 +105,8 @@ def _check_test(config: CheckConfig, task: Task, verifiers: Verifiers, trained: 
         problems = _check_rows(config, task, "test", config.test)
     except SettingsError as error:
         return _print("test", f"no golds were run: {error}")
-    new = [problem for problem in problems if problem.id not in trained]
+    known = {text for problem in trained for text in (problem.id, as_text(problem.prompt))}
+    new = [problem for problem in problems if known.isdisjoint((problem.id, as_text(problem.prompt)))]
     if len(new) < len(problems):
         _print("", f"trained on too, so that scores say little: {len(problems) - len(new)} of them")
     if new:
@@ -186,8 +198,8 @@ def _measure_step(
 ) -> Mapping[str, float]:
     """Seconds and peak memory of a training step, as a run's timings.jsonl has them, on a policy that is then dropped.
 
-    It is the second of two steps, because the first one tries kernels and allocates moments. None are stored yet:
-    one response to each prompt of the first step stands in for stored ones, which have prompts of their own too.
+    It is the second of two steps, because the first one tries kernels and allocates moments. Before pre-sampling, a
+    response to each prompt of the first step stands in for stored ones, which have prompts of their own too.
     """
     if config.model.precision == "auto":
         config = replace(config, model=replace(config.model, precision=choose_precision(config.model)))
@@ -196,25 +208,24 @@ def _measure_step(
     optimizer = Optimizer(policy.trainable(), optim, config.steps * optim.minibatches)
     budget = optim.tokens_per_microbatch or fitting_tokens(policy)
     learner = Learner(config, task, problems, verifiers, policy, optimizer, world, budget)
+    path = config.rehearsal.path
+    stored = open_set(Path(path)).stored if path and config.stored_rows else ()
     clock, cursor, before = Clock(), 0, list[Group]()
-    try:
-        with progress("two steps of training", 4) as shown:
-            for number in ("first", "second"):
-                clock = Clock()
-                drawn = learner.explorer.draw(cursor)
-                clock.lap("sample")
-                shown.advance(1, f"sampled the {number}")
-                stored = [
-                    Rehearsal(group.prompt_ids, r.completion.token_ids, group.problem.id, r.completion.logprobs, r.text)
-                    for group in before or drawn.groups
-                    for r in group.rollouts[:1]
-                ]
-                rehearsed = RehearsalSet(stored, config.seed).take(0, config.stored_rows)
-                rows = learner.shaping.rows(drawn.groups)
-                learner.update(mix(rows, drawn.places, drawn.total, rehearsed, optim.minibatches, world))
-                clock.lap("update")
-                shown.advance(1, f"learned from the {number}")
-                cursor, before = drawn.cursor, drawn.groups
-    finally:
-        learner.sampler.close()
+    with closing(learner.sampler), progress("two steps of training", 4) as shown:
+        for number in ("first", "second"):
+            clock = Clock()
+            drawn = learner.explorer.draw(cursor)
+            clock.lap("sample")
+            shown.advance(1, f"sampled the {number}")
+            stand_ins = [
+                Rehearsal(group.prompt_ids, r.completion.token_ids, group.problem.id, r.completion.logprobs, r.text)
+                for group in before or drawn.groups
+                for r in group.rollouts[:1]
+            ]
+            rehearsed = RehearsalSet(stored or stand_ins, config.seed).take(0, config.stored_rows)
+            rows = learner.shaping.rows(drawn.groups)
+            learner.update(mix(rows, drawn.places, drawn.total, rehearsed, optim.minibatches, world))
+            clock.lap("update")
+            shown.advance(1, f"learned from the {number}")
+            cursor, before = drawn.cursor, drawn.groups
     return clock.laps | peak_memory()

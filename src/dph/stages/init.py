@@ -21,7 +21,7 @@ from dph.tasks.mathsets import INSTRUCTION, read_answer
 from dph.tasks.records import PROMPTS, Records, usual_column
 from dph.tasks.sql.prompt import make_prompt
 from dph.tasks.sql.schema import schema_of_file
-from dph.tasks.tables import read_rows
+from dph.tasks.tables import check_file, read_rows
 from dph.types import Problem, as_text
 from dph.verifiers.golds import tried_golds
 from dph.verifiers.sql.files import database as whole_database
@@ -34,8 +34,6 @@ _ANSWERS: Mapping[str, Sequence[str]] = {
 _PRESET = Path(__file__).parents[1] / "presets" / "own_data.toml"
 _MODEL = 'path = "Qwen/Qwen2.5-0.5B-Instruct"'  # as the preset has it
 _USAGE = "write: dph init sql DATABASE FILE --out FOLDER, or dph init maths FILE --out FOLDER"
-_ENOUGH = 100
-"""Problems from which on nothing is said of a small test split."""
 _DATABASES = (".sqlite", ".sqlite3", ".db")
 _COMMANDS = """\
 dph check --config dph.toml --preset dph_js
@@ -59,13 +57,15 @@ def init(config: InitConfig) -> None:
     if not config.out or not config.files or len(databases) != (config.kind == "sql"):
         named = f"{counted(len(config.files), 'file')} and {config.out or 'no'} folder"
         raise SettingsError(f"dph init {config.kind} was given {named}; {_USAGE}")
+    if questions.suffix in _DATABASES:
+        raise SettingsError(f"{questions} is a database, not a file of questions; {_USAGE}")
     out, database = Path(config.out), databases[0] if databases else None
     if (out / "dph.toml").exists() or (out / "problems").exists():
         raise SettingsError(f"{out} holds settings or problems already; give another --out")
     try:
         problems = _problems(config, questions, database)
     except RowsError as error:
-        print(*error.faults[1:], sep="\n")
+        print("".join(f"{fault}\n" for fault in error.faults[1:]), end="")
         raise DataError(error.faults[0]) from error
     test = _in_test(problems, config.test_share)
     out.joinpath("problems").mkdir(parents=True, exist_ok=True)
@@ -89,15 +89,14 @@ def init(config: InitConfig) -> None:
 
 def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: int) -> None:
     """Say how few the test problems are, which gold answers cannot be used or are weak, and where the model may be."""
-    if tests < _ENOUGH:
+    if tests < 100:
         worth = f"one answer moves a score by {100 / tests:.3g} points" if tests else "nothing can be evaluated"
         print(f"{counted(tests, 'test problem')}: {worth}; add questions, or raise --test-share")
     with make_verifiers(VerifierConfig()) as verifiers:
         usable, broken, weak = tried_golds(verifiers, problems)
     failed = f"; left out: {', '.join(broken)} ({one_line(next(iter(broken.values())), 200)})" if broken else ""
     doubtful = "".join(f"; weak, {flag}: {', '.join(ids)}" for flag, ids in weak.items())
-    why = "; `dph check` says why" if broken or weak else ""
-    print(f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against{failed}{doubtful}{why}")
+    print(f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against{failed}{doubtful}")
     places = Path(config.model).expanduser(), cache_folder() / "models" / config.model
     if config.model and not any(place.exists() for place in places):
         print(f"{config.model} is no folder here: it is taken as the name of a model on a hub")
@@ -110,14 +109,8 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
     filled = named | {name: value for row in rows for name, value in row.items() if value is not None}
     columns: dict[str, Any] = _columns(config, questions, filled)
     if database is None:
-        return _boxed(Records(path=str(questions), verifier="math", **columns).problems("train"), questions)
-    if not database.is_file():
-        inside = ", ".join(sorted(file.name for file in database.glob("*") if file.suffix in _DATABASES))
-        if database.is_dir():
-            raise DataError(
-                f"{database} is a folder, not a database; give a file in it: {inside or 'none is named so'}"
-            )
-        raise DataError(f"there is no database {database.absolute()}; correct its path")
+        return list(map(_boxed, Records(path=str(questions), verifier="math", **columns).problems("train")))
+    check_file(database, _DATABASES)
     problems = Records(path=str(questions), verifier="sql", db=str(database), **columns).problems("train")
     schema = schema_of_file(database)
     if not schema.tables:
@@ -144,14 +137,11 @@ def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str
     return columns
 
 
-def _boxed(problems: Sequence[Problem], path: Path) -> list[Problem]:
-    """Problems of mathematics with the instruction to box the answer, and with the answer alone as their gold."""
-    answers = [read_answer(problem.answer) for problem in problems]
-    if unread := [p.id for p, answer in zip(problems, answers, strict=True) if answer in (None, "")]:
-        raise RowsError([f"{path}: no answer in the last box of the problem {id!r}; write one" for id in unread])
-    texts = [as_text(problem.prompt) for problem in problems]
-    prompts = [text if r"\boxed" in text else f"{text}\n{INSTRUCTION}" for text in texts]
-    return [replace(p, prompt=x, answer=y) for p, x, y in zip(problems, prompts, answers, strict=True)]
+def _boxed(problem: Problem) -> Problem:
+    """A problem of mathematics with the instruction to box the answer, and with the answer alone as its gold."""
+    text, answer = as_text(problem.prompt), read_answer(problem.answer)
+    prompt = text if r"\boxed" in text else f"{text}\n{INSTRUCTION}"
+    return replace(problem, prompt=prompt, answer="" if answer is None else answer)
 
 
 def _in_test(problems: Sequence[Problem], share: float) -> set[str]:

@@ -182,7 +182,8 @@ class Records(RowTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not Path(self.path).exists():
-            raise DataError(f"records: there is no file or folder {Path(self.path).absolute()}; correct --data")
+            path = Path(self.path).absolute()
+            raise DataError(f"records: there is no file or folder {path}; correct --data, or begin in another folder")
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError, naming file and row, for invalid rows."""

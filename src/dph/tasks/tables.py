@@ -34,17 +34,13 @@ def placed_rows(
     path: Path, required: Sequence[str] = (), texts: Sequence[str] = ()
 ) -> list[tuple[str, dict[str, Any]]]:
     """As `read_rows`, each row with its place for messages: "FILE, row 3", and its line if that is another."""
-    if path.is_dir():
-        inside = ", ".join(sorted(file.name for file in path.iterdir() if file.name.endswith(KINDS)))
-        raise DataError(f"{path} is a folder, not a file; give a file in it: {inside or 'none has rows'}")
-    if not path.is_file():
-        raise DataError(f"there is no file {path.absolute()}")
+    check_file(path, KINDS)
     try:
         rows = _read(path)
     except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
     if not rows:
-        raise DataError(f"{path} holds no rows")
+        raise DataError(f"{path} holds no rows; write some, or give another file")
     placed = [
         (f"{path}, row {number}" + ("" if line in (0, number) else f" (line {line})"), row)
         for number, (line, row) in enumerate(rows, 1)
@@ -52,6 +48,15 @@ def placed_rows(
     if faults := [f"{where}{fault}" for where, row in placed if (fault := _fault(row, required, texts))]:
         raise RowsError(faults)
     return placed
+
+
+def check_file(path: Path, kinds: tuple[str, ...]) -> None:
+    """Raises DataError for a file that is missing, and for a folder, with the files of these kinds in it."""
+    if path.is_dir():
+        inside = ", ".join(sorted(file.name for file in path.iterdir() if file.name.endswith(kinds)))
+        raise DataError(f"{path} is a folder, not a file; give a file in it: {inside or 'none is ' + ', '.join(kinds)}")
+    if not path.is_file():
+        raise DataError(f"there is no file {path.absolute()}; correct its path")
 
 
 def _fault(row: Any, required: Sequence[str], texts: Sequence[str]) -> str:
