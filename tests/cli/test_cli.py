@@ -169,7 +169,7 @@ def test_a_path_that_can_only_be_local_never_asks_a_hub(tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     assert complaint(capsys, "eval", "--out", "out", "--model.path", path).startswith(
-        f"there is no model directory {path}; check"
+        f"there is no model directory {Path(path).expanduser().absolute()}; correct --model.path"
     )
 
 
@@ -245,7 +245,7 @@ def test_prompts_that_are_too_long_are_counted(tmp_path, capsys, base):
     # "easy", then a digit a token: prompts of 3 (with the space) and more tokens
     lengths = [len(tiny_policy().encode_prompt("easy " + "1" * i)) for i in range(1, 6)]
     left_out = sum(length > 5 for length in lengths)
-    assert 0 < left_out < 5 and f"{left_out} of 5 problems are left out: their prompt is empty or over 5 tokens" in said
+    assert 0 < left_out < 5 and f"left out: {left_out} of 5 problems, whose prompt is empty or over 5 tokens" in said
     scores = json.loads((tmp_path / "run" / "scores.json").read_text())
     assert next(iter(scores["splits"].values()))["problems"] == 5 - left_out
 

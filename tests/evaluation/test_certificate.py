@@ -98,7 +98,7 @@ def test_a_certificate_says_what_it_found():
     lost = certificate(base, base | {"7": (0, 2), "9": (1, 2)}, 0.05)
     assert lost.lost == ("7",) and lost.loss == pytest.approx(0.015)
     assert (
-        not lost.certified and lost.sentence().startswith("not certified") and "1 problems are lost" in lost.sentence()
+        not lost.certified and lost.sentence().startswith("not certified") and "1 problem lost" in lost.sentence()
     )
 
 

@@ -33,7 +33,7 @@ ROWS = {
     "missing.jsonl": (None, "records: there is no file or folder"),
     "table.xls": ("a,b\n", "is of an unknown kind; use .jsonl, .jsonl.gz, .json, .csv, .tsv or .parquet"),
     "header.csv": ("prompt,answer\n", "holds no rows"),
-    "cells.csv": ("prompt,answer\neasy 1,1,2\n", "line 2 has 3 cells, but 2 columns are named"),
+    "cells.csv": ("prompt,answer\neasy 1,1,2\n", "line 2 has 3 cells for 2 columns; put"),
     "empty_cell.csv": ("prompt,answer,verifier\n,1,exact\n", "row 1 (line 2): prompt is null or empty"),
     "latin.csv": ("prompt,answer\n\u00e9,1\n".encode("latin-1"), "line 2 is not UTF-8 text; save the file as UTF-8"),
     "blank_lines.jsonl": ("\n\n" + rows({"prompt": None}), "row 1 (line 3): prompt is null or empty"),
@@ -81,8 +81,8 @@ ROWS = {
     ),
     "nan_answer.jsonl": (rows({}, {"answer": float("nan")}), "row 2: the answer must be text, a finite number, or a"),
     "true_answer.jsonl": (rows({}, {"answer": True}), "row 2: the answer must be text, a finite number, or a"),
-    "empty_answer.jsonl": (rows({"answer": ""}), "none of the 1 gold answers can be judged against"),
-    "empty_answers.jsonl": (rows({"answer": []}), "none of the 1 gold answers can be judged against"),
+    "empty_answer.jsonl": (rows({"answer": ""}), "none has a gold answer that can be judged against"),
+    "empty_answers.jsonl": (rows({"answer": []}), "none has a gold answer that can be judged against"),
     "no_verifier.jsonl": ('{"prompt": "easy 1", "answer": "yes"}', "'no_verifier-1' names no verifier; add a column"),
     "task.jsonl": (
         '{"prompt": "?", "task": "math"}',
@@ -162,7 +162,7 @@ def database(path):
 DATABASES = {
     "cut in the middle": (lambda whole: whole[:5000], "SELECT * FROM t", "is cut short: it has 5000 of 8192 bytes"),
     "noise": (lambda whole: b"no database " * 500, "SELECT a FROM t", "cannot read the database"),
-    "a query that fails": (lambda whole: whole, "SELECT nothing", "none of the 1 gold answers can be judged against"),
+    "a query that fails": (lambda whole: whole, "SELECT nothing", "none has a gold answer that can be judged against"),
     "a query that drops": (lambda whole: whole, "DROP TABLE t", "; the first: a gold query must be a SELECT, which"),
     "a query that deletes": (lambda whole: whole, "DELETE FROM t", "; the first: a gold query must be a SELECT, which"),
     "a query that inserts": (
@@ -170,8 +170,8 @@ DATABASES = {
         "INSERT INTO t VALUES (2)",
         "a gold query must be a SELECT, which only",
     ),
-    "no query": (lambda whole: whole, "", "none of the 1 gold answers can be judged against"),
-    "a number for a query": (lambda whole: whole, 3, "none of the 1 gold answers can be judged against"),
+    "no query": (lambda whole: whole, "", "none has a gold answer that can be judged against"),
+    "a number for a query": (lambda whole: whole, 3, "none has a gold answer that can be judged against"),
 }
 
 
@@ -241,7 +241,7 @@ OPTIONS = {
         {"path": "x", "paths": "y"},
         "does not take these options: 'paths'; perhaps you meant path; it takes",
     ),
-    "a number as path": ("records", {"path": "3"}, "records: there is no file or folder 3"),
+    "a number as path": ("records", {"path": "3"}, "/3; correct --data"),
     "a word for true": ("spider", {"root": ".", "subset": "maybe"}, "task.options subset must be true or false"),
     "a word for a number": ("countdown", {"seed": "x"}, "task.options seed must be a whole number, not 'x'"),
     "a style": ("spider", {"root": ".", "prompt_style": "x"}, "no SQL prompt style is named 'x'; known are: "),
@@ -297,8 +297,8 @@ PREDICTIONS = {
     "keys.json": ('{"a": "1"}', "the key 'a' is not a position, and the file lacks some of 2 questions"),
     "columns.jsonl": ('{"id": "a"}', "row 1: no column of response, responses"),
     "others.jsonl": ('{"id": "z", "response": "1"}', "none of its 1 predictions belongs to a problem"),
-    "few.txt": ("1\n", "has 1 predictions, but there are 2 problems; they are paired by order"),
-    "many.txt": ("1\n2\n3\n", "has 3 predictions, but there are 2 problems"),
+    "few.txt": ("1\n", "has 1 prediction for 2 problems; they are paired by order"),
+    "many.txt": ("1\n2\n3\n", "has 3 predictions for 2 problems"),
 }
 
 

@@ -55,10 +55,18 @@ def test_seeds_widen_a_difference(tmp_path: Path) -> None:
     assert both.metrics["pass@1"].mean == pytest.approx((0.0625 + 0.1875) / 2)
 
 
+def test_a_single_problem_has_no_interval(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, base=[2], GRPO=[3])
+    value = comparison.splits["test"]["base"].metrics["pass@1"]
+    assert value.mean == 0.5 and math.isnan(value.low) and math.isnan(value.high)
+    assert tables(comparison)[0].title == "Split test (1 problem, 4 samples each)"
+    assert not math.isnan(compared(tmp_path / "more", base=[2, 2]).splits["test"]["base"].metrics["pass@1"].low)
+
+
 def test_the_first_line_says_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = headline(compared(tmp_path, base=BASE, GRPO=GRPO))
     assert line.startswith("GRPO against base: pass@1 +6.2 (") and "pass@4 −25.0 (" in line
-    assert line.endswith("): 1 problem was lost, 0 gained")
+    assert line.endswith("): 1 problem lost, 0 gained")
     assert run(capsys, "report", tmp_path / "base", tmp_path / "GRPO", "--out", tmp_path / "report")[0] == 0
     text = (tmp_path / "report" / "report.md").read_text()
     assert text.startswith(f"# DPH-RL report\n\n**{line}**\n\n")

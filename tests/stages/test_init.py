@@ -321,7 +321,7 @@ def test_the_pages_commands_run(shop, shop_model, monkeypatch, capsys):
     assert "weak, empty (no rows, which every query without rows equals): 5" in said.err
     assert Path("runs/report/report.md").exists() or list(Path("runs/report").iterdir())
     words = ["check", "--config", "dph.toml", "--preset", "dph_js", "--rehearsal.path", "runs/presample"]
-    assert "to learn from them and from 4 stored responses; " in printed(capsys, *words)
+    assert "to learn from them and 4 stored responses; " in printed(capsys, *words)
 
 
 def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
@@ -351,8 +351,8 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
         "the gold in its form": verdicts["the gold in its form"],
     }
     assert re.search(
-        r"step    [\d.]+ s: [\d.]+ s to sample and judge 4 × 4 responses, [\d.]+ s to learn from them and from "
-        r"4 stored responses, each to a prompt of its own; [\d.]+ GiB",
+        r"step    [\d.]+ s: [\d.]+ s to sample and judge 4 × 4 responses, [\d.]+ s to learn from them and "
+        r"4 stored responses, each to its own prompt; [\d.]+ GiB",
         said,
     )
 
@@ -360,7 +360,7 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
 def test_the_golds_of_tests_are_looked_at(shop, capsys):
     words = ["check", "--config", "dph.toml", "--model.path", base_run() / "model", "--rollout.max-tokens", "4"]
     words += ["--no-step", "--rollout.max-prompt-tokens", "9", "--data"]
-    sums = {"train": [{}, {}], "test": [{"id": id, "prompt": id, "answer": id == "y" and "1" or ""} for id in "xyz"]}
+    sums = {"train": [{}, {}], "test": [{"id": id, "prompt": id, "answer": "1" if id == "y" else ""} for id in "xyz"]}
     Path("dph.toml").write_text("")
     for split, changes in sums.items():
         Path("p").mkdir(exist_ok=True)
@@ -393,7 +393,7 @@ def test_responses_to_other_prompts_stand_in_for_stored_ones(shop, capsys, monke
     monkeypatch.setattr("dph.stages.check.mix", spy)
     words = [word for word in check(write_rows(Path("a.jsonl"), *[{}] * 4)) if word != "--no-step"]
     small = ["--preset", "dph_js", "--rehearsal.rows", "2", "--optim.minibatches", "1"]
-    assert "2 stored responses, each to a prompt of its own" in printed(capsys, *words, *small)
+    assert "2 stored responses, each to its own prompt" in printed(capsys, *words, *small)
     first, second = ([row.problem_id for row in stored] for stored in seen)
     assert sorted(first) == sorted(second) and len(set(second)) == 2  # those of the first step, in the second too
 

@@ -612,7 +612,7 @@ def test_tensorboard_shows_samples_as_text_without_markup(tmp_path):
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     (event,) = board.Tensors("samples/rollouts/text_summary")
     lines = event.tensor_proto.string_val[0].decode().splitlines()
-    assert event.step == 2 and lines[0] == "`p1`: correct, reward 1, advantage +0.50, 1 tokens"
+    assert event.step == 2 and lines[0] == "`p1`: correct, reward 1, advantage +0.50, 1 token"
     assert lines[-4:] == [f"    {line}" for line in attack.splitlines()]  # indented after an empty line: code
     assert lines[-5] == "" and "    a prompt" in lines
 

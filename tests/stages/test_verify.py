@@ -220,7 +220,7 @@ def test_a_problem_without_prediction_is_wrong_unless_a_part_is_meant(spider: Pa
     common = ("--task", "spider", "--data", spider, "--subset", "--predictions", path)
     verify(*common, "--out", tmp_path / "all")
     said = capsys.readouterr().err
-    assert "3 problems have no prediction and count as wrong (--partial leaves them out)" in said
+    assert "without a prediction: 3 problems, which will count as wrong (--partial leaves them out)" in said
     assert "1 of 2 predictions belong to none of the 4 problems" in said
     assert scores(tmp_path / "all")["metrics"]["accuracy"]["mean"] == 1 / 4
     assert [row["detail"] for row in verdicts(tmp_path / "all")[1:]] == ["no prediction"] * 3
@@ -254,7 +254,7 @@ def test_golds_that_fail_are_left_out_and_doubtful_ones_flagged(spider: Path, tm
     found, said = scores(out), capsys.readouterr()
     assert list(found["excluded"]) == ["gold/00000"] and found["gold_flags"] == {"empty": 1, "limit_ties": 1}
     assert "1 with an empty result, 1 whose LIMIT cuts through a tie" in said.out
-    assert "1 problems are left out because their gold answer fails" in said.out
+    assert "left out because the gold answer fails: 1 problem" in said.out
     assert said.err.count("problem gold/00000 is left out, its gold answer fails: ") == 1
 
 
@@ -306,10 +306,10 @@ def test_the_completions_of_an_evaluation_are_predictions(spider: Path, tmp_path
 def test_files_that_do_not_fit(spider: Path, tmp_path: Path, capsys):
     common = ("--task", "spider", "--data", spider, "--subset")
     few = lines(tmp_path / "few.sql", PREDICTED[:3])
-    assert "few.sql has 3 predictions, but there are 4 problems" in failed(capsys, *common, "--predictions", few)
+    assert "few.sql has 3 predictions for 4 problems" in failed(capsys, *common, "--predictions", few)
     verify(*common, "--predictions", few, "--partial")
     many = lines(tmp_path / "many.sql", [*PREDICTED, "SELECT 1"])
-    assert "has 5 predictions, but there are 4" in failed(capsys, *common, "--partial", "--predictions", many)
+    assert "has 5 predictions for 4 problems" in failed(capsys, *common, "--partial", "--predictions", many)
     other = lines(tmp_path / "other.sql", [f"{sql}\tother" for sql in PREDICTED])
     assert "is for the database 'other', but problem spider/dev/0000 has 'clubs'" in failed(
         capsys, *common, "--predictions", other

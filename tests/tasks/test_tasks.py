@@ -96,7 +96,7 @@ def test_rows_in_verls_form_bring_their_judge(tmp_path: Path, capsys: pytest.Cap
         load_task("verl_rows", **options).problems("train")
     found = load_task("verl_rows", **options, skip_missing=True).problems("train")
     assert [(p.id, p.verifier, p.answer) for p in found] == [("a-1", "sql", "SELECT 1"), ("a-3", "math", "34")]
-    assert "1 rows are left out" in capsys.readouterr().err
+    assert "left out, because their databases are missing: 1 row\n" in capsys.readouterr().err
 
 
 def test_the_authors_rows_are_problems_with_their_gold_results(shared_data: Path):

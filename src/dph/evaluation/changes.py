@@ -239,7 +239,8 @@ def verdict(change: Change) -> str:
         changed = f"{name} {rose} by {100 * abs(difference.estimate):.1f} points ({low:.1f} to {high:.1f})"
     half = sum(2 * problem.before[0] >= problem.before[1] for problem in change.lost)
     often = f" ({half} of them solved by at least half of the samples before)" if half else ""
-    return f"{changed}: {counted(len(change.lost), 'problem')} lost{often}, {len(change.gained)} gained"
+    lost, gained = (counted(len(problems), "problem") for problems in (change.lost, change.gained))
+    return f"{changed}: {lost} lost{often}, {gained} gained"
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:

@@ -195,9 +195,8 @@ def _value(value: Any, of: int) -> Value:
     ends = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value, math.nan, math.nan]
     over = int(value.get("problems", of)) if isinstance(value, Mapping) else of
     mean, *between = (number if math.isnan(number) else _finite(number) for number in map(float, ends))
-    return Value(
-        mean, *(between if over != 1 else (math.nan, math.nan)), over, of
-    )  # resamples of one problem are equal
+    low, high = between if over != 1 else (math.nan, math.nan)  # resamples of one problem are all equal
+    return Value(mean, low, high, over, of)
 
 
 def _finite(value: float) -> float:

@@ -55,24 +55,23 @@ def check(config: CheckConfig) -> None:
     fitting = _check_tokens(config, problems)
     with make_verifiers(config.verifier, config.reward) as verifiers:
         usable = [problem for problem in _check_golds(verifiers, problems) if problem.id in fitting]
-        _check_test(config, task, verifiers, problems)
+        if config.test and config.test not in split_names(config.task.split):
+            _check_test(config, task, verifiers, problems)
         if not usable:
             raise DataError("nothing can be trained on: no problem has a prompt that fits and a gold that can be used")
         _check_judge(verifiers, usable[:_JUDGED])
         if config.step:
             explored = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems)
-            ids = {problem.id for problem in explored}
+            ids, rollout = {problem.id for problem in explored}, config.rollout
             laps = _measure_step(config, task, [problem for problem in usable if problem.id in ids], verifiers)
-            sample, update = laps["sample_seconds"], laps["update_seconds"]
-            stand_ins = "" if config.rehearsal.path else ", each to a prompt of its own"
-            stored = (
-                f" and from {counted(config.stored_rows, 'stored response')}{stand_ins}" if config.stored_rows else ""
+            sample, update, memory = (laps[n] for n in ("sample_seconds", "update_seconds", "peak_memory_gib"))
+            stored = counted(config.stored_rows, "stored response") + (
+                "" if config.rehearsal.path else ", each to its own prompt"
             )
             _print(
                 "step",
-                f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {config.rollout.prompts} × "
-                f"{config.rollout.n} responses, {update:.3g} s to learn from them{stored}; "
-                f"{laps['peak_memory_gib']:.2f} GiB at most",
+                f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {rollout.prompts} × {rollout.n} responses"
+                f", {update:.3g} s to learn from them and {stored}; {memory:.2f} GiB at most",
                 f"{counted(config.steps, 'step')}: about {config.steps * (sample + update) / 60:.3g} min",
             )
 
@@ -98,9 +97,7 @@ def _check_rows(config: CheckConfig, task: Task, label: str, split: str) -> list
 
 
 def _check_test(config: CheckConfig, task: Task, verifiers: Verifiers, trained: Sequence[Problem]) -> None:
-    """The same of the split of tests and its golds, if it is another; says how many of its problems are trained on."""
-    if not config.test or config.test in split_names(config.task.split):
-        return
+    """The same of the split of tests and its golds; says how many of its problems are trained on."""
     try:
         problems = _check_rows(config, task, "test", config.test)
     except SettingsError as error:

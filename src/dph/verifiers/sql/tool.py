@@ -6,7 +6,7 @@ It only reads; a query's time, its rows and the length of what the model sees ar
 from pathlib import Path
 from typing import Any
 
-from dph.errors import UserError, counted
+from dph.errors import UserError
 from dph.types import Problem
 from dph.verifiers.protocol import require_positive
 from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool
@@ -61,7 +61,7 @@ class SqlTool(UsesWorkers):
         if failure := reply.value.get("detail"):
             return f"Error: {failure}"[: self._characters]
         lines = [" | ".join(row) for row in (reply.value["names"], *reply.value["cells"])]
-        count, rows = reply.value["count"], counted(reply.value["count"], "row")
-        shown = f"({rows})" if count <= self._rows else f"(the first {self._rows} of {rows})"
+        count = reply.value["count"]
+        shown = f"({count} rows)" if count <= self._rows else f"(the first {self._rows} of {count} rows)"
         text = "\n".join(lines)
         return f"{text if len(text) <= self._characters else text[: self._characters] + ' …'}\n{shown}"
