@@ -51,7 +51,7 @@ def test_what_a_method_ignores_and_what_it_repeats_is_said(tmp_path, data, capsy
     assert status == 0 and "method 'grpo' does not rehearse" in said
     line = words(data, "--preset", "grpo", "--steps", "0", "--rollout.prompts", "99", "--out", tmp_path / "b")
     status, said = run(capsys, *line)
-    assert status == 0 and "a step draws 99 prompts (rollout.prompts) of only 4 problems: some of them repeatedly" in said
+    assert status == 0 and "rollout.prompts is 99, of 4 problems: steps draw some repeatedly" in said
 
 
 @pytest.mark.parametrize(("flag", "reason"), [("--steps", "steps is 0"), ("--optim.lr", "optim.lr is 0")])

@@ -20,7 +20,7 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
-from dph.verifiers.golds import WEAK, some, tried_golds
+from dph.verifiers.golds import tried_golds
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +64,15 @@ def longest_prompt(context: int, max_prompt_tokens: int, max_tokens: int) -> int
 def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
     """Problems whose gold answer can be judged against. The others are left out and reported once.
 
-    Problems with a doubtful gold answer (see `Verifiers.flags`) are kept; their number and ids are reported.
+    Problems with a doubtful gold answer (see `Verifiers.flags`) are kept and reported.
 
     Raises UserError if no problem is left.
     """
-    kept, broken, weak = tried_golds(verifiers, problems)
-    for problem_id, reason in list(broken.items())[:5]:
-        say(f"problem {problem_id} is left out: {reason}")
-    if len(broken) > 5:
-        say(f"… and {len(broken) - 5} more: {some(list(broken)[5:])}")
+    kept, lines = tried_golds(verifiers, problems)
+    for line in lines:
+        say(line)
     if not kept:
-        raise JudgeError(
-            "no problem is left: none has a gold answer that can be judged against; the first: "
-            f"{next(iter(broken.values()))}"
-        )
-    if weak:
-        said = ", ".join(f"{flag} {len(ids)}" for flag, ids in weak.items())
-        say(f"problems are kept although their gold result is a weak test: {said} (see docs/concepts/verifiers.md)")
-        for flag, ids in weak.items():
-            say(f"weak, {flag} ({WEAK.get(flag, flag)}): {some(ids)}")
+        raise JudgeError(f"no problem is left: none has a gold answer that can be judged against; {lines[0]}")
     return kept
 
 

@@ -32,7 +32,7 @@ from dph.training.optim import Optimizer
 from dph.training.rows import mix
 from dph.types import Group, Problem, as_text
 from dph.verifiers import Verifiers
-from dph.verifiers.golds import FORMS, WEAK, gold_response, tried_golds
+from dph.verifiers.golds import FORMS, gold_response, tried_golds
 
 _SHOWN = 3
 """Gold answers that are shown."""
@@ -139,14 +139,13 @@ def _lengths(tokens: Sequence[int]) -> str:
 def _check_golds(verifiers: Verifiers, problems: Sequence[Problem], *, tests: bool = False) -> list[Problem]:
     """Print which golds can be used, and those that cannot or are weak; returns the problems whose gold can be used.
     Raises JudgeError if none can, except of tests."""
-    usable, broken, weak = tried_golds(verifiers, problems)
+    usable, lines = tried_golds(verifiers, problems, None)
     shown = zip(usable, verifiers.readings(usable[:_SHOWN]), strict=False)
     _print(
         "" if tests else "golds",
         f"{len(usable)} of {counted(len(problems), 'gold')} can be judged against",
         *(f"{p.id}: {one_line(str(p.answer), 120)} → {one_line(reading, 120)}" for p, reading in shown),
-        *(f"left out: {id}: {reason}" for id, reason in broken.items()),
-        *(f"weak, {flag} ({WEAK.get(flag, flag)}): {', '.join(ids)}" for flag, ids in weak.items()),
+        *lines,
     )
     if not usable and not tests:
         raise JudgeError("nothing can be trained on: no gold answer can be judged against")

@@ -93,10 +93,9 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
         worth = f"one answer moves a score by {100 / tests:.3g} points" if tests else "nothing can be evaluated"
         print(f"{counted(tests, 'test problem')}: {worth}; add questions, or raise --test-share")
     with make_verifiers(VerifierConfig()) as verifiers:
-        usable, broken, weak = tried_golds(verifiers, problems)
-    failed = f"; left out: {', '.join(broken)} ({one_line(next(iter(broken.values())), 200)})" if broken else ""
-    doubtful = "".join(f"; weak, {flag}: {', '.join(ids)}" for flag, ids in weak.items())
-    print(f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against{failed}{doubtful}")
+        usable, lines = tried_golds(verifiers, problems)
+    can = f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against"
+    print(one_line("; ".join([can, *lines])))
     places = Path(config.model).expanduser(), cache_folder() / "models" / config.model
     if config.model and not any(place.exists() for place in places):
         print(f"{config.model} is no folder here: it is taken as the name of a model on a hub")

@@ -140,15 +140,11 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             new_draws = {"new_correct": correct, "new_samples": judgeable}
             partition.append(asdict(place) | new_draws | {"content": contents[place.problem_id]})
         facts = _write(run, config, hashes | {"precision": policy.precision}, partition, rows)
-    say(
-        f"{counted(facts['explore'], 'prompt')} to explore, {facts['perfect']} near-perfect "
-        f"({counted(len(rows), 'stored response')}), "
-        f"{facts['dropped']} dropped"
-    )
+    perfect = f"{facts['perfect']} near-perfect ({counted(len(rows), 'stored response')})"
+    say(f"{counted(facts['explore'], 'prompt')} to explore, {perfect}, {facts['dropped']} dropped")
     if facts.get("certify"):
         least = float(upper_bound(np.zeros(facts["certify"])))
-        aside = counted(facts["certify"], "near-perfect prompt")
-        say(f"kept aside: {aside}, which can certify a loss of {least:.3f} or more")
+        say(f"kept aside: {facts['certify']} near-perfect, which can certify a loss of {least:.3f} or more")
     _show(first)
     world.wait()
     return run.path

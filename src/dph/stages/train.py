@@ -104,8 +104,8 @@ def load(
         held.check_apart("rehearsed", (row.problem_id for row in (stored.stored if stored else ())))
     problems = usable_problems(verifiers, problems)
     if world.leads and rollout.prompts > len(problems):
-        few = f"of only {counted(len(problems), 'problem')}"
-        say(f"a step draws {rollout.prompts} prompts (rollout.prompts) {few}: some of them repeatedly")
+        of = counted(len(problems), "problem")
+        say(f"rollout.prompts is {rollout.prompts}, of {of}: steps draw some repeatedly")
     if world.leads and config.rehearsal.path and not config.rehearsal.rows and config.prompt_set == "all":
         say(f"method {config.method!r} does not rehearse: of {config.rehearsal.path} only the pass rates are read")
     # The policy with its state; the model that it began with must have made the stored responses

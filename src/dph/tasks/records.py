@@ -17,7 +17,7 @@ from dph.tasks.tables import KINDS, absent, placed_rows
 from dph.types import Message, Problem, as_messages
 from dph.verifiers import Verifiers
 from dph.verifiers.exact import gold_fault, plain_gold
-from dph.verifiers.golds import gold_response
+from dph.verifiers.golds import gold_response, tried_golds
 
 _TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model"}
 _BUILT_IN = ("sql", "math", "exact")
@@ -196,14 +196,12 @@ class Records(RowTask):
         most `count`, in the order of the file. Golds that the verifier cannot use are left out."""
         problems = self.problems("train")
         with Verifiers() as verifiers:
-            broken = verifiers.check(problems)
-        if len(broken) == len(problems):
-            raise DataError(f"of {counted(len(problems), 'gold answer')} none can be used; `dph check` says why")
-        if broken:
-            golds = counted(len(problems), "gold answer")
-            say(f"left out: {len(broken)} of {golds}, which cannot be used; `dph check` says why")
-        usable = [problem for problem in problems if problem.id not in broken][:count]
-        return [{"prompt": problem.prompt, "response": gold_response(problem)} for problem in usable]
+            usable, lines = tried_golds(verifiers, problems)
+        if not usable:
+            raise DataError(f"no gold answer can be used; {lines[0]}")
+        for line in lines:
+            say(line)
+        return [{"prompt": problem.prompt, "response": gold_response(problem)} for problem in usable[:count]]
 
     def _file(self, split: str) -> Path:
         path = Path(self.path)

@@ -24,19 +24,24 @@ def gold_response(problem: Problem) -> str:
 
 
 def tried_golds(
-    verifiers: Verifiers, problems: Sequence[Problem]
-) -> tuple[list[Problem], dict[str, str], dict[str, list[str]]]:
-    """Problems whose gold answer can be judged against; the reason by the id of each other one; and each flag (see
-    `Verifiers.flags`) with the ids of the usable problems that have it, the most frequent flag first."""
+    verifiers: Verifiers, problems: Sequence[Problem], most: int | None = 5
+) -> tuple[list[Problem], list[str]]:
+    """Problems whose gold answer can be judged against; and a line about each other one, and about each flag (see
+    `Verifiers.flags`) of those that are kept, the most frequent flag first. most: ids that are named; None: all."""
     broken = verifiers.check(problems)
     usable = [problem for problem in problems if problem.id not in broken]
+    lines = [f"left out: {id}: {reason}" for id, reason in list(broken.items())[:most]]
+    if more := list(broken)[len(lines) :]:
+        lines.append(f"left out: {_some(more, most)}")
     weak: dict[str, list[str]] = {}
     for id, flags in verifiers.flags(usable).items():
         for flag in flags:
             weak.setdefault(str(flag), []).append(id)
-    return usable, broken, dict(sorted(weak.items(), key=lambda item: -len(item[1])))
+    for flag, ids in sorted(weak.items(), key=lambda item: -len(item[1])):
+        lines.append(f"weak, {flag} ({WEAK.get(flag, flag)}): {_some(ids, most)}")
+    return usable, lines
 
 
-def some(ids: Sequence[str], most: int = 5) -> str:
-    """The first of some ids, and how many more there are."""
-    return ", ".join(ids[:most]) + (f" and {len(ids) - most} more" if len(ids) > most else "")
+def _some(ids: Sequence[str], most: int | None) -> str:
+    left = len(ids[most:]) if most else 0
+    return ", ".join(ids[:most]) + (f" and {left} more" if left else "")
