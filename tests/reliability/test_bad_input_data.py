@@ -163,8 +163,8 @@ DATABASES = {
     "cut in the middle": (lambda whole: whole[:5000], "SELECT * FROM t", "is cut short: it has 5000 of 8192 bytes"),
     "noise": (lambda whole: b"no database " * 500, "SELECT a FROM t", "cannot read the database"),
     "a query that fails": (lambda whole: whole, "SELECT nothing", "none has a gold answer that can be judged against"),
-    "a query that drops": (lambda whole: whole, "DROP TABLE t", "; the first: a gold query must be a SELECT, which"),
-    "a query that deletes": (lambda whole: whole, "DELETE FROM t", "; the first: a gold query must be a SELECT, which"),
+    "a query that drops": (lambda whole: whole, "DROP TABLE t", ": a gold query must be a SELECT, which"),
+    "a query that deletes": (lambda whole: whole, "DELETE FROM t", ": a gold query must be a SELECT, which"),
     "a query that inserts": (
         lambda whole: whole,
         "INSERT INTO t VALUES (2)",

@@ -321,7 +321,7 @@ def test_the_pages_commands_run(shop, shop_model, monkeypatch, capsys):
     assert "weak, empty (no rows, which every query without rows equals): 5" in said.err
     assert Path("runs/report/report.md").exists() or list(Path("runs/report").iterdir())
     words = ["check", "--config", "dph.toml", "--preset", "dph_js", "--rehearsal.path", "runs/presample"]
-    assert "to learn from them and 4 stored responses; " in printed(capsys, *words)
+    assert "to learn from them and 4 stored ones; " in printed(capsys, *words)
 
 
 def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
@@ -336,7 +336,7 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
     assert re.search("^test    no golds were run: .* no file for the split 'test'", said, re.MULTILINE)
     assert re.search(r"prompts \d+ tokens in the middle, \d+ at most, at most 600 allowed; left out: 0 \(0%\)", said)
     assert "    CREATE TABLE item (\n        id integer," in said  # a whole prompt, as it is
-    assert "golds   9 of 10 golds can be judged against" in said
+    assert "golds   9 of 10 can be judged against" in said
     assert "1: SELECT count(*) FROM item → 1 row of 1 column, the first: 4" in said
     assert re.search(r"left out: 10: .*no such column: colour", said)
     weak = dict(re.findall(r"weak, (\w+) \(.*?\): (.*)", said))
@@ -352,7 +352,7 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
     }
     assert re.search(
         r"step    [\d.]+ s: [\d.]+ s to sample and judge 4 × 4 responses, [\d.]+ s to learn from them and "
-        r"4 stored responses, each to its own prompt; [\d.]+ GiB",
+        r"4 stored ones, 1 to each prompt; [\d.]+ GiB",
         said,
     )
 
@@ -366,7 +366,7 @@ def test_the_golds_of_tests_are_looked_at(shop, capsys):
         Path("p").mkdir(exist_ok=True)
         write_rows(Path(f"p/{split}.jsonl"), *changes)
     said = printed(capsys, *words, "p")
-    assert "test    3 problems of the split test can be read; judged by: math 3\n        1 of 3 golds can be" in said
+    assert "test    3 problems of the split test can be read; judged by: math 3\n        golds: 1 of 3 can be" in said
     assert "        y: 1 → 1 (number 1)\n" in said and "left out: x: the answer is empty" in said
     write_rows(Path("p/test.jsonl"), {"prompt": "x", "id": "train-1"}, {"prompt": "y"}, {"id": "z", "prompt": "easy 1"})
     assert "        trained on too, so that scores say little: 2 of them\n" in printed(capsys, *words, "p")
@@ -393,7 +393,7 @@ def test_responses_to_other_prompts_stand_in_for_stored_ones(shop, capsys, monke
     monkeypatch.setattr("dph.stages.check.mix", spy)
     words = [word for word in check(write_rows(Path("a.jsonl"), *[{}] * 4)) if word != "--no-step"]
     small = ["--preset", "dph_js", "--rehearsal.rows", "2", "--optim.minibatches", "1"]
-    assert "2 stored responses, each to its own prompt" in printed(capsys, *words, *small)
+    assert "2 stored ones, 1 to each prompt" in printed(capsys, *words, *small)
     first, second = ([row.problem_id for row in stored] for stored in seen)
     assert sorted(first) == sorted(second) and len(set(second)) == 2  # those of the first step, in the second too
 

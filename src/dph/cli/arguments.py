@@ -137,7 +137,7 @@ def help_page(stage: str, default: Any) -> str:
     """The page of `dph STAGE --help`: every flag, its meaning, and the value that the setting has without it."""
     parser, _ = _parser(stage, default, explained=True)
     parser.description = f"{purpose(stage)[0].upper()}{purpose(stage)[1:]}."
-    parser.epilog = f"Presets: {', '.join(preset_names())}"
+    parser.epilog = f"Presets: {', '.join(preset_names())}" if stage != "init" else None
     return parser.format_help()
 
 

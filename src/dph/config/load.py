@@ -250,10 +250,12 @@ def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) ->
 
 def _merge_training(stage: str, presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
     """Settings of `dph check` and `dph verl`, which train: the settings of `dph train` hold for them too, and their own
-    tables override these. `dph verl` takes `partition` and `validation` from `dph presample` and `dph eval`."""
+    tables override these. They take `stored`, or `partition` and `validation`, from `dph presample` and `dph eval`."""
     merged = merge_settings("train", presets, files)
-    if stage == "verl":
-        presample = to_dict(from_dict(PresampleConfig, merge_settings("presample", presets, files)))
+    presample = to_dict(from_dict(PresampleConfig, merge_settings("presample", presets, files)))
+    if stage == "check":
+        merged["stored"] = presample["stored"]
+    else:
         rule = {item.name: presample[item.name] for item in dataclasses.fields(PartitionRule)}
         merged["partition"] = {"n": presample["rollout"]["n"]} | rule
         merged["validation"] = to_dict(from_dict(EvalConfig, merge_settings("eval", presets, files)))["rollout"]

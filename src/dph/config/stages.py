@@ -279,7 +279,9 @@ class CheckConfig(TrainConfig):
     test: str = "test"
     """A split on which nothing is trained, whose gold answers are run too; empty: none."""
     step: bool = True
-    """Also load the model and measure one step of training, with sampled responses in place of stored ones."""
+    """Also load the model and measure one step of training; without rehearsal.path, sampled responses stand in."""
+    stored: PositiveInt = 1
+    """How many responses to a prompt stand in together; as `dph presample` stores them."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from dph.build import make_task, make_verifiers, select, split_names
-from dph.config import CheckConfig, TrainConfig
+from dph.config import CheckConfig
 from dph.config.checks import check_train
 from dph.errors import DataError, JudgeError, RowsError, SettingsError, counted, one_line, visible
 from dph.models.batch import fitting_tokens
@@ -65,9 +65,8 @@ def check(config: CheckConfig) -> None:
             ids, rollout = {problem.id for problem in explored}, config.rollout
             laps = _measure_step(config, task, [problem for problem in usable if problem.id in ids], verifiers)
             sample, update, memory = (laps[n] for n in ("sample_seconds", "update_seconds", "peak_memory_gib"))
-            stored = counted(config.stored_rows, "stored response") + (
-                "" if config.rehearsal.path else ", each to its own prompt"
-            )
+            stored = f"{config.stored_rows} stored ones"
+            stored += f", {config.stored} to each prompt" if config.stored_rows and not config.rehearsal.path else ""
             _print(
                 "step",
                 f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {rollout.prompts} × {rollout.n} responses"
@@ -140,13 +139,10 @@ def _check_golds(verifiers: Verifiers, problems: Sequence[Problem], *, tests: bo
     """Print which golds can be used, and those that cannot or are weak; returns the problems whose gold can be used.
     Raises JudgeError if none can, except of tests."""
     usable, lines = tried_golds(verifiers, problems, None)
+    can = f"{len(usable)} of {len(problems)} can be judged against"
     shown = zip(usable, verifiers.readings(usable[:_SHOWN]), strict=False)
-    _print(
-        "" if tests else "golds",
-        f"{len(usable)} of {counted(len(problems), 'gold')} can be judged against",
-        *(f"{p.id}: {one_line(str(p.answer), 120)} → {one_line(reading, 120)}" for p, reading in shown),
-        *lines,
-    )
+    read = [f"{p.id}: {one_line(str(p.answer), 120)} → {one_line(reading, 120)}" for p, reading in shown]
+    _print(*(("", f"golds: {can}") if tests else ("golds", can)), *read, *lines)
     if not usable and not tests:
         raise JudgeError("nothing can be trained on: no gold answer can be judged against")
     return usable
@@ -190,12 +186,12 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
 
 
 def _measure_step(
-    config: TrainConfig, task: Task, problems: Sequence[Problem], verifiers: Verifiers
+    config: CheckConfig, task: Task, problems: Sequence[Problem], verifiers: Verifiers
 ) -> Mapping[str, float]:
     """Seconds and peak memory of a training step, as a run's timings.jsonl has them, on a policy that is then dropped.
 
-    It is the second of two steps, because the first one tries kernels and allocates moments. Before pre-sampling, a
-    response to each prompt of the first step stands in for stored ones, which have prompts of their own too.
+    It is the second of two steps, because the first one tries kernels and allocates moments. Before pre-sampling,
+    responses to the prompts of the first step stand in for stored ones, whose prompts are others than the step's too.
     """
     if config.model.precision == "auto":
         config = replace(config, model=replace(config.model, precision=choose_precision(config.model)))
@@ -216,7 +212,7 @@ def _measure_step(
             stand_ins = [
                 Rehearsal(group.prompt_ids, r.completion.token_ids, group.problem.id, r.completion.logprobs, r.text)
                 for group in before or drawn.groups
-                for r in group.rollouts[:1]
+                for r in group.rollouts[: config.stored]
             ]
             rehearsed = RehearsalSet(stored or stand_ins, config.seed).take(0, config.stored_rows)
             rows = learner.shaping.rows(drawn.groups)
