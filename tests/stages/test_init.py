@@ -372,6 +372,8 @@ def test_the_golds_of_tests_are_looked_at(shop, capsys):
     assert "        trained on too, so that scores say little: 2 of them\n" in printed(capsys, *words, "p")
     assert "trained on too, so that scores say little: 2 of them\n" in printed(capsys, *words, "p/train.jsonl")
     assert "the split test" not in printed(capsys, *words, "p", "--test", "")
+    Path("p/test.jsonl").write_text("")
+    assert "test    no golds were run: p/test.jsonl holds no rows; " in printed(capsys, *words, "p")
     write_rows(Path("p/test.jsonl"), {"prompt": None}, {"id": "y"})
     assert "faults in rows: 1; correct" in complaint(capsys, *words, "p")
     assert complaint(capsys, *words, "gone").startswith(f"records: there is no file or folder {shop / 'gone'};")

@@ -178,8 +178,7 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     for flag, (name, options, text) in shared.items():
         common.add_argument(flag, action="append", dest=name, help=text, **options)
     if resumable := stage in RESUMABLE:
-        text = "continue an interrupted run in the same --out directory"
-        common.add_argument("--resume", action="store_true", help=text)
+        common.add_argument("--resume", action="store_true", help="continue the run in the same --out directory")
     short = stage in STAGES_WITH_SHORTCUTS
     if short:
         shortcuts = parser.add_argument_group("short flags of the task")

@@ -99,7 +99,9 @@ def _check_test(config: CheckConfig, task: Task, verifiers: Verifiers, trained: 
     """The same of the split of tests and its golds; says how many of its problems are trained on."""
     try:
         problems = _check_rows(config, task, "test", config.test)
-    except SettingsError as error:
+    except (DataError, SettingsError) as error:  # a benchmark's training can be checked without its tests
+        if isinstance(error.__cause__, RowsError):
+            raise
         return _print("test", f"no golds were run: {error}")
     known = {text for problem in trained for text in (problem.id, as_text(problem.prompt))}
     new = [problem for problem in problems if known.isdisjoint((problem.id, as_text(problem.prompt)))]
