@@ -376,6 +376,8 @@ def test_the_golds_of_tests_are_looked_at(shop, capsys):
     assert "test    no golds were run: p/test.jsonl holds no rows; " in printed(capsys, *words, "p")
     write_rows(Path("p/test.jsonl"), {"prompt": None}, {"id": "y"})
     assert "faults in rows: 1; correct" in complaint(capsys, *words, "p")
+    said = complaint(capsys, *words, "p", "--rehearsal.path", "runs/gone")
+    assert "runs/gone is not a run directory of `dph presample`" in said
     assert complaint(capsys, *words, "gone").startswith(f"records: there is no file or folder {shop / 'gone'};")
 
 

@@ -65,6 +65,7 @@ def _check(command: str, config: Any) -> None:
         check_train(config)
         if config.tracker != "none" and is_first_process():
             load_tracker(config.tracker)
+    if command in ("check", "train"):
         for path in filter(None, (config.rehearsal.path, config.certify.set)):
             RunDir.open(Path(path), "presample")
     if command in ("check", "presample", "train", "eval", "verl") or (command == "sft" and config.model.path):
