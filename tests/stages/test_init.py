@@ -205,7 +205,11 @@ def test_columns_are_found_where_the_first_row_lacks_them(tmp_path, capsys):
 SQL = ["sql", "shop.sqlite", "a.csv"]
 WRONG = {
     "another kind": (["poems", "a.csv"], b"", "of the kind sql or maths, not 'poems'"),
-    "no database": (["sql", "a.csv"], b"", "dph init sql was given 1 file and made folder"),
+    "no database": (
+        ["sql", "a.csv"],
+        b"",
+        "dph init sql was given a.csv and --out made; write: dph init sql DATABASE FILE",
+    ),
     "missing database": (["sql", "gone.sqlite", "a.csv"], b"question,query\na,b\n", "/gone.sqlite; correct its path"),
     "folder as database": (
         ["sql", ".", "a.csv"],
@@ -233,7 +237,11 @@ WRONG = {
     "open quote": (SQL, b'question,query\n"a,SELECT 1\n', "line 2 is not valid CSV"),
     "equal columns": (SQL, b"query,query\na,b\n", "line 1 names the column 'query' twice"),
     "header alone": (SQL, b"question,query\n", "a.csv holds no rows"),
-    "swapped": (["sql", "a.csv", "shop.sqlite"], b"", "shop.sqlite is a database, not a file of questions; write"),
+    "swapped": (
+        ["sql", "a.csv", "shop.sqlite"],
+        b"",
+        "was given a.csv, shop.sqlite and --out made; write: dph init sql DATABASE FILE",
+    ),
     "no tables": (["sql", "empty.sqlite", "a.csv"], b"question,query\na,SELECT 1\n", "has no tables"),
     "noise": (["sql", "a.csv", "a.csv"], b"question,query\na,SELECT 1\n" * 99, "file is not a database"),
 }

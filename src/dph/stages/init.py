@@ -54,11 +54,10 @@ def init(config: InitConfig) -> None:
     if config.kind not in _ANSWERS:
         raise SettingsError(f"dph init makes problems of the kind sql or maths, not {config.kind!r}; {_USAGE}")
     *databases, questions = map(Path, config.files or [""])
-    if not config.out or not config.files or len(databases) != (config.kind == "sql"):
-        named = f"{counted(len(config.files), 'file')} and {config.out or 'no'} folder"
+    misplaced = len(databases) != (config.kind == "sql") or questions.suffix in _DATABASES
+    if not config.out or not config.files or misplaced:
+        named = f"{', '.join(config.files) or 'no file'} and --out {config.out or 'without a folder'}"
         raise SettingsError(f"dph init {config.kind} was given {named}; {_USAGE}")
-    if questions.suffix in _DATABASES:
-        raise SettingsError(f"{questions} is a database, not a file of questions; {_USAGE}")
     out, database = Path(config.out), databases[0] if databases else None
     if (out / "dph.toml").exists() or (out / "problems").exists():
         raise SettingsError(f"{out} holds settings or problems already; give another --out")
