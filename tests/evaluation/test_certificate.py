@@ -97,9 +97,7 @@ def test_a_certificate_says_what_it_found():
     assert kept.certified and kept.loss == 0 and kept.lost == () and "certified: with 95 %" in kept.sentence()
     lost = certificate(base, base | {"7": (0, 2), "9": (1, 2)}, 0.05)
     assert lost.lost == ("7",) and lost.loss == pytest.approx(0.015)
-    assert (
-        not lost.certified and lost.sentence().startswith("not certified") and "1 problem lost" in lost.sentence()
-    )
+    assert not lost.certified and lost.sentence().startswith("not certified") and "1 problem lost" in lost.sentence()
 
 
 def test_a_sequence_ends_at_the_first_failure():

@@ -128,7 +128,9 @@ def training_problems(
     wanted = {"explore"} if prompt_set == "explore" else {"explore", "perfect"}
     chosen = [problem for problem in problems if partition.get(problem.id) in wanted]
     if not chosen:
-        raise DataError(f"the presample run {path} left no prompt to explore; train on all prompts (prompt_set)")
+        raise DataError(
+            f"the presample run {path} left no prompt to explore; train on harder ones, or on all (--prompt-set all)"
+        )
     return chosen
 
 
