@@ -310,6 +310,7 @@ def quick(path: Path) -> None:
     path.write_text(text)
 
 
+@pytest.mark.timeout(600)  # a model learns the questions first
 def test_the_pages_commands_run(shop, shop_model, monkeypatch, capsys):
     Path("my-model").symlink_to(shop_model)
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
