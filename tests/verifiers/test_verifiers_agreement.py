@@ -1,15 +1,17 @@
-"""Agreement of the math verifier with published gradings, on a fixed sample of rows.
+"""The verifiers agree with published verdicts, on fixed samples: of SQL predictions by the official evaluators, and of
+mathematics by published gradings. The rows known to differ are named here, with the reason in docs/concepts/verifiers.md.
 
-`python -m benchmarks.verifiers.agreement_math DATA` judges them all.
-
-The rows known to differ are named here, with the reason in docs/concepts/verifiers.md: no other may.
+`python -m benchmarks.verifiers.agreement_sql DATA` and `agreement_math` judge them all.
 """
 
+import tarfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from benchmarks.verifiers import agreement_math
+from benchmarks.verifiers import agreement_math, agreement_sql
+from dph.types import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -33,6 +35,35 @@ KNOWN = {
 }
 
 
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("suite")
+    with tarfile.open(DATA / "spider" / "test_suite_database.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.mark.skipif(not (DATA / "spider").is_dir(), reason="the public predictions are not on this machine")
+@pytest.mark.parametrize(
+    ("files", "every", "least"),
+    [
+        (("din_sql_gpt4", "codes_1b_sft", "c3_chatgpt"), 17, 160),  # Spider
+        (("codes_15b", "codes_7b_evidence", "gpt-4"), 4, 60),  # BIRD
+    ],
+)
+def test_verdicts_of_queries_are_the_official_ones(files: tuple[str, ...], every: int, least: int, suite: Path):
+    found = list(agreement_sql.agreements(DATA, every=every, files=files, suite=suite))
+    counts: Counter[str] = Counter()
+    for agreement in found:
+        assert agreement.different == []
+        counts[agreement.rule.label] += len(agreement.rows)
+        labels = {label for _, _, label in agreement.rows}
+        assert len(labels) > 1  # a sample of which all were right would show little
+        assert not {v.outcome for v in agreement.verdicts} & {Outcome.INFRA_ERROR, Outcome.GOLD_ERROR}
+    expected = {rule.label for rule in agreement_sql.SPIDER} if "c3_chatgpt" in files else {"ex", "ex_gold2023"}
+    assert set(counts) == expected and counts["ex"] >= least
+
+
 def test_no_row_differs_but_the_known_ones():
     if not (DATA / "math" / "graded_outputs").exists():
         pytest.skip("the graded outputs are not on this machine")
@@ -44,7 +75,7 @@ def test_no_row_differs_but_the_known_ones():
     assert judged >= 1200
 
 
-def test_a_disagreement_is_told(tmp_path, capsys):
+def test_a_disagreement_is_named(tmp_path, capsys):
     folder = tmp_path / "math" / "graded_outputs"
     folder.mkdir(parents=True)
     rows = [r'{"gt": "1", "pred": "1.0", "correct": true}', r'{"gt": "2", "pred": "3", "correct": true}']
