@@ -1,5 +1,5 @@
 """The verifiers agree with published verdicts, on fixed samples: of SQL predictions by the official evaluators, and of
-mathematics by published gradings. The rows known to differ are named here, with the reason in docs/concepts/verifiers.md.
+mathematics by published gradings. The rows known to differ are named here; docs/concepts/verifiers.md has the reasons.
 
 `python -m benchmarks.verifiers.agreement_sql DATA` and `agreement_math` judge them all.
 """
