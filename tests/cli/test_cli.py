@@ -343,8 +343,8 @@ def test_supervised_data(tmp_path, capsys):
     [
         (RuntimeError("CUDA out of memory. Tried to allocate"), "out of memory; lower --optim.tokens-per-microbatch"),
         (MemoryError(), "out of memory; lower"),
-        (OSError(28, "No space left on device", "x/model"), "cannot write x/model: No space left on device"),
-        (PermissionError(13, "Permission denied", "x"), "cannot write x: Permission denied"),
+        (OSError(28, "No space left on device", "x/model"), "cannot write x/model: No space left on device; free disk"),
+        (PermissionError(13, "Permission denied", "x"), "cannot write x: Permission denied; change its permissions"),
         (UserError("plain"), "plain"),
     ],
 )
@@ -367,8 +367,9 @@ def test_a_bug_keeps_its_traceback_and_an_interruption_its_status(monkeypatch, c
     with pytest.raises(RuntimeError, match="a bug"):
         main(["eval", "--out", "x", "--model.path", "m"])
     monkeypatch.setattr("dph.stages.evaluate.evaluate", stop)
+    monkeypatch.setattr(sys, "argv", ["dph", "eval"])
     status, said = run(capsys, "eval", "--out", "x", "--model.path", "m")
-    assert status == 130 and "--resume continues" in said
+    assert status == 130 and said.endswith("dph: interrupted; the same command with --resume continues\n")
 
 
 # What works ---------------------------------------------------------------------------------------------------------
@@ -441,7 +442,8 @@ def test_a_mistake_has_its_status_when_nobody_can_read_it():
 def test_output_that_cannot_be_written_is_one_sentence(words):
     command = f"{sys.executable} -m dph {words} > /dev/full"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "dph: cannot write standard output: No space left on device\n")
+    said = "dph: cannot write standard output: No space left on device; free disk space, or use another disk\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_a_mistake_in_a_process_of_its_own_has_no_traceback(tmp_path):

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dph.config import STAGES, every_setting, field_docs, nested, preset_names
-from dph.errors import SettingsError, near
+from dph.errors import RESUMED, SettingsError, near
 
 STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "eval", "verify", "certify", "audit"})
-RESUMABLE = STAGES_WITH_SHORTCUTS - {"check"} | {"sft"}
 
 Flags = dict[str, tuple[str, dict[str, Any], str]]
 """For each flag its setting, argparse's options, and its help."""
@@ -177,7 +176,7 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     common.add_argument("-h", "--help", action="store_true", help="show this page")
     for flag, (name, options, text) in shared.items():
         common.add_argument(flag, action="append", dest=name, help=text, **options)
-    if resumable := stage in RESUMABLE:
+    if resumable := stage in RESUMED:
         common.add_argument("--resume", action="store_true", help="continue the run in the same --out directory")
     short = stage in STAGES_WITH_SHORTCUTS
     if short:

@@ -79,8 +79,9 @@ def open_set(path: Path) -> CheckedSet:
     checked = CheckedSet(open_presampled(path), read_rehearsal(path / "rehearsal.parquet"))
     if not checked.stored:
         raise DataError(
-            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
-            "lower its threshold, use a stronger model, or train with a method without rehearsal"
+            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; lower its "
+            "threshold, train with a method without rehearsal or, if the model solves nothing, begin with `dph sft`: "
+            "docs/guides/your-data.md, 'When the model solves nothing'"
         )
     return checked
 

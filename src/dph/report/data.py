@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.config import read_settings
+from dph.config.checks import unfinished
 from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
 from dph.evaluation.measures import MEASURES, METRICS, RULES, Scored, metric, summarise
@@ -107,10 +108,8 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
         elif (path / "metrics.jsonl").exists():
             trains.append(path)
         else:
-            raise RunError(
-                f"{path} is not a finished run of `dph eval`, `dph verify` or `dph train`: it has neither scores.json "
-                "nor metrics.jsonl; finish such a run with --resume, or name the other runs only"
-            )
+            wrong = f"{path} is not a finished run of `dph eval`, `dph verify` or `dph train`{unfinished(path)}"
+            raise RunError(f"{wrong}; name the other runs only")
     if not evals:
         raise SettingsError("a report needs at least one run directory of `dph eval`; name one too")
     return evals, [_read_train(path, evals) for path in trains]

@@ -141,7 +141,7 @@ class Chunks:
             if line.total:
                 counts[line.what] = counts.get(line.what, (0, 0))[0] + line.done, line.total
         listed = ", ".join(f"{done} of {total} {what}" for what, (done, total) in counts.items())
-        return f"{listed} are saved; continue with --resume" if listed else "nothing is saved yet"
+        return f"{listed} are saved; continue with --resume" if listed else "nothing is saved yet; run it again"
 
     def _read(self, what: str) -> Any:
         """The value of the next saved line, if it is about this; else None."""

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from dph.config import check_bounds, comparable, differences, from_dict, read_settings, to_dict, to_toml
-from dph.config.checks import check_out, is_model_folder
+from dph.config.checks import check_out, is_model_folder, unfinished
 from dph.config.text import parse_json, read_json
-from dph.errors import RunError
+from dph.errors import RunError, refused
 from dph.process.interrupts import check_processes
 from dph.process.progress import say
 from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
@@ -87,17 +87,16 @@ class RunDir:
         check_out(out)
         path, versions = Path(out), package_versions() | dict(versions or {})
         if cls.begun(path):
+            run = cls.open(path, stage)
             if not resume:
                 raise RunError(f"{path} already holds a run; add --resume to continue it, or use a different --out")
-            run = cls.open(path, stage)
             before = from_dict(type(config), run.settings(), f"the settings of {path}")
             changed = differences(_compared(before), _compared(config))
             if changed:
                 longer = getattr(config, "steps", 0) > getattr(before, "steps", 0)
                 if extend is None or len(changed) > 1 or not longer:
-                    raise RunError(
-                        f"{path} was started with other settings ({'; '.join(changed)}); use a different --out"
-                    )
+                    other = f"{path} was started with other settings ({'; '.join(changed)}){unfinished(path)}"
+                    raise RunError(f"{other}; use a different --out for a new run")
                 extend(run, before)
             if changed or not run.complete:
                 check_code(path, run.manifest.get("code"), config)
@@ -121,7 +120,7 @@ class RunDir:
             run = cls(path, {"format": FORMAT, "stage": stage, "status": "running", "versions": versions})
             run.update(code=code_hashes(config), command=_command())
         except OSError as error:
-            raise RunError(f"cannot write to the run directory {path}: {error.strerror or error}") from error
+            raise RunError(refused(f"cannot write to the run directory {path}", error)) from error
         return run
 
     def _take_over(self, now: Mapping[str, str]) -> None:
@@ -131,7 +130,7 @@ class RunDir:
             for folder in (self.path, self.path / "checkpoints"):
                 remove_leftovers(folder)
         except OSError as error:
-            raise RunError(f"cannot write to the run directory {self.path}: {error.strerror or error}") from error
+            raise RunError(refused(f"cannot write to the run directory {self.path}", error)) from error
         before = self.manifest.get("versions")
         changed = differences(before, now) if isinstance(before, dict) else []
         if changed:
@@ -143,11 +142,12 @@ class RunDir:
         """Open an existing run of a stage, or of any. Raises UserError if there is none."""
         wanted = f"`dph {stage}`" if stage else "a stage"
         if not os.path.exists(path / "manifest.json"):  # False for a path that cannot be a file's, too
-            raise RunError(f"{path} is not a run directory of {wanted}: it has no manifest.json")
-        manifest = read_json(path / "manifest.json", f"run {wanted if stage else 'it'} again")
+            raise RunError(f"{path} is not a run directory of {wanted}: it has no manifest.json; correct the path")
+        manifest = read_json(path / "manifest.json", f"run {wanted if stage else 'it'} again in another directory")
         if not isinstance(manifest, dict) or (stage and manifest.get("stage") != stage):
             made_by = manifest.get("stage") if isinstance(manifest, dict) else manifest
-            raise RunError(f"{path} holds a run of `dph {made_by}`, not of {wanted}")
+            other = f"{path} holds a run of `dph {made_by}`, not of {wanted}"
+            raise RunError(f"{other}{unfinished(path)}; name another directory")
         run = cls(path, manifest)
         if (layout := manifest.get("format", FORMAT)) != FORMAT:
             wrong = f"{path} has run format {layout!r}, but this version of DPH-RL reads format {FORMAT}"
@@ -308,7 +308,8 @@ def _model_of(run: Path) -> str:
     path = opened.manifest.get("model") or (settings.get("path") if isinstance(settings, dict) else None)
     if stage in ("presample", "eval") and path:  # the manifest of a finished run has it as an absolute path
         return str(path)
-    raise RunError(f"the run {run} of `dph {stage}` has no model; name a run of sft or train, or a model's folder")
+    lacking = f"the run {run} of `dph {stage}` has no model{unfinished(run)}"
+    raise RunError(f"{lacking}; name a finished run of sft or train, or a model's folder")
 
 
 def _is_run(folder: Path) -> bool:

@@ -147,12 +147,15 @@ class Frame:
                 self._repeat(step, measure or (lambda *_: {}), interrupts)
             except Interrupted as error:
                 stopped = f"stopped after step {saver.state.step} of {steps}"
-                kept = "which is saved" if saver.rescue() else "but not saved"
+                if saver.rescue():
+                    kept = ", which is saved; the same command with --resume continues"
+                elif before := steps_saved(saver.run.path):
+                    kept = f", which is not saved; the same command with --resume continues after step {before[-1]}"
+                else:
+                    kept = "; nothing is saved, and the same command with --resume starts anew"
                 # torchrun ends the processes that are left, one of which may be saving, when one leaves
                 self.world.wait()
-                raise Interrupted(
-                    error.number, f"{stopped}, {kept}; the same command with --resume continues"
-                ) from error
+                raise Interrupted(error.number, stopped + kept) from error
             except Exception as error:
                 if saver.rescue() and isinstance(error, UserError | OSError):
                     say(f"the state after step {saver.state.step} is saved in {saver.path}")
