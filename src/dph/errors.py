@@ -127,8 +127,9 @@ def near(name: object, names: Iterable[str]) -> str:
     """ "; perhaps you meant …" with the name that is most like an unknown one; "" if none is like it."""
     import difflib  # rarely needed
 
-    meant = difflib.get_close_matches(str(name), list(names), 1)
-    return f"; perhaps you meant {meant[0]}" if meant else ""
+    lower = {each.lower(): each for each in names}
+    meant = difflib.get_close_matches(str(name).lower(), lower, 1)
+    return f"; perhaps you meant {lower[meant[0]]}" if meant else ""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

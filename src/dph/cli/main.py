@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(command: str, arguments: Sequence[str]) -> None:
     check_processes(command)
     if command not in COMMANDS:
-        raise SettingsError(unknown("command", command, COMMANDS))
+        raise SettingsError(unknown("command", command, [*COMMANDS, "--help", "--version"]))
     settings, line = parse(command, arguments)
     if getattr(getattr(settings, "sampler", None), "engine", "hf") == "hf":  # vLLM refuses such memory in some uses
         grow_segments()
@@ -244,4 +244,5 @@ def _sentences() -> Iterator[None]:
 
 
 def _file_of(error: OSError) -> str:
-    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    name = error.filename2 or error.filename  # a temporary file gets the name that was meant
+    return os.fsdecode(name) if isinstance(name, str | bytes) else ""

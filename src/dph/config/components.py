@@ -41,6 +41,7 @@ PositiveInt = Annotated[int, Bounds(1, "at least 1")]
 NonNegativeInt = Annotated[int, Bounds(0, "0 or more, and finite")]
 NonNegative = Annotated[float, Bounds(0, "0 or more, and finite")]
 Positive = Annotated[float, Bounds(SMALLEST, "above 0, and finite")]
+Seed = Annotated[int, Bounds(-(2**63), "a whole number of 64 bits", 2**63 - 1)]
 Finite = Annotated[float, Bounds(-LARGEST, "finite")]
 Share = Annotated[float, Bounds(0, "between 0 and 1", 1)]
 PositiveShare = Annotated[float, Bounds(SMALLEST, "above 0 and at most 1", 1)]
@@ -407,7 +408,7 @@ class NewModelConfig:
     """word: lossless word-level vocabulary of the training texts; bpe: byte-level BPE trained on them."""
     vocab_size: PositiveInt = 2048
     """Size of a BPE vocabulary."""
-    hidden: PositiveInt = 160
+    hidden: Annotated[PositiveInt, Usual(high=65536)] = 160
     """Width."""
     layers: PositiveInt = 3
     """Number of layers."""

@@ -25,7 +25,7 @@ from dph.config.checks import check_bounds
 from dph.config.components import Bounds, Usual, read_fields
 from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig, TrainConfig
 from dph.config.text import decoded
-from dph.errors import SettingsError, near, one_line, unknown
+from dph.errors import SettingsError, near, one_line, refused, unknown
 
 T = TypeVar("T")
 
@@ -183,7 +183,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         tree = _parse_yaml(text) if language == "YAML" else tomllib.loads(text)
         deepcopy(tree)  # so that functions that call themselves can walk it: TOML's dotted keys nest without limit
     except OSError as error:
-        raise SettingsError(f"cannot read the settings file {path}: {error.strerror or error}") from error
+        raise SettingsError(refused(f"cannot read the settings file {path}", error)) from error
     except RecursionError as error:
         raise SettingsError(f"{path} is not a valid {language} file: it is nested too deeply") from error
     except ValueError as error:

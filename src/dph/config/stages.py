@@ -25,6 +25,7 @@ from dph.config.components import (
     RewardConfig,
     RolloutConfig,
     SamplerConfig,
+    Seed,
     Share,
     TaskConfig,
     Unread,
@@ -63,7 +64,7 @@ class TrainConfig(SamplingStage):
 
     method: str = "custom"
     """Name of the method, for tables."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of everything."""
     steps: Annotated[NonNegativeInt, Usual(high=100_000)] = 100
     """Training steps; each takes `optim.minibatches` optimizer steps. With --resume a larger number extends a run."""
@@ -128,7 +129,7 @@ class PartitionRule:
 class PresampleConfig(PartitionRule, SamplingStage):
     """`dph presample`: split prompts by what the reference policy masters; store its correct responses."""
 
-    seed: int = 0
+    seed: Seed = 0
     """Seed of sampling."""
     model: Annotated[ModelConfig, Unread(OF_TRAINING)] = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
@@ -148,7 +149,7 @@ class EvalConfig(SamplingStage):
 
     label: str = ""
     """Name in tables; taken from the run that made the model when empty."""
-    seed: int = 12345
+    seed: Seed = 12345
     """Seed of sampling."""
     model: Annotated[ModelConfig, Unread(("shared_prefix", *OF_TRAINING))] = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=lambda: TaskConfig(split="test"))
@@ -208,7 +209,7 @@ class SftConfig(StageConfig):
     """Run directory to write; the model is in its folder `model`."""
     data: str = ""
     """JSONL or Parquet file with columns prompt and response; if empty, the task's own demonstrations are used."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of weights and order."""
     steps: Annotated[NonNegativeInt, Usual(high=10_000_000)] = 450
     """Optimizer steps. With --resume a larger number extends a run."""
@@ -376,7 +377,7 @@ class DemoConfig:
     world: str = "countdown"
     """Preset of the task, which must have demonstrations: the embedded world, sums that reach a target, or a file such
     as experiments/minisql/minisql.toml."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of everything but the world."""
     methods: tuple[str, ...] = ("grpo", "dph_js")
     """Method presets to train and compare: names, or paths of TOML files of yours."""

@@ -93,7 +93,7 @@ class _Reader:
 
     def read(self, path: Path) -> None:
         if not path.exists():
-            raise DataError(f"there is no file or folder {path}")
+            raise DataError(f"there is no file or folder {path}; correct the path")
         files = [path]
         if path.is_dir():
             # Of a run of `dph eval`, whose completions repeat what its problems count.

@@ -21,7 +21,7 @@ from transformers.utils.import_utils import is_accelerate_available
 from dph.config import ModelConfig
 from dph.config.checks import ask_hub, check_model
 from dph.config.text import read_json
-from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory, reason_of
+from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory, reason_of, refused
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.runs.directory import RunDir
@@ -341,7 +341,7 @@ def folder_of(file: Path) -> Path:
         file = file.resolve()
         status = file.stat()
     except OSError as error:
-        raise ModelError(f"cannot read the model file {file}: {error.strerror}") from error
+        raise ModelError(refused(f"cannot read the model file {file}", error)) from error
     key = hashlib.sha256(f"{file}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()[:12]
     return cached(f"{file.stem}-{key}", lambda folder: dequantise(file, folder))
 

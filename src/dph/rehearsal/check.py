@@ -243,7 +243,8 @@ def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir,
     check_facts(checked.run.manifest, sampling_facts(rollout), path)
     begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
     if not fresh and begun != checked.hash:
-        raise RunError(f"the rehearsal set of {path} is not the one that {run.path} was started with")
+        wrong = f"the rehearsal set of {path} is not the one that {run.path} was started with"
+        raise RunError(f"{wrong}; restore it, or use a different --out for a new run")
     return checked
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.config import TaskConfig, comparable
+from dph.config import TaskConfig, comparable, differences
 from dph.errors import DataError, RunError
 from dph.process.progress import say
 from dph.rehearsal.check import open_presampled
@@ -30,7 +30,11 @@ def open_partition(path: Path, task: TaskConfig) -> RunDir:
     facts = made if isinstance(made, dict) else {}
     covers = _names(task.split) <= _names(str(facts.get("split")))
     if not covers or _apart_from_splits(facts) != _apart_from_splits(wanted):
-        raise RunError(f"the presample run {path} was made for another task: {made}, not {wanted}")
+        differing = "; ".join(differences(comparable(facts), comparable(wanted)))
+        raise RunError(
+            f"the presample run {path} was made for another task ({differing}); name the same task for both, or run "
+            "`dph presample` again"
+        )
     return run
 
 

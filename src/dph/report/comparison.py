@@ -25,6 +25,9 @@ RATES = (f"keep@{KEEP_K}", f"explore@{KEEP_K}")
 FEWEST_PROBLEMS = 5
 """A rate is left out if it is over fewer problems: the expected number that the base policy solves (keep rate) or does
 not solve (exploration rate)."""
+FEW_PROBLEMS = 30
+"""A report over fewer says that they decide nothing: 1.96·√(p (1 − p)/n) is 18 points at n = 30 and p = 1/2, and the
+percentiles of a bootstrap are too close together."""
 _IN_HEADLINE = 3  # labels that are compared with the base there
 MAIN_SPLIT = "test"
 """The split of the first table, if every run has it; otherwise the first split that every run has."""
@@ -154,7 +157,15 @@ def _difference(comparison: Comparison, after: str, before: str) -> Difference:
 
 
 def headline(comparison: Comparison) -> str:
-    """The result in one line: the changes from the base to every other label."""
+    """The result in one line: the changes from the base to every other label, and whether the problems are too few."""
+    problems = max(summary.problems for summary in comparison.splits[comparison.main].values())
+    if not 0 < problems < FEW_PROBLEMS:
+        return _result(comparison)
+    moves = f"which ones were drawn moves a share by up to ±{98 / math.sqrt(problems):.0f} points (95 %)"
+    return f"{_result(comparison)}; too few problems to decide anything ({problems}): {moves}"
+
+
+def _result(comparison: Comparison) -> str:
     changes = differences(comparison)
     sentences = [_sentence(change) for change in changes if change.before == changes[0].before]
     if sentences:

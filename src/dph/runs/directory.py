@@ -306,7 +306,7 @@ def _model_of(run: Path) -> str:
     opened = RunDir.open(run)
     stage, settings = opened.manifest.get("stage"), opened.settings().get("model")
     path = opened.manifest.get("model") or (settings.get("path") if isinstance(settings, dict) else None)
-    if stage in ("presample", "eval") and path:  # the manifest of a finished run has it as an absolute path
+    if stage in ("presample", "eval") and path and opened.complete:  # the manifest of a finished run has it as an absolute path
         return str(path)
     lacking = f"the run {run} of `dph {stage}` has no model{unfinished(run)}"
     raise RunError(f"{lacking}; name a finished run of sft or train, or a model's folder")
