@@ -99,11 +99,13 @@ REMEDIES = {
 """What to do about errors of a path that a user named, or of a full or failing disk; others are bugs."""
 
 
-def refused(what: str, error: Exception) -> str:
-    """The message for what cannot be read or written, with the system's reason and the remedy."""
+def refused(what: str, error: Exception, otherwise: str = "") -> str:
+    """The message for what cannot be read or written, with the reason and the system's remedy or, without one, another.
+    """
     number = error.errno if isinstance(error, OSError) else None
     reason = (error.strerror if isinstance(error, OSError) else "") or reason_of(error)
-    return f"{what}: {reason}" + (f"; {REMEDIES[number]}" if number in REMEDIES else "")
+    remedy = REMEDIES.get(number or 0, otherwise)
+    return f"{what}: {reason}{remedy and '; '}{remedy}"
 
 
 def visible(text: str) -> str:

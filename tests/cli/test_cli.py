@@ -36,6 +36,9 @@ WORDS = {
         "no command is named 'trian'; perhaps you meant train; known are: demo, init, check",
     ),
     "unknown preset": (["train", "--preset", "grop"], "no preset is named 'grop'; perhaps you meant grpo; known are"),
+    "preset in capitals": (["train", "--preset", "GRPO"], "no preset is named 'GRPO'; perhaps you meant grpo; known"),
+    "a word for help": (["help"], "no command is named 'help'; perhaps you meant --help; known are"),
+    "seed of 80 bits": (["sft", "--seed", "9" * 24], "it must be a whole number of 64 bits"),
     "preset without a value": (["train", "--preset"], "argument --preset: expected one argument"),
     "short flag before a flag": (["train", "--data", "--resume", "x"], "argument --data: expected one argument"),
     "preset before a flag": (["train", "--preset", "--resume"], "argument --preset: expected one argument"),
@@ -46,8 +49,9 @@ WORDS = {
     "missing plug-in": (["train", "--plugin=nothing.py"], "cannot import the plug-in 'nothing.py'"),
     "missing settings": (
         ["train", "--config", "nothing.toml"],
-        "cannot read the settings file nothing.toml: No such file",
+        "cannot read the settings file nothing.toml: No such file or directory; correct the path",
     ),
+    "settings that are a folder": (["train", "--config", "/"], "cannot read the settings file /: Is a directory; correct"),
     "number out of range": (["eval", "--rollout.top-p", "0"], "rollout.top_p is 0.0; it must be above 0 and at most 1"),
     "no directory": (["train", "--loss.eta", "0"], "no run directory was named; add --out DIRECTORY"),
     "no directory, sft": (["sft"], "no run directory was named"),
@@ -157,11 +161,17 @@ def test_a_runs_folder_in_the_place_of_its_model(tmp_path, monkeypatch, capsys, 
     for file in files:
         (tmp_path / "run" / file).mkdir(parents=True)
         (tmp_path / "run" / file / "config.json").write_text("{}")
+    begin, end = f"cannot load a model from {named}: it holds no config.json", f"did you mean --model.path run/{meant}?"
     for stage in ("eval", "sft", "verl"):
-        message = complaint(capsys, stage, "--out", "out", "--model.path", named)
-        assert message == (
-            f"cannot load a model from {named}: it holds no config.json; did you mean --model.path run/{meant}?"
-        )
+        assert complaint(capsys, stage, "--out", "out", "--model.path", named) == f"{begin}; {end}"
+    (tmp_path / "run" / "manifest.json").write_text('{"stage": "train", "status": "running"}')
+    finish = "the run is unfinished: `dph train --resume --out run` continues it"
+    if named == "run" and meant != "model":
+        assert complaint(capsys, "eval", "--out", "out", "--model.path", "run") == f"{begin}; {finish}; {end}"
+        message = complaint(capsys, "eval", "--out", "out", "--model.path", "run/model")
+        assert message == f"there is no model directory run/model; {finish}; {end}"
+        (tmp_path / "run" / "manifest.json").write_text('{"stage": "rm -r", "status": "running"}')
+        assert complaint(capsys, "eval", "--out", "out", "--model.path", "run") == f"{begin}; {end}"
 
 
 @pytest.mark.parametrize("path", ["./m", "~/m", "/m", "a/b/c", "here/m", "there/", "../m"])
@@ -271,9 +281,30 @@ def test_run_directories(tmp_path, capsys):
     (out / "manifest.json").write_text('{"stage": "tr')
     assert "manifest.json is damaged" in complaint(capsys, *words, "--resume")
     message = complaint(capsys, *train_words(base_run()), "--resume")
-    assert "holds a run of `dph sft`, not of `dph train`" in message
+    assert message.endswith("holds a run of `dph sft`, not of `dph train`; name another directory")
+    assert complaint(capsys, *train_words(base_run())) == message
     (tmp_path / "file").write_text("")
-    assert "cannot write to the run directory" in complaint(capsys, *train_words(tmp_path / "file"))
+    for path, reason in (("file", "File exists"), ("file/run", "Not a directory")):
+        message = complaint(capsys, *train_words(tmp_path / path))
+        assert message.startswith(f"cannot write to the run directory {tmp_path / path}: {reason}; a file is in the place")
+
+
+def test_an_unfinished_run_is_named_with_the_command_that_continues_it(tmp_path, capsys):
+    out = tmp_path / "a run"
+    assert run(capsys, *train_words(out), "--steps", "0")[0] == 0
+    manifest = out / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"complete"', '"running"'))
+    shutil.rmtree(out / "model")
+    (out / "checkpoints").mkdir()  # so that it has begun
+    finish = f"; the run is unfinished: `dph train --resume --out '{out}'` continues it; "
+    settings = complaint(capsys, *train_words(out), "--steps", "0", "--seed", "9", "--resume")
+    assert settings.endswith(f"started with other settings (seed: 0 → 9){finish}use a different --out for a new run")
+    other = complaint(capsys, "eval", "--resume", "--out", out)
+    assert other == f"{out} holds a run of `dph train`, not of `dph eval`{finish}name another directory"
+    (out / "metrics.jsonl").unlink(missing_ok=True)
+    assert f"or `dph train`{finish}name the other runs only" in complaint(capsys, "report", out, "--out", tmp_path / "b")
+    assert f"is not a result{finish.removesuffix('; ')}" in complaint(capsys, "passk", out)
+    assert f"has no model{finish}name a finished run" in complaint(capsys, "interpolate", out, "--out", tmp_path / "c")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write everywhere")
@@ -304,7 +335,7 @@ def test_rehearsal_sets_that_do_not_fit(tmp_path, capsys):
     message = complaint(capsys, *dph_words(tmp_path / "b", presampled(), model=tmp_path / "model"))
     assert "does not fit this run (" in message and "weight_hash" in message and "run `dph presample`" in message
     message = complaint(capsys, *dph_words(tmp_path / "c", presampled(), "--task.limit", "3"))
-    assert "was made for another task" in message
+    assert "was made for another task (limit: 0 → 3); name the same task for both, or run `dph presample`" in message
     shutil.copytree(presampled(), tmp_path / "cut")
     (tmp_path / "cut" / "rehearsal.parquet").write_bytes(b"PAR1")
     message = complaint(capsys, *dph_words(tmp_path / "d", tmp_path / "cut"))
@@ -315,6 +346,7 @@ def test_rehearsal_sets_that_do_not_fit(tmp_path, capsys):
     assert run(capsys, *words, "--rollout.n", "8", "--out", tmp_path / "none")[0] == 0
     message = complaint(capsys, *dph_words(tmp_path / "f", tmp_path / "none", "--task.limit", "1"))
     assert "found no near-perfect prompt, so there is nothing to rehearse; lower its threshold" in message
+    assert "if the model solves nothing, begin with `dph sft`: docs/guides/your-data.md" in message
 
 
 def test_supervised_data(tmp_path, capsys):

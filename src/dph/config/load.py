@@ -185,9 +185,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(refused(f"cannot read the settings file {path}", error)) from error
     except RecursionError as error:
-        raise SettingsError(f"{path} is not a valid {language} file: it is nested too deeply") from error
+        raise SettingsError(f"{path} is not a valid {language} file: it is nested too deeply; correct it") from error
     except ValueError as error:
-        raise SettingsError(f"{path} is not a valid {language} file: {one_line(str(error))}") from error
+        raise SettingsError(f"{path} is not a valid {language} file: {one_line(str(error))}; correct it") from error
     if not isinstance(tree, dict):
         raise SettingsError(f"{path} must hold settings by name, not {tree!r:.100}")
     return tree

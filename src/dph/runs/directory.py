@@ -27,7 +27,7 @@ from dph.errors import RunError, refused
 from dph.process.interrupts import check_processes
 from dph.process.progress import say
 from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
-from dph.runs.pinned import check_code, code_hashes
+from dph.runs.pinned import ANEW, check_code, code_hashes
 
 T = TypeVar("T")
 
@@ -140,12 +140,14 @@ class RunDir:
     @classmethod
     def open(cls, path: Path, stage: str = "") -> "RunDir":
         """Open an existing run of a stage, or of any. Raises UserError if there is none."""
-        wanted = f"`dph {stage}`" if stage else "a stage"
+        wanted = f"`dph {stage}`" if stage else "its stage"
         if not os.path.exists(path / "manifest.json"):  # False for a path that cannot be a file's, too
             raise RunError(f"{path} is not a run directory of {wanted}: it has no manifest.json; correct the path")
-        manifest = read_json(path / "manifest.json", f"run {wanted if stage else 'it'} again in another directory")
-        if not isinstance(manifest, dict) or (stage and manifest.get("stage") != stage):
-            made_by = manifest.get("stage") if isinstance(manifest, dict) else manifest
+        manifest = read_json(path / "manifest.json", f"run {wanted} again in another directory")
+        made_by = manifest.get("stage") if isinstance(manifest, dict) else None
+        if made_by is None:
+            raise RunError(f"{path / 'manifest.json'} names no stage; run {wanted} again in another directory")
+        if stage and made_by != stage:
             other = f"{path} holds a run of `dph {made_by}`, not of {wanted}"
             raise RunError(f"{other}{unfinished(path)}; name another directory")
         run = cls(path, manifest)
@@ -161,7 +163,10 @@ class RunDir:
 
     def settings(self) -> dict[str, Any]:
         """The resolved settings in config.toml. Raises UserError if they cannot be read."""
-        return read_settings(self.path / "config.toml")
+        file = self.path / "config.toml"
+        if not file.is_file():
+            raise RunError(f"{file} is missing; restore it, or {ANEW}")
+        return read_settings(file)
 
     @property
     def complete(self) -> bool:
