@@ -67,8 +67,7 @@ RESUMED = ("sft", "presample", "train", "eval", "verify", "certify", "audit")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the process to stop. The command line exits with status 128 + number: 129 for SIGHUP, 130
-    for SIGINT, 143 for SIGTERM."""
+    """A signal asked the process to stop. The exit status is 128 + number: 129 SIGHUP, 130 SIGINT, 143 SIGTERM."""
 
     def __init__(self, number: int, message: str = "") -> None:
         resumed = len(sys.argv) > 1 and sys.argv[1] in RESUMED
@@ -100,8 +99,7 @@ REMEDIES = {
 
 
 def refused(what: str, error: Exception, otherwise: str = "") -> str:
-    """The message for what cannot be read or written, with the reason and the system's remedy or, without one, another.
-    """
+    """The message for what cannot be read or written, with the reason and the remedy: `otherwise` if none is known."""
     number = error.errno if isinstance(error, OSError) else None
     reason = (error.strerror if isinstance(error, OSError) else "") or reason_of(error)
     remedy = REMEDIES.get(number or 0, otherwise)

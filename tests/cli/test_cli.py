@@ -51,7 +51,10 @@ WORDS = {
         ["train", "--config", "nothing.toml"],
         "cannot read the settings file nothing.toml: No such file or directory; correct the path",
     ),
-    "settings that are a folder": (["train", "--config", "/"], "cannot read the settings file /: Is a directory; correct"),
+    "settings that are a folder": (
+        ["train", "--config", "/"],
+        "cannot read the settings file /: Is a directory; correct",
+    ),
     "number out of range": (["eval", "--rollout.top-p", "0"], "rollout.top_p is 0.0; it must be above 0 and at most 1"),
     "no directory": (["train", "--loss.eta", "0"], "no run directory was named; add --out DIRECTORY"),
     "no directory, sft": (["sft"], "no run directory was named"),
@@ -286,7 +289,9 @@ def test_run_directories(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for path, reason in (("file", "File exists"), ("file/run", "Not a directory")):
         message = complaint(capsys, *train_words(tmp_path / path))
-        assert message.startswith(f"cannot write to the run directory {tmp_path / path}: {reason}; a file is in the place")
+        assert message.startswith(
+            f"cannot write to the run directory {tmp_path / path}: {reason}; a file is in the place"
+        )
 
 
 def test_an_unfinished_run_is_named_with_the_command_that_continues_it(tmp_path, capsys):
@@ -302,7 +307,9 @@ def test_an_unfinished_run_is_named_with_the_command_that_continues_it(tmp_path,
     other = complaint(capsys, "eval", "--resume", "--out", out)
     assert other == f"{out} holds a run of `dph train`, not of `dph eval`{finish}name another directory"
     (out / "metrics.jsonl").unlink(missing_ok=True)
-    assert f"or `dph train`{finish}name the other runs only" in complaint(capsys, "report", out, "--out", tmp_path / "b")
+    assert f"or `dph train`{finish}name the other runs only" in complaint(
+        capsys, "report", out, "--out", tmp_path / "b"
+    )
     assert f"is not a result{finish.removesuffix('; ')}" in complaint(capsys, "passk", out)
     assert f"has no model{finish}name a finished run" in complaint(capsys, "interpolate", out, "--out", tmp_path / "c")
 

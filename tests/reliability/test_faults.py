@@ -95,7 +95,10 @@ def test_a_broken_disk_under_the_metrics_saves_the_state(tmp_path, monkeypatch, 
     config = replace(config_of(tmp_path / "run"), checkpoint_every=4, keep_best="")
     monkeypatch.setattr(RunDir, "log", at_call(call, broken_disk, RunDir.log))
     status, said = ended(monkeypatch, capsys, "train", train, config)
-    assert (status, said[-1]) == (2, "dph: cannot write metrics.jsonl: Input/output error; check the disk, or use another")
+    assert (status, said[-1]) == (
+        2,
+        "dph: cannot write metrics.jsonl: Input/output error; check the disk, or use another",
+    )
     assert len(said) == (2 if call > 1 else 1) and checkpoints.steps_saved(tmp_path / "run") == (
         [2] if call > 1 else []
     )

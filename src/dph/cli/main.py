@@ -32,6 +32,7 @@ from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, i
 from dph.process.memory import grow_segments, keep_few_kernels
 from dph.process.progress import say, show, show_messages
 from dph.runs.directory import RunDir
+from dph.runs.files import TEMPORARY
 from dph.runs.tracking import load_tracker
 
 COMMANDS = {
@@ -244,5 +245,5 @@ def _sentences() -> Iterator[None]:
 
 
 def _file_of(error: OSError) -> str:
-    name = error.filename2 or error.filename  # a temporary file gets the name that was meant
-    return os.fsdecode(name) if isinstance(name, str | bytes) else ""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    return TEMPORARY.sub(r"\1", name)

@@ -278,8 +278,7 @@ def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
 
 
 def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
-    """A file of an archive, never longer than the archive says; also one that zstd packed, which zipfile cannot read
-    before Python 3.14."""
+    """A file of an archive, never longer than the archive says; also of zstd, unknown to zipfile before Python 3.14."""
     if item.compress_type != 93:
         with archive.open(item) as member:
             return member.read(item.file_size)

@@ -124,8 +124,7 @@ class _Choice:
         return DataError(f"{self.name}: {text}")
 
     def _column(self, name: str) -> NDArray[np.object_]:
-        """The values of a column in the rows that count; None without one. Raises DataError if no column has this
-        name."""
+        """The values of a column in the rows that count; None without one. Raises DataError for an unknown name."""
         if name not in self.table.columns:
             raise self._error(f"no column is named {name!r}; there are {self._all_names()}")
         return self.table.columns[name][self.rows]

@@ -230,8 +230,7 @@ def _foreign(model: str, name: str) -> str:
 
 
 def _is_inside(model: str, name: str) -> bool:
-    """Whether a file's name leads to a place inside a model's folder, links followed. In the hub's cache a folder links
-    to the repository's `blobs`."""
+    """Whether a name, links followed, leads into a model's folder or, from the hub's cache, into the `blobs` there."""
     folder = Path(model).resolve()
     places = [folder, *([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])]
     return any((folder / name).resolve().is_relative_to(place) for place in places)
@@ -261,8 +260,7 @@ def _check_finite(path: str, model: Any) -> None:
 
 @contextmanager
 def _reading(config: ModelConfig) -> Iterator[str]:
-    """Context of reading a model's files; yields what to load. Damaged ones make libraries raise many types; all become
-    one sentence."""
+    """Context of reading a model's files; yields what to load. What libraries raise becomes one sentence."""
     check_model(config.path)
     model = from_hub(model_folder(config.path))
     try:
@@ -347,8 +345,7 @@ def folder_of(file: Path) -> Path:
 
 
 def cached(name: str, write: Callable[[Path], None]) -> Path:
-    """The folder `name` among the cache's models; `write(folder)` fills it if it is not there. Raises UserError if it
-    cannot be written."""
+    """The folder `name` among the cache's models; `write(folder)` fills a new one. Raises ModelError if it cannot."""
     folder = cache_folder() / "models" / name
     if folder.is_dir():
         return folder

@@ -58,8 +58,7 @@ def reference_counts(path: str) -> dict[str, tuple[int, int]]:
 
 
 def new_counts(run: RunDir) -> dict[str, tuple[int, int]]:
-    """Correct and judged new samples of each problem that a presample run kept aside. Raises UserError if it kept
-    none."""
+    """Correct and judged new samples of each problem that a presample run kept aside. Raises RunError without any."""
     if not run.manifest.get("sizes", {}).get("certify"):
         raise RunError(
             f"the presample run {run.path} kept no problem aside; run `dph presample` with certify.share above 0"

@@ -23,8 +23,7 @@ KEEP_K = 8
 RATES = (f"keep@{KEEP_K}", f"explore@{KEEP_K}")
 """The names of these rates."""
 FEWEST_PROBLEMS = 5
-"""A rate is left out if it is over fewer problems: the expected number that the base policy solves (keep rate) or does
-not solve (exploration rate)."""
+"""A rate over fewer problems, those that the base is expected to solve (keep) or not (explore), is left out."""
 FEW_PROBLEMS = 30
 """A report over fewer says that they decide nothing: 1.96·√(p (1 − p)/n) is 18 points at n = 30 and p = 1/2, and the
 percentiles of a bootstrap are too close together."""

@@ -46,8 +46,7 @@ class _Line(NamedTuple):
 
 
 class Chunks:
-    """The finished work of a run, in the order of its work. As a context, it says how much is saved when the run is
-    interrupted or fails."""
+    """The finished work of a run, in order. As a context, it says after an interruption or error how much is saved."""
 
     def __init__(
         self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str], world: Any = None

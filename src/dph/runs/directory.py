@@ -234,8 +234,7 @@ def _has_numbers(row: Mapping[str, Any]) -> bool:
 
 
 def step_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The lines of a log before the first invalid one, with their content; none if there is no log. An interruption may
-    have truncated the last line."""
+    """The lines of a log before the first invalid one, with their content; none without a log. The last may be cut."""
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -249,8 +248,7 @@ def step_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def drop_lines(path: Path, after: int, valid: Callable[[Mapping[str, Any]], bool] = lambda row: True) -> None:
-    """Remove the lines of a log, if there is one, that belong to steps after `after`, and all from the first that is
-    not `valid` on."""
+    """Remove the lines of a log, if there is one, of steps after `after`, and from the first that is not `valid` on."""
     if path.is_file():
         rows = takewhile(lambda pair: valid(pair[1]), step_lines(path))
         kept = [line for line, row in rows if row["step"] <= after]
@@ -311,7 +309,7 @@ def _model_of(run: Path) -> str:
     opened = RunDir.open(run)
     stage, settings = opened.manifest.get("stage"), opened.settings().get("model")
     path = opened.manifest.get("model") or (settings.get("path") if isinstance(settings, dict) else None)
-    if stage in ("presample", "eval") and path and opened.complete:  # the manifest of a finished run has it as an absolute path
+    if stage in ("presample", "eval") and path and opened.complete:  # its manifest has it as an absolute path
         return str(path)
     lacking = f"the run {run} of `dph {stage}` has no model{unfinished(run)}"
     raise RunError(f"{lacking}; name a finished run of sft or train, or a model's folder")

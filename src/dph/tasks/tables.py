@@ -89,8 +89,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_file(path: Path, text: str) -> Any:
-    """Parse the JSON text of a file. Raises UserError if it is not valid JSON or contains text that cannot be
-    encoded."""
+    """The JSON value of a file's text. Raises DataError if it is not valid or has text that cannot be encoded."""
     try:
         return _parse(text)
     except ValueError as error:

@@ -71,8 +71,7 @@ class Saver:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Context in which weights and optimizer are ahead of `state`, which must follow before it ends: after an error
-        in between nothing is saved."""
+        """Context in which weights and optimizer are ahead of `state`, which must follow; an error saves nothing."""
         self._consistent = False
         yield
         self._consistent = True
@@ -104,8 +103,7 @@ class Saver:
         return checkpoints.path_of(self.run.path, self.state.step)
 
     def _removed(self) -> bool:
-        """Whether somebody removed the run directory. Only the leading process can tell: the others do not wait for its
-        checkpoints."""
+        """Whether somebody removed the run directory; only the leading process can tell, as the others do not wait."""
         return self._world.leads and self.state == self._saved and not self.path.is_dir()
 
 
