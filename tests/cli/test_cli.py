@@ -11,13 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 import dph
 from complaints import complaint, run
 from dph.cli.arguments import read_words
 from dph.cli.main import COMMANDS, main
 from dph.config import STAGES
-from dph.errors import UserError
+from dph.errors import RunError, UserError
+from dph.models.card import save_with_card
 from helpers import base_run, presampled, tiny_policy
 
 TOY = ["--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2", "--rollout.prompts", "2"]
@@ -342,7 +344,7 @@ def test_rehearsal_sets_that_do_not_fit(tmp_path, capsys):
     message = complaint(capsys, *dph_words(tmp_path / "b", presampled(), model=tmp_path / "model"))
     assert "does not fit this run (" in message and "weight_hash" in message and "run `dph presample`" in message
     message = complaint(capsys, *dph_words(tmp_path / "c", presampled(), "--task.limit", "3"))
-    assert "was made for another task (limit: 0 → 3); name the same task for both, or run `dph presample`" in message
+    assert "was made for another task (limit: 0 → 3); name the same for both" in message
     shutil.copytree(presampled(), tmp_path / "cut")
     (tmp_path / "cut" / "rehearsal.parquet").write_bytes(b"PAR1")
     message = complaint(capsys, *dph_words(tmp_path / "d", tmp_path / "cut"))
@@ -393,6 +395,30 @@ def test_troubles_on_the_way(monkeypatch, capsys, error, fragment):
 
     monkeypatch.setattr("dph.stages.evaluate.evaluate", fail)
     assert fragment in complaint(capsys, "eval", "--out", "x", "--model.path", "m")
+
+
+def test_the_file_that_was_meant_is_named_for_its_temporary_one(monkeypatch, capsys):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device", "a/.model.new.7.0.tmp/config.json")
+
+    monkeypatch.setattr("dph.stages.evaluate.evaluate", fail)
+    message = complaint(capsys, "eval", "--out", "x", "--model.path", "m")
+    assert message.startswith("cannot write a/model/config.json: No space")
+
+
+def test_a_model_that_does_not_fit_on_the_disk_is_one_sentence(tmp_path):
+    def full(_):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    with pytest.raises(RunError, match=r"cannot write the model .*/m: I/O error: No space .*; free disk space$"):
+        save_with_card(None, full, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_in_a_new_folder_is_written(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"id": "p{i}", "correct": true}}\n' for i in range(4)))
+    assert run(capsys, "passk", tmp_path / "a.jsonl", "--html", tmp_path / "new" / "page.html")[0] == 0
+    assert (tmp_path / "new" / "page.html").is_file()
 
 
 def test_a_bug_keeps_its_traceback_and_an_interruption_its_status(monkeypatch, capsys):

@@ -79,8 +79,7 @@ class CommandLine:
     """Settings by their flags, nested as in a file."""
 
     def over(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Combine with the settings of presets and files: the named task overrides them, and they override the other
-        settings of a benchmark."""
+        """Combine with presets and files: the named task overrides them, they override a benchmark's other settings."""
         if not self.task:
             return dict(settings)
         named = _of_benchmark(self.task, self.stage)
@@ -106,8 +105,7 @@ class CommandLine:
 
 
 def read_words(stage: str, words: Sequence[str]) -> CommandLine:
-    """Sort the words of a stage's command line. Raises SettingsError for flags that do not exist or lack their value,
-    and for values of the wrong type."""
+    """Sort the words of a stage's command line. Raises SettingsError for unknown flags, and missing or wrong values."""
     leading = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     first, flagged, names = words[:leading], words[leading:], [*FIRST.get(stage, {}).values()]
     first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]

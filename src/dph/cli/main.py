@@ -245,5 +245,4 @@ def _sentences() -> Iterator[None]:
 
 
 def _file_of(error: OSError) -> str:
-    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-    return TEMPORARY.sub(r"\1", name)
+    return TEMPORARY.sub(r"\1", os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else ""

@@ -41,8 +41,7 @@ def _is_config(value: object) -> bool:
 
 
 class Setting(NamedTuple):
-    """One setting of a stage: its name with dots (loss.eta), its type and bounds, its value, and the class that
-    declares it."""
+    """One setting of a stage: its name with dots (loss.eta), type, bounds, value, and the class that declares it."""
 
     name: str
     kind: Any

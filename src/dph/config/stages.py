@@ -54,8 +54,7 @@ class SamplingStage(StageConfig):
     """The settings of every stage that samples and judges."""
 
     max_unjudged: Share = field(default=0.05, kw_only=True)
-    """Share of the responses sampled together (in training, of a step) whose judging may fail; if more fail, the run
-    stops, its state saved."""
+    """Share of the responses of a step or batch whose judging may fail; if more do, the run stops, its state saved."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,7 @@ class PartitionRule:
     """If one further response is wrong, a near-perfect prompt moves to the exploration set, is discarded, or keeps one
     of its first correct responses."""
     stored: Annotated[PositiveInt, Usual(high=1024)] = 1
-    """Largest number of correct responses stored for each near-perfect prompt: the refinement draw first, repeats
-    included."""
+    """Most correct responses stored for each near-perfect prompt: the refinement draw first, repeats included."""
     drop_unsolved: bool = False
     """Drop prompts without any correct response (the paper does so for mathematics)."""
 
@@ -185,8 +183,7 @@ class VerifyConfig(StageConfig):
     """`dph verify`: scores of a file of predictions by the official rules, with every verdict."""
 
     predictions: str = ""
-    """File to judge: Spider's text with one SQL query per line, BIRD's JSON, or rows (JSONL, Parquet) with ids and
-    responses."""
+    """File to judge: Spider's text with an SQL query per line, BIRD's JSON, or rows with ids and responses."""
     out: str = ""
     """Run directory to write, with every verdict; if empty, the scores are only printed."""
     column: str = ""
@@ -244,8 +241,7 @@ class ClusterConfig:
     sequence_parallel: NonNegativeInt = 0
     """GPUs that share each sequence in training; 0 chooses."""
     offload: Literal["auto", "none", "between", "cpu"] = "auto"
-    """Where the training state is kept: none, on the GPUs; between, in host memory while responses are sampled; cpu,
-    always in host memory."""
+    """Place of the training state: none, on GPUs; between, in host memory during sampling; cpu, in host memory."""
 
     @property
     def nodes(self) -> int:

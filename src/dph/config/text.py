@@ -68,8 +68,7 @@ def is_json(text: str | bytes) -> bool:
 
 
 def read_json(path: Path, remedy: str = "", kind: type[UserError] = RunError) -> Any:
-    """The value in a JSON file. Raises an error of this kind, with the file's name, the reason and the remedy, if it
-    cannot be read or is not JSON."""
+    """The value in a JSON file. Raises an error of this kind, with file, reason and remedy, if it cannot be read."""
     try:
         return parse_json(decoded(path.read_bytes()))
     except OSError as error:

@@ -281,7 +281,7 @@ def _load_failure(path: str, error: Exception) -> str:
     if (folder := Path(path)).is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
         return f"cannot load a model from {path}: it holds no tokenizer; save its base model's tokenizer into it"
     if folder.exists():
-        return f"cannot load a model from {path}: {reason_of(error)}; check its files, or save or copy the model again"
+        return f"cannot load a model from {path}: {reason_of(error)}; check its files, or copy the model again"
     return (
         f"cannot load the model {path!r}: there is no such directory, and downloading it from a model hub failed "
         f"({reason_of(error)}); give a local path, or check the name and the network"

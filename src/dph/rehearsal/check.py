@@ -243,8 +243,7 @@ def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir,
     check_facts(checked.run.manifest, sampling_facts(rollout), path)
     begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
     if not fresh and begun != checked.hash:
-        wrong = f"the rehearsal set of {path} is not the one that {run.path} was started with"
-        raise RunError(f"{wrong}; restore it, or use a different --out for a new run")
+        raise RunError(f"the rehearsal set of {path} is not the one that {run.path} was started with; restore it")
     return checked
 
 

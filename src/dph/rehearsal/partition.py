@@ -31,10 +31,7 @@ def open_partition(path: Path, task: TaskConfig) -> RunDir:
     covers = _names(task.split) <= _names(str(facts.get("split")))
     if not covers or _apart_from_splits(facts) != _apart_from_splits(wanted):
         differing = "; ".join(differences(comparable(facts), comparable(wanted)))
-        raise RunError(
-            f"the presample run {path} was made for another task ({differing}); name the same task for both, or run "
-            "`dph presample` again"
-        )
+        raise RunError(f"the presample run {path} was made for another task ({differing}); name the same for both")
     return run
 
 

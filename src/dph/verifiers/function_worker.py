@@ -38,8 +38,7 @@ def load_function(path: Path, name: str) -> RewardFunction:
         raise UserError(f"cannot import the reward function's file {path}: {describe(error, path)}") from error
     function: RewardFunction | None = getattr(module, name, None)
     if not callable(function):
-        names = [each for each, value in vars(module).items() if callable(value)]
-        raise UserError(unknown(f"function of {path}", name, names))
+        raise UserError(unknown(f"function of {path}", name, [n for n, f in vars(module).items() if callable(f)]))
     return function
 
 
