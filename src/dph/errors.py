@@ -99,10 +99,10 @@ REMEDIES = {
 
 
 def refused(what: str, error: Exception, otherwise: str = "") -> str:
-    """The message for what cannot be read or written, with the reason and the remedy: `otherwise` if none is known."""
+    """The message for what cannot be read or written, with the reason and the remedy: `otherwise` if it is missing."""
     number = error.errno if isinstance(error, OSError) else None
     reason = (error.strerror if isinstance(error, OSError) else "") or reason_of(error)
-    remedy = REMEDIES.get(number or 0, otherwise)
+    remedy = otherwise if otherwise and number in (None, errno.ENOENT) else REMEDIES.get(number or 0, "")
     return f"{what}: {reason}{remedy and '; '}{remedy}"
 
 

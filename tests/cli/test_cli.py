@@ -18,7 +18,7 @@ from complaints import complaint, run
 from dph.cli.arguments import read_words
 from dph.cli.main import COMMANDS, main
 from dph.config import STAGES
-from dph.errors import RunError, UserError
+from dph.errors import RunError, UserError, refused
 from dph.models.card import save_with_card
 from helpers import base_run, presampled, tiny_policy
 
@@ -395,6 +395,19 @@ def test_troubles_on_the_way(monkeypatch, capsys, error, fragment):
 
     monkeypatch.setattr("dph.stages.evaluate.evaluate", fail)
     assert fragment in complaint(capsys, "eval", "--out", "x", "--model.path", "m")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "x"), "x: No such file or directory; run it again"),
+        (PermissionError(13, "Permission denied", "x"), "x: Permission denied; change its permissions, or use another"),
+        (OSError("no number"), "x: no number; run it again"),
+    ],
+)
+def test_what_is_missing_has_another_remedy_than_what_may_not_be_read(error, expected):
+    assert refused("x", error, "run it again").startswith(expected)
+    assert not refused("x", ValueError("its content is wrong")).endswith("; ")
 
 
 def test_the_file_that_was_meant_is_named_for_its_temporary_one(monkeypatch, capsys):

@@ -161,7 +161,10 @@ SETS = {
     ),
     "no hashes": (entries("manifest.json", files=3), "does not say what its files hold"),
     "a file that was exchanged": (text(R, b"PAR1"), "is not the file that the run wrote"),
-    "no file": (text("partition.parquet", None), "partition.parquet cannot be read (No such file or directory)"),
+    "no file": (
+        text("partition.parquet", None),
+        "partition.parquet cannot be read: No such file or directory; run `dph presample` again",
+    ),
     "another temperature": (entries("manifest.json", temperature=0.5), "(temperature 0.5 there, 1.0 here)"),
     "another top-p": (entries("manifest.json", top_p=0.9), "(top_p 0.9 there, 1.0 here)"),
     "another model": (entries("manifest.json", weight_hash="x"), "(weight_hash 'x' there, "),
@@ -240,7 +243,10 @@ STATES = {
     "settings that are gone": (text("config.toml", None), "config.toml is missing; restore it, or start a new run"),
     "settings of another version": (text("config.toml", "zzz = 1"), "have an unknown key 'zzz'"),
     "a manifest in another encoding": (text("manifest.json", b"\xff"), "manifest.json is damaged"),
-    "no note of its inputs": (text("inputs.json", None), "inputs.json cannot be read (No such file"),
+    "no note of its inputs": (
+        text("inputs.json", None),
+        "inputs.json cannot be read: No such file or directory; start a new run",
+    ),
     "a list for its inputs": (text("inputs.json", "[]"), "inputs.json cannot be used"),
 }
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.config.text import is_json, parse_json
-from dph.errors import DataError, reason_of
+from dph.errors import DataError, reason_of, refused
 from dph.evaluation.fields import SAMPLE_LISTS, UNSURE_LISTS, role_of, verdict_number, verdict_rank
 
 _LONGEST_ROW = 1 << 26
@@ -75,7 +75,7 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
         reader.read(path)
     except (OSError, EOFError, ValueError, RuntimeError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
         # pyarrow's errors are among these; RuntimeError is an archive with a password or of an unknown method
-        raise DataError(f"{reader.place or path} cannot be read, it may be cut off: {reason_of(error)}") from error
+        raise DataError(refused(f"{reader.place or path} cannot be read", error, "it may be cut off")) from error
     return reader.finished()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import RehearsalConfig, RewardConfig, RolloutConfig, VerifierConfig, flatten, to_dict
-from dph.errors import DataError, ModelError, RunError
+from dph.errors import DataError, ModelError, RunError, refused
 from dph.models.policy import Policy
 from dph.process.progress import say, warn
 from dph.rehearsal.store import Rehearsal, read_rehearsal
@@ -51,7 +51,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
             with (folder / name).open("rb") as file:
                 hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise RunError(f"{folder / name} cannot be read ({error.strerror}); run `dph presample` again") from error
+            raise RunError(refused(f"{folder / name} cannot be read", error, "run `dph presample` again")) from error
     return hashes
 
 
