@@ -180,7 +180,7 @@ def test_no_directory_a_file_in_its_place_and_lost_settings(tmp_path):
         start(tmp_path / "file" / "below")
     begun(tmp_path / "run")
     (tmp_path / "run" / "config.toml").unlink()
-    with pytest.raises(RunError, match="config.toml is missing; restore it, or start a new run"):
+    with pytest.raises(RunError, match=r"config\.toml is missing; restore it, or start a new run"):
         start(tmp_path / "run", resume=True)
 
 
