@@ -13,6 +13,8 @@
 Anything else that is raised is a bug and keeps its traceback.
 """
 
+import errno
+import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -60,15 +62,17 @@ class SharedUserError(UserError):
     """A UserError that every process of a group raises; the leading one prints it."""
 
 
-INTERRUPTED = "interrupted; if it takes --resume, the same command with --resume continues from what is saved"
+RESUMED = ("sft", "presample", "train", "eval", "verify", "certify", "audit")
+"""The commands that --resume continues."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the process to stop. The command line exits with status 128 + number: 129 for SIGHUP, 130
-    for SIGINT, 143 for SIGTERM."""
+    """A signal asked the process to stop. The exit status is 128 + number: 129 SIGHUP, 130 SIGINT, 143 SIGTERM."""
 
-    def __init__(self, number: int, message: str = INTERRUPTED) -> None:
-        super().__init__(message)
+    def __init__(self, number: int, message: str = "") -> None:
+        resumed = len(sys.argv) > 1 and sys.argv[1] in RESUMED
+        remedy = "the same command with --resume continues" if resumed else "run the same command again"
+        super().__init__(message or f"interrupted; {remedy}")
         self.number = number
 
 
@@ -82,6 +86,24 @@ def one_line(text: str, longest: int = 4000) -> str:
 def reason_of(error: BaseException) -> str:
     """A library's error in one short line; its type if it says nothing."""
     return one_line(str(error) or type(error).__name__, _LONGEST_REASON)
+
+
+REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free disk space, or use another disk"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "change its permissions, or use another place"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "a file is in the place of a folder: use another path"),
+    **dict.fromkeys((errno.EIO, errno.ESTALE), "check the disk, or use another"),
+    **dict.fromkeys((errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP), "correct the path"),
+}
+"""What to do about errors of a path that a user named, or of a full or failing disk; others are bugs."""
+
+
+def refused(what: str, error: Exception, otherwise: str = "") -> str:
+    """The message for what cannot be read or written, with the reason and the remedy: `otherwise` if it is missing."""
+    number = error.errno if isinstance(error, OSError) else None
+    reason = (error.strerror if isinstance(error, OSError) else "") or reason_of(error)
+    remedy = otherwise if otherwise and number in (None, errno.ENOENT) else REMEDIES.get(number or 0, "")
+    return f"{what}: {reason}{remedy and '; '}{remedy}"
 
 
 def visible(text: str) -> str:
@@ -105,8 +127,9 @@ def near(name: object, names: Iterable[str]) -> str:
     """ "; perhaps you meant …" with the name that is most like an unknown one; "" if none is like it."""
     import difflib  # rarely needed
 
-    meant = difflib.get_close_matches(str(name), list(names), 1)
-    return f"; perhaps you meant {meant[0]}" if meant else ""
+    lower = {each.lower(): each for each in names}
+    meant = difflib.get_close_matches(str(name).lower(), lower, 1)
+    return f"; perhaps you meant {lower[meant[0]]}" if meant else ""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

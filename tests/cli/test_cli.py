@@ -11,13 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 import dph
 from complaints import complaint, run
 from dph.cli.arguments import read_words
 from dph.cli.main import COMMANDS, main
 from dph.config import STAGES
-from dph.errors import UserError
+from dph.errors import RunError, UserError, refused
+from dph.models.card import save_with_card
 from helpers import base_run, presampled, tiny_policy
 
 TOY = ["--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2", "--rollout.prompts", "2"]
@@ -36,6 +38,9 @@ WORDS = {
         "no command is named 'trian'; perhaps you meant train; known are: demo, init, check",
     ),
     "unknown preset": (["train", "--preset", "grop"], "no preset is named 'grop'; perhaps you meant grpo; known are"),
+    "preset in capitals": (["train", "--preset", "GRPO"], "no preset is named 'GRPO'; perhaps you meant grpo; known"),
+    "a word for help": (["help"], "no command is named 'help'; perhaps you meant --help; known are"),
+    "seed of 80 bits": (["sft", "--seed", "9" * 24], "it must be a whole number of 64 bits"),
     "preset without a value": (["train", "--preset"], "argument --preset: expected one argument"),
     "short flag before a flag": (["train", "--data", "--resume", "x"], "argument --data: expected one argument"),
     "preset before a flag": (["train", "--preset", "--resume"], "argument --preset: expected one argument"),
@@ -46,7 +51,11 @@ WORDS = {
     "missing plug-in": (["train", "--plugin=nothing.py"], "cannot import the plug-in 'nothing.py'"),
     "missing settings": (
         ["train", "--config", "nothing.toml"],
-        "cannot read the settings file nothing.toml: No such file",
+        "cannot read the settings file nothing.toml: No such file or directory; correct the path",
+    ),
+    "settings that are a folder": (
+        ["train", "--config", "/"],
+        "cannot read the settings file /: Is a directory; correct",
     ),
     "number out of range": (["eval", "--rollout.top-p", "0"], "rollout.top_p is 0.0; it must be above 0 and at most 1"),
     "no directory": (["train", "--loss.eta", "0"], "no run directory was named; add --out DIRECTORY"),
@@ -157,11 +166,17 @@ def test_a_runs_folder_in_the_place_of_its_model(tmp_path, monkeypatch, capsys, 
     for file in files:
         (tmp_path / "run" / file).mkdir(parents=True)
         (tmp_path / "run" / file / "config.json").write_text("{}")
+    begin, end = f"cannot load a model from {named}: it holds no config.json", f"did you mean --model.path run/{meant}?"
     for stage in ("eval", "sft", "verl"):
-        message = complaint(capsys, stage, "--out", "out", "--model.path", named)
-        assert message == (
-            f"cannot load a model from {named}: it holds no config.json; did you mean --model.path run/{meant}?"
-        )
+        assert complaint(capsys, stage, "--out", "out", "--model.path", named) == f"{begin}; {end}"
+    (tmp_path / "run" / "manifest.json").write_text('{"stage": "train", "status": "running"}')
+    finish = "the run is unfinished: `dph train --resume --out run` continues it"
+    if named == "run" and meant != "model":
+        assert complaint(capsys, "eval", "--out", "out", "--model.path", "run") == f"{begin}; {finish}; {end}"
+        message = complaint(capsys, "eval", "--out", "out", "--model.path", "run/model")
+        assert message == f"there is no model directory run/model; {finish}; {end}"
+        (tmp_path / "run" / "manifest.json").write_text('{"stage": "rm -r", "status": "running"}')
+        assert complaint(capsys, "eval", "--out", "out", "--model.path", "run") == f"{begin}; {end}"
 
 
 @pytest.mark.parametrize("path", ["./m", "~/m", "/m", "a/b/c", "here/m", "there/", "../m"])
@@ -271,9 +286,34 @@ def test_run_directories(tmp_path, capsys):
     (out / "manifest.json").write_text('{"stage": "tr')
     assert "manifest.json is damaged" in complaint(capsys, *words, "--resume")
     message = complaint(capsys, *train_words(base_run()), "--resume")
-    assert "holds a run of `dph sft`, not of `dph train`" in message
+    assert message.endswith("holds a run of `dph sft`, not of `dph train`; name another directory")
+    assert complaint(capsys, *train_words(base_run())) == message
     (tmp_path / "file").write_text("")
-    assert "cannot write to the run directory" in complaint(capsys, *train_words(tmp_path / "file"))
+    for path, reason in (("file", "File exists"), ("file/run", "Not a directory")):
+        message = complaint(capsys, *train_words(tmp_path / path))
+        assert message.startswith(
+            f"cannot write to the run directory {tmp_path / path}: {reason}; a file is in the place"
+        )
+
+
+def test_an_unfinished_run_is_named_with_the_command_that_continues_it(tmp_path, capsys):
+    out = tmp_path / "a run"
+    assert run(capsys, *train_words(out), "--steps", "0")[0] == 0
+    manifest = out / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"complete"', '"running"'))
+    shutil.rmtree(out / "model")
+    (out / "checkpoints").mkdir()  # so that it has begun
+    finish = f"; the run is unfinished: `dph train --resume --out '{out}'` continues it; "
+    settings = complaint(capsys, *train_words(out), "--steps", "0", "--seed", "9", "--resume")
+    assert settings.endswith(f"started with other settings (seed: 0 → 9){finish}use a different --out for a new run")
+    other = complaint(capsys, "eval", "--resume", "--out", out)
+    assert other == f"{out} holds a run of `dph train`, not of `dph eval`{finish}name another directory"
+    (out / "metrics.jsonl").unlink(missing_ok=True)
+    assert f"or `dph train`{finish}name the other runs only" in complaint(
+        capsys, "report", out, "--out", tmp_path / "b"
+    )
+    assert f"is not a result{finish.removesuffix('; ')}" in complaint(capsys, "passk", out)
+    assert f"has no model{finish}name a finished run" in complaint(capsys, "interpolate", out, "--out", tmp_path / "c")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write everywhere")
@@ -304,7 +344,7 @@ def test_rehearsal_sets_that_do_not_fit(tmp_path, capsys):
     message = complaint(capsys, *dph_words(tmp_path / "b", presampled(), model=tmp_path / "model"))
     assert "does not fit this run (" in message and "weight_hash" in message and "run `dph presample`" in message
     message = complaint(capsys, *dph_words(tmp_path / "c", presampled(), "--task.limit", "3"))
-    assert "was made for another task" in message
+    assert "was made for another task (limit: 0 → 3); name the same for both" in message
     shutil.copytree(presampled(), tmp_path / "cut")
     (tmp_path / "cut" / "rehearsal.parquet").write_bytes(b"PAR1")
     message = complaint(capsys, *dph_words(tmp_path / "d", tmp_path / "cut"))
@@ -315,6 +355,7 @@ def test_rehearsal_sets_that_do_not_fit(tmp_path, capsys):
     assert run(capsys, *words, "--rollout.n", "8", "--out", tmp_path / "none")[0] == 0
     message = complaint(capsys, *dph_words(tmp_path / "f", tmp_path / "none", "--task.limit", "1"))
     assert "found no near-perfect prompt, so there is nothing to rehearse; lower its threshold" in message
+    assert "if the model solves nothing, begin with `dph sft`: docs/guides/your-data.md" in message
 
 
 def test_supervised_data(tmp_path, capsys):
@@ -343,8 +384,8 @@ def test_supervised_data(tmp_path, capsys):
     [
         (RuntimeError("CUDA out of memory. Tried to allocate"), "out of memory; lower --optim.tokens-per-microbatch"),
         (MemoryError(), "out of memory; lower"),
-        (OSError(28, "No space left on device", "x/model"), "cannot write x/model: No space left on device"),
-        (PermissionError(13, "Permission denied", "x"), "cannot write x: Permission denied"),
+        (OSError(28, "No space left on device", "x/model"), "cannot write x/model: No space left on device; free disk"),
+        (PermissionError(13, "Permission denied", "x"), "cannot write x: Permission denied; change its permissions"),
         (UserError("plain"), "plain"),
     ],
 )
@@ -354,6 +395,43 @@ def test_troubles_on_the_way(monkeypatch, capsys, error, fragment):
 
     monkeypatch.setattr("dph.stages.evaluate.evaluate", fail)
     assert fragment in complaint(capsys, "eval", "--out", "x", "--model.path", "m")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "x"), "x: No such file or directory; run it again"),
+        (PermissionError(13, "Permission denied", "x"), "x: Permission denied; change its permissions, or use another"),
+        (OSError("no number"), "x: no number; run it again"),
+    ],
+)
+def test_what_is_missing_has_another_remedy_than_what_may_not_be_read(error, expected):
+    assert refused("x", error, "run it again").startswith(expected)
+    assert not refused("x", ValueError("its content is wrong")).endswith("; ")
+
+
+def test_the_file_that_was_meant_is_named_for_its_temporary_one(monkeypatch, capsys):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device", "a/.model.new.7.0.tmp/config.json")
+
+    monkeypatch.setattr("dph.stages.evaluate.evaluate", fail)
+    message = complaint(capsys, "eval", "--out", "x", "--model.path", "m")
+    assert message.startswith("cannot write a/model/config.json: No space")
+
+
+def test_a_model_that_does_not_fit_on_the_disk_is_one_sentence(tmp_path):
+    def full(_):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    with pytest.raises(RunError, match=r"cannot write the model .*/m: I/O error: No space .*; free disk space$"):
+        save_with_card(None, full, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_in_a_new_folder_is_written(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"id": "p{i}", "correct": true}}\n' for i in range(4)))
+    assert run(capsys, "passk", tmp_path / "a.jsonl", "--html", tmp_path / "new" / "page.html")[0] == 0
+    assert (tmp_path / "new" / "page.html").is_file()
 
 
 def test_a_bug_keeps_its_traceback_and_an_interruption_its_status(monkeypatch, capsys):
@@ -367,8 +445,9 @@ def test_a_bug_keeps_its_traceback_and_an_interruption_its_status(monkeypatch, c
     with pytest.raises(RuntimeError, match="a bug"):
         main(["eval", "--out", "x", "--model.path", "m"])
     monkeypatch.setattr("dph.stages.evaluate.evaluate", stop)
+    monkeypatch.setattr(sys, "argv", ["dph", "eval"])
     status, said = run(capsys, "eval", "--out", "x", "--model.path", "m")
-    assert status == 130 and "--resume continues" in said
+    assert status == 130 and said.endswith("dph: interrupted; the same command with --resume continues\n")
 
 
 # What works ---------------------------------------------------------------------------------------------------------
@@ -441,7 +520,8 @@ def test_a_mistake_has_its_status_when_nobody_can_read_it():
 def test_output_that_cannot_be_written_is_one_sentence(words):
     command = f"{sys.executable} -m dph {words} > /dev/full"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "dph: cannot write standard output: No space left on device\n")
+    said = "dph: cannot write standard output: No space left on device; free disk space, or use another disk\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_a_mistake_in_a_process_of_its_own_has_no_traceback(tmp_path):

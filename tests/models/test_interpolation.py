@@ -238,7 +238,7 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     there = tmp_path / "there"
     there.mkdir()
     assert "exists already" in complaint(capsys, "interpolate", base_run(), "--out", there)
-    untold = "does not tell which model it began with; name that model with --initial"
+    untold = "does not tell which model it began with; name a run of sft or train, or that model with --initial"
     assert untold in complaint(capsys, "interpolate", base_run(), "--out", tmp_path / "out")
     assert untold in complaint(capsys, "interpolate", base_run() / "model", "--out", tmp_path / "out")
     assert "between -1 and 3" in complaint(capsys, "interpolate", base_run(), "--weight", 4, "--out", tmp_path / "out")

@@ -176,7 +176,7 @@ def test_files_that_are_not_those_that_were_written(tmp_path, name):
         with pytest.raises(RunError, match=f"{name} is not the file"):
             use(path)
     (path / name).unlink()
-    with pytest.raises(RunError, match=rf"{name} cannot be read \(No such file"):
+    with pytest.raises(RunError, match=rf"{name} cannot be read: No such file"):
         open_set(path)
     RunDir.open(path, "presample").update(files=None)
     with pytest.raises(RunError, match="does not say what its files hold"):

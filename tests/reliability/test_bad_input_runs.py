@@ -151,7 +151,7 @@ def no_partition(path):
 
 R = "rehearsal.parquet"
 SETS = {
-    "a list for a manifest": (text("manifest.json", "[]"), "holds a run of `dph []`, not of `dph presample`"),
+    "a list for a manifest": (text("manifest.json", "[]"), "manifest.json names no stage; run `dph presample` again"),
     "half a manifest": (text("manifest.json", '{"stage"'), "manifest.json is damaged"),
     "a manifest nested too deeply": (text("manifest.json", DEEP), "manifest.json is damaged (it is nested too"),
     "no manifest": (text("manifest.json", None), "is not a run directory of `dph presample`"),
@@ -161,7 +161,10 @@ SETS = {
     ),
     "no hashes": (entries("manifest.json", files=3), "does not say what its files hold"),
     "a file that was exchanged": (text(R, b"PAR1"), "is not the file that the run wrote"),
-    "no file": (text("partition.parquet", None), "partition.parquet cannot be read (No such file or directory)"),
+    "no file": (
+        text("partition.parquet", None),
+        "partition.parquet cannot be read: No such file or directory; run `dph presample` again",
+    ),
     "another temperature": (entries("manifest.json", temperature=0.5), "(temperature 0.5 there, 1.0 here)"),
     "another top-p": (entries("manifest.json", top_p=0.9), "(top_p 0.9 there, 1.0 here)"),
     "another model": (entries("manifest.json", weight_hash="x"), "(weight_hash 'x' there, "),
@@ -237,10 +240,13 @@ STATES = {
     "pickled weights": (checkpoints(unpickled), "are pickled (pytorch_model.bin)"),
     "lost weights": (checkpoints(lose_a_weight), "of the weights that its config.json describes"),
     "noise for moments": (checkpoints(text("trainer.safetensors", "noise" * 9)), "does not fit this run"),
-    "settings that are gone": (text("config.toml", None), "cannot read the settings file"),
+    "settings that are gone": (text("config.toml", None), "config.toml is missing; restore it, or start a new run"),
     "settings of another version": (text("config.toml", "zzz = 1"), "have an unknown key 'zzz'"),
     "a manifest in another encoding": (text("manifest.json", b"\xff"), "manifest.json is damaged"),
-    "no note of its inputs": (text("inputs.json", None), "inputs.json cannot be read (No such file"),
+    "no note of its inputs": (
+        text("inputs.json", None),
+        "inputs.json cannot be read: No such file or directory; start a new run",
+    ),
     "a list for its inputs": (text("inputs.json", "[]"), "inputs.json cannot be used"),
 }
 
@@ -331,4 +337,5 @@ def test_what_is_no_run_in_a_report(tmp_path, capsys):
     ):
         assert expected in complaint(capsys, "report", "--runs", path, "--out", tmp_path / "report")
     (tmp_path / "file").write_text("")
-    assert "cannot write" in complaint(capsys, "report", "--runs", evaluated(), "--out", tmp_path / "file")
+    message = complaint(capsys, "report", "--runs", evaluated(), "--out", tmp_path / "file")
+    assert message.endswith("file: Not a directory; a file is in the place of a folder: use another path")

@@ -48,7 +48,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch, capsys, 
             train(config_of(tmp_path / "run"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "the one after step 2 is kept; free disk space, then continue from there with --resume" in str(caught.value)
+    assert "free disk space" in str(caught.value) and "then --resume continues after step 2" in str(caught.value)
     assert "ile too large" in str(caught.value) and "is saved" not in capsys.readouterr().err
     assert checkpoints.steps_saved(tmp_path / "run") == [1, 2]
     assert sorted(entry.name for entry in (tmp_path / "run" / "checkpoints").glob(".*")) == []
@@ -95,7 +95,10 @@ def test_a_broken_disk_under_the_metrics_saves_the_state(tmp_path, monkeypatch, 
     config = replace(config_of(tmp_path / "run"), checkpoint_every=4, keep_best="")
     monkeypatch.setattr(RunDir, "log", at_call(call, broken_disk, RunDir.log))
     status, said = ended(monkeypatch, capsys, "train", train, config)
-    assert status == 2 and said[-1] == "dph: cannot write metrics.jsonl: Input/output error"
+    assert (status, said[-1]) == (
+        2,
+        "dph: cannot write metrics.jsonl: Input/output error; check the disk, or use another",
+    )
     assert len(said) == (2 if call > 1 else 1) and checkpoints.steps_saved(tmp_path / "run") == (
         [2] if call > 1 else []
     )

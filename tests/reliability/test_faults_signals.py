@@ -78,7 +78,7 @@ def test_a_key_pressed_twice_saves_the_state_too(tmp_path, monkeypatch, signals,
 def test_a_signal_in_the_first_evaluation_has_nothing_to_save(tmp_path, monkeypatch, signals, undisturbed):
     answer = module.Evaluator.responses
     monkeypatch.setattr(module.Evaluator, "responses", at_call(1, lambda: signal.raise_signal(signal.SIGTERM), answer))
-    with pytest.raises(Interrupted, match="stopped after step 0 of 4, but not saved"):
+    with pytest.raises(Interrupted, match=r"0 of 4; nothing is saved, and .* --resume starts anew$"):
         train(config_of(tmp_path / "run"))
     monkeypatch.undo()
     assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)

@@ -440,7 +440,7 @@ NO_SPLIT = '{"label": "x", "model": "m", "measures": 2, "splits": {}}'
     ("spoil", "message"),
     [
         (lambda run: run.rename(run.with_name("moved")), "there is no run directory"),
-        (lambda run: (run / "scores.json").unlink(), "neither scores.json nor metrics.jsonl"),
+        (lambda run: (run / "scores.json").unlink(), "is not a finished run of `dph eval`"),
         (lambda run: (run / "scores.json").write_text('{"label": '), "scores.json is damaged"),
         (lambda run: (run / "scores.json").write_text('{"label": "x", "model": "m"}'), "scores.json is damaged"),
         (lambda run: (run / "scores.json").write_text(NO_SPLIT), "holds no split"),

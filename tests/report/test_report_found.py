@@ -66,7 +66,10 @@ def test_a_single_problem_has_no_interval(tmp_path: Path) -> None:
 def test_the_first_line_says_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = headline(compared(tmp_path, base=BASE, GRPO=GRPO))
     assert line.startswith("GRPO against base: pass@1 +6.2 (") and "pass@4 −25.0 (" in line
-    assert line.endswith("): 1 problem lost, 0 gained")
+    found, few = line.rsplit("; ", 1)
+    assert found.endswith("): 1 problem lost, 0 gained")
+    # 1.96·√(0.5·0.5/4) = 0.49
+    assert few.startswith("too few problems to decide anything (4): ") and "up to ±49 points" in few
     assert run(capsys, "report", tmp_path / "base", tmp_path / "GRPO", "--out", tmp_path / "report")[0] == 0
     text = (tmp_path / "report" / "report.md").read_text()
     assert text.startswith(f"# DPH-RL report\n\n**{line}**\n\n")
@@ -74,10 +77,8 @@ def test_the_first_line_says_what_was_found(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_one_label_is_described(tmp_path: Path) -> None:
-    assert (
-        headline(compared(tmp_path, base=BASE))
-        == "base: greedy 50.0, pass@1 43.8, pass@2 60.0, pass@4 75.0 on 4 problems"
-    )
+    line = headline(compared(tmp_path, base=BASE * 8))
+    assert line == "base: greedy 50.0, pass@1 43.8, pass@2 60.0, pass@4 75.0 on 32 problems"
 
 
 def test_correct_completions_come_first_and_errors_have_their_reasons(tmp_path: Path) -> None:

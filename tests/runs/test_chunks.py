@@ -116,7 +116,10 @@ def test_work_that_this_version_does_not_ask_for_is_computed_again(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_says_how_much_is_saved(tmp_path, number):
-    for stop, said in (("p1", "nothing is saved yet"), ("p5", "4 of 7 problems are saved; continue with --resume")):
+    for stop, said in (
+        ("p1", "nothing is saved yet; run it again"),
+        ("p5", "4 of 7 problems are saved; continue with --resume"),
+    ):
         with pytest.raises(Interrupted) as stopped:
             worked(tmp_path, [], stop_at=stop, number=number)
         assert (str(stopped.value), stopped.value.number) == (f"interrupted; {said}", number)

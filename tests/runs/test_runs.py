@@ -160,7 +160,7 @@ def test_another_spelling_of_a_path_is_the_same_path(tmp_path, monkeypatch):
         ("", "manifest.json is damaged"),
         ('{"stage": "ev', "manifest.json is damaged"),
         ('{"stage": "train"}', "of `dph train`, not of `dph eval`"),
-        ("[1]", "not of `dph eval`"),
+        ("[1]", "manifest.json names no stage; run `dph eval` again in another directory"),
     ],
 )
 def test_a_directory_that_is_no_such_run(tmp_path, content, message):
@@ -180,7 +180,7 @@ def test_no_directory_a_file_in_its_place_and_lost_settings(tmp_path):
         start(tmp_path / "file" / "below")
     begun(tmp_path / "run")
     (tmp_path / "run" / "config.toml").unlink()
-    with pytest.raises(SettingsError, match="cannot read the settings file"):
+    with pytest.raises(RunError, match=r"config\.toml is missing; restore it, or start a new run"):
         start(tmp_path / "run", resume=True)
 
 

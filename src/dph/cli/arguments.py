@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dph.config import STAGES, every_setting, field_docs, nested, preset_names
-from dph.errors import SettingsError, near
+from dph.errors import RESUMED, SettingsError, near
 
 STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "eval", "verify", "certify", "audit"})
-RESUMABLE = STAGES_WITH_SHORTCUTS - {"check"} | {"sft"}
 
 Flags = dict[str, tuple[str, dict[str, Any], str]]
 """For each flag its setting, argparse's options, and its help."""
@@ -80,8 +79,7 @@ class CommandLine:
     """Settings by their flags, nested as in a file."""
 
     def over(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Combine with the settings of presets and files: the named task overrides them, and they override the other
-        settings of a benchmark."""
+        """Combine with presets and files: the named task overrides them, they override a benchmark's other settings."""
         if not self.task:
             return dict(settings)
         named = _of_benchmark(self.task, self.stage)
@@ -107,8 +105,7 @@ class CommandLine:
 
 
 def read_words(stage: str, words: Sequence[str]) -> CommandLine:
-    """Sort the words of a stage's command line. Raises SettingsError for flags that do not exist or lack their value,
-    and for values of the wrong type."""
+    """Sort the words of a stage's command line. Raises SettingsError for unknown flags, and missing or wrong values."""
     leading = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     first, flagged, names = words[:leading], words[leading:], [*FIRST.get(stage, {}).values()]
     first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]
@@ -177,7 +174,7 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     common.add_argument("-h", "--help", action="store_true", help="show this page")
     for flag, (name, options, text) in shared.items():
         common.add_argument(flag, action="append", dest=name, help=text, **options)
-    if resumable := stage in RESUMABLE:
+    if resumable := stage in RESUMED:
         common.add_argument("--resume", action="store_true", help="continue the run in the same --out directory")
     short = stage in STAGES_WITH_SHORTCUTS
     if short:

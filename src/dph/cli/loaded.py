@@ -25,8 +25,7 @@ MODULES = (*(f"dph.stages.{name}" for name in _STAGES), "transformers.models.lla
 
 
 def serve(modules: Sequence[str] = MODULES) -> list[str] | None:
-    """Load modules and fork for each request. Returns None at the end of the input and, in a forked process, the
-    arguments of its command."""
+    """Load modules and fork for each request. Returns None at the input's end and, forked, the command's arguments."""
     answers = os.dup(1)
     os.dup2(2, 1)  # for what a module prints
     for name in modules:

@@ -1,6 +1,5 @@
 """The command line: `dph STAGE [--preset NAME …] [--config FILE …] [--plugin MODULE …] [--resume] [settings …]`."""
 
-import errno
 import os
 import signal
 import sys
@@ -12,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import dph
-from dph.cli.arguments import RESUMABLE, TASK, CommandLine, help_page, purpose, read_words
+from dph.cli.arguments import TASK, CommandLine, help_page, purpose, read_words
 from dph.config import STAGES, TrainConfig, check_bounds, flatten, from_dict, merge_settings, unusual
 from dph.config.checks import check_model, check_out, check_presample, check_train
 from dph.errors import (
+    REMEDIES,
+    RESUMED,
     DataError,
     Interrupted,
     RunError,
@@ -24,12 +25,14 @@ from dph.errors import (
     UserError,
     is_out_of_memory,
     one_line,
+    refused,
     unknown,
 )
 from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, is_first_process, when_parent_ends
 from dph.process.memory import grow_segments, keep_few_kernels
 from dph.process.progress import say, show, show_messages
 from dph.runs.directory import RunDir
+from dph.runs.files import TEMPORARY
 from dph.runs.tracking import load_tracker
 
 COMMANDS = {
@@ -73,7 +76,7 @@ def _check(command: str, config: Any) -> None:
     if command == "init" and config.model:
         check_model(config.model, "--model")
     if command == "sft" and config.data and not Path(config.data).exists():
-        raise DataError(f"there is no file {Path(config.data).absolute()}")
+        raise DataError(f"there is no file {Path(config.data).absolute()}; correct --data")
     if command == "passk" and not config.files:
         raise SettingsError("dph passk needs judged samples: dph passk BEFORE [AFTER …]")
     if command == "audit" and not (config.model.path and config.after):
@@ -92,7 +95,7 @@ def _call(command: str, config: Any, resume: bool) -> None:
     function = getattr(import_module(module), name)
     if command == "report":
         function([Path(run) for run in config.runs], Path(config.out), base=config.base, title=config.title)
-    elif command in RESUMABLE:
+    elif command in RESUMED:
         function(config, resume=resume)
     else:
         function(config)
@@ -174,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(command: str, arguments: Sequence[str]) -> None:
     check_processes(command)
     if command not in COMMANDS:
-        raise SettingsError(unknown("command", command, COMMANDS))
+        raise SettingsError(unknown("command", command, [*COMMANDS, "--help", "--version"]))
     settings, line = parse(command, arguments)
     if getattr(getattr(settings, "sampler", None), "engine", "hf") == "hf":  # vLLM refuses such memory in some uses
         grow_segments()
@@ -236,17 +239,10 @@ def _sentences() -> Iterator[None]:
             ) from error
         raise
     except OSError as error:
-        if error.errno in _UNUSABLE:
-            raise UserError(f"cannot write {_file_of(error) or 'a file of the run'}: {error.strerror}") from error
+        if error.errno in REMEDIES and not isinstance(error, FileNotFoundError):
+            raise UserError(refused(f"cannot write {_file_of(error) or 'a file of the run'}", error)) from error
         raise
 
 
-_UNUSABLE = {
-    *(errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.ESTALE),
-    *(errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
-}
-"""Errors of a path that a user named, or of a full or failing disk; other errors of the system are bugs."""
-
-
 def _file_of(error: OSError) -> str:
-    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    return TEMPORARY.sub(r"\1", os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else ""

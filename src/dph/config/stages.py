@@ -25,6 +25,7 @@ from dph.config.components import (
     RewardConfig,
     RolloutConfig,
     SamplerConfig,
+    Seed,
     Share,
     TaskConfig,
     Unread,
@@ -53,8 +54,7 @@ class SamplingStage(StageConfig):
     """The settings of every stage that samples and judges."""
 
     max_unjudged: Share = field(default=0.05, kw_only=True)
-    """Share of the responses sampled together (in training, of a step) whose judging may fail; if more fail, the run
-    stops, its state saved."""
+    """Share of the responses of a step or batch whose judging may fail; if more do, the run stops, its state saved."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TrainConfig(SamplingStage):
 
     method: str = "custom"
     """Name of the method, for tables."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of everything."""
     steps: Annotated[NonNegativeInt, Usual(high=100_000)] = 100
     """Training steps; each takes `optim.minibatches` optimizer steps. With --resume a larger number extends a run."""
@@ -118,8 +118,7 @@ class PartitionRule:
     """If one further response is wrong, a near-perfect prompt moves to the exploration set, is discarded, or keeps one
     of its first correct responses."""
     stored: Annotated[PositiveInt, Usual(high=1024)] = 1
-    """Largest number of correct responses stored for each near-perfect prompt: the refinement draw first, repeats
-    included."""
+    """Most correct responses stored for each near-perfect prompt: the refinement draw first, repeats included."""
     drop_unsolved: bool = False
     """Drop prompts without any correct response (the paper does so for mathematics)."""
 
@@ -128,7 +127,7 @@ class PartitionRule:
 class PresampleConfig(PartitionRule, SamplingStage):
     """`dph presample`: split prompts by what the reference policy masters; store its correct responses."""
 
-    seed: int = 0
+    seed: Seed = 0
     """Seed of sampling."""
     model: Annotated[ModelConfig, Unread(OF_TRAINING)] = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
@@ -148,7 +147,7 @@ class EvalConfig(SamplingStage):
 
     label: str = ""
     """Name in tables; taken from the run that made the model when empty."""
-    seed: int = 12345
+    seed: Seed = 12345
     """Seed of sampling."""
     model: Annotated[ModelConfig, Unread(("shared_prefix", *OF_TRAINING))] = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=lambda: TaskConfig(split="test"))
@@ -184,8 +183,7 @@ class VerifyConfig(StageConfig):
     """`dph verify`: scores of a file of predictions by the official rules, with every verdict."""
 
     predictions: str = ""
-    """File to judge: Spider's text with one SQL query per line, BIRD's JSON, or rows (JSONL, Parquet) with ids and
-    responses."""
+    """File to judge: Spider's text with an SQL query per line, BIRD's JSON, or rows with ids and responses."""
     out: str = ""
     """Run directory to write, with every verdict; if empty, the scores are only printed."""
     column: str = ""
@@ -208,7 +206,7 @@ class SftConfig(StageConfig):
     """Run directory to write; the model is in its folder `model`."""
     data: str = ""
     """JSONL or Parquet file with columns prompt and response; if empty, the task's own demonstrations are used."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of weights and order."""
     steps: Annotated[NonNegativeInt, Usual(high=10_000_000)] = 450
     """Optimizer steps. With --resume a larger number extends a run."""
@@ -243,8 +241,7 @@ class ClusterConfig:
     sequence_parallel: NonNegativeInt = 0
     """GPUs that share each sequence in training; 0 chooses."""
     offload: Literal["auto", "none", "between", "cpu"] = "auto"
-    """Where the training state is kept: none, on the GPUs; between, in host memory while responses are sampled; cpu,
-    always in host memory."""
+    """Place of the training state: none, on GPUs; between, in host memory during sampling; cpu, in host memory."""
 
     @property
     def nodes(self) -> int:
@@ -376,7 +373,7 @@ class DemoConfig:
     world: str = "countdown"
     """Preset of the task, which must have demonstrations: the embedded world, sums that reach a target, or a file such
     as experiments/minisql/minisql.toml."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of everything but the world."""
     methods: tuple[str, ...] = ("grpo", "dph_js")
     """Method presets to train and compare: names, or paths of TOML files of yours."""

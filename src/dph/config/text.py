@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dph.errors import RunError, UserError
+from dph.errors import RunError, UserError, refused
 
 _UTF16 = "is UTF-16 text; save it as UTF-8"
 _OTHER = {
@@ -68,12 +68,10 @@ def is_json(text: str | bytes) -> bool:
 
 
 def read_json(path: Path, remedy: str = "", kind: type[UserError] = RunError) -> Any:
-    """The value in a JSON file. Raises an error of this kind, with the file's name, the reason and the remedy, if it
-    cannot be read or is not JSON."""
+    """The value in a JSON file. Raises an error of this kind, with file, reason and remedy, if it cannot be read."""
     try:
         return parse_json(decoded(path.read_bytes()))
     except OSError as error:
-        reason, cause = f"cannot be read ({error.strerror or error})", error
+        raise kind(refused(f"{path} cannot be read", error, remedy)) from error
     except ValueError as error:
-        reason, cause = f"is damaged ({error})", error
-    raise kind(f"{path} {reason}{remedy and '; '}{remedy}") from cause
+        raise kind(f"{path} is damaged ({error}){remedy and '; '}{remedy}") from error

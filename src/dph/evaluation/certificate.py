@@ -105,8 +105,7 @@ class Certificate:
 
 
 def certificate(base: Counts, checkpoint: Counts, epsilon: float, alpha: float = 0.05, k: int = 1) -> Certificate:
-    """Check one checkpoint. The base model's samples must not be those by which the problems were chosen. Raises
-    UserError as `losses` does."""
+    """Check one checkpoint, by samples of the base that did not choose the problems. Raises UserError as `losses`."""
     by_id = losses(base, checkpoint, k)
     d = np.array(list(by_id.values()))
     return Certificate(

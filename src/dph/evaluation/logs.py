@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.config.text import is_json, parse_json
-from dph.errors import DataError, reason_of
+from dph.errors import DataError, reason_of, refused
 from dph.evaluation.fields import SAMPLE_LISTS, UNSURE_LISTS, role_of, verdict_number, verdict_rank
 
 _LONGEST_ROW = 1 << 26
@@ -75,7 +75,7 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
         reader.read(path)
     except (OSError, EOFError, ValueError, RuntimeError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
         # pyarrow's errors are among these; RuntimeError is an archive with a password or of an unknown method
-        raise DataError(f"{reader.place or path} cannot be read, it may be cut off: {reason_of(error)}") from error
+        raise DataError(refused(f"{reader.place or path} cannot be read", error, "it may be cut off")) from error
     return reader.finished()
 
 
@@ -93,7 +93,7 @@ class _Reader:
 
     def read(self, path: Path) -> None:
         if not path.exists():
-            raise DataError(f"there is no file or folder {path}")
+            raise DataError(f"there is no file or folder {path}; correct the path")
         files = [path]
         if path.is_dir():
             # Of a run of `dph eval`, whose completions repeat what its problems count.
@@ -278,8 +278,7 @@ def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
 
 
 def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
-    """A file of an archive, never longer than the archive says; also one that zstd packed, which zipfile cannot read
-    before Python 3.14."""
+    """A file of an archive, never longer than the archive says; also of zstd, unknown to zipfile before Python 3.14."""
     if item.compress_type != 93:
         with archive.open(item) as member:
             return member.read(item.file_size)

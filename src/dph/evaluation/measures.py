@@ -230,8 +230,7 @@ def answer_of(problem: Problem, response: str) -> str | None:
 
 
 def _classes(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> dict[str, list[str | None]]:
-    """The class of each sample, by every notion of sameness that its problem has; None for a sample without an
-    answer."""
+    """The class of each sample, by every notion of sameness of its problem; None for one without an answer."""
     if problem.verifier == "sql":
         queries = [extract_sql(rollout.text) for rollout in rollouts]
         distinct = [sql for sql in dict.fromkeys(queries) if sql is not None]

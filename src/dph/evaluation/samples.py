@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.config import Reading
+from dph.config.checks import unfinished
 from dph.errors import DataError, counted
 from dph.evaluation.fields import MANY_VERDICTS, Role, preference, role_of, verdict_number, verdict_rank
 from dph.evaluation.logs import Table, read_table
@@ -72,7 +73,8 @@ def read_samples(path: str | Path, reading: Reading | None = None) -> Samples:
     table = read_table(Path(path), named=named - {"", LINE, NONE}, records=reading.records)
     for place, header in table.headers:
         if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
-            raise DataError(f"{place}: the run did not finish (status {status!r}), so it is not a result")
+            wrong = f"{place}: the run did not finish (status {status!r}), so it is not a result"
+            raise DataError(wrong + (unfinished(Path(path)) or "; finish it, or name another"))
     if not table.rows:
         raise DataError(f"{path} holds no samples; a sample needs an id and a verdict")
     return _Choice(str(path), table, reading).samples()
@@ -122,8 +124,7 @@ class _Choice:
         return DataError(f"{self.name}: {text}")
 
     def _column(self, name: str) -> NDArray[np.object_]:
-        """The values of a column in the rows that count; None without one. Raises DataError if no column has this
-        name."""
+        """The values of a column in the rows that count; None without one. Raises DataError for an unknown name."""
         if name not in self.table.columns:
             raise self._error(f"no column is named {name!r}; there are {self._all_names()}")
         return self.table.columns[name][self.rows]

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import safetensors
+
 from dph.config import flatten
+from dph.errors import RunError, refused
 from dph.models.loading import model_folder
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.files import directory_written_atomically
@@ -30,8 +33,7 @@ def base_of(path: str) -> tuple[str, str, str]:
 
 
 def model_card(run: RunDir, note: str = "") -> str:
-    """The card of a run's model: metadata as YAML, then text, with the monitor's last scores and a note after the first
-    sentence."""
+    """The card of a run's model: metadata as YAML, then text, with the monitor's last scores and a note."""
     import jinja2
     from huggingface_hub import ModelCardData
 
@@ -62,6 +64,9 @@ def model_card(run: RunDir, note: str = "") -> str:
 def save_with_card(run: RunDir | None, save: Callable[[Path], None], folder: Path, note: str = "") -> None:
     """Write a model into a folder by `save`, with the card of its run, if it has one."""
     with directory_written_atomically(folder) as path:
-        save(path)
+        try:
+            save(path)
+        except safetensors.SafetensorError as error:  # of a full disk, without the system's number
+            raise RunError(refused(f"cannot write the model {folder}", error, "free disk space")) from error
         if run is not None:
             (path / CARD).write_text(model_card(run, note=note), encoding="utf-8")

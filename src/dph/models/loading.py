@@ -21,7 +21,7 @@ from transformers.utils.import_utils import is_accelerate_available
 from dph.config import ModelConfig
 from dph.config.checks import ask_hub, check_model
 from dph.config.text import read_json
-from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory, reason_of
+from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory, reason_of, refused
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.runs.directory import RunDir
@@ -230,8 +230,7 @@ def _foreign(model: str, name: str) -> str:
 
 
 def _is_inside(model: str, name: str) -> bool:
-    """Whether a file's name leads to a place inside a model's folder, links followed. In the hub's cache a folder links
-    to the repository's `blobs`."""
+    """Whether a name, links followed, leads into a model's folder or, from the hub's cache, into the `blobs` there."""
     folder = Path(model).resolve()
     places = [folder, *([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])]
     return any((folder / name).resolve().is_relative_to(place) for place in places)
@@ -261,8 +260,7 @@ def _check_finite(path: str, model: Any) -> None:
 
 @contextmanager
 def _reading(config: ModelConfig) -> Iterator[str]:
-    """Context of reading a model's files; yields what to load. Damaged ones make libraries raise many types; all become
-    one sentence."""
+    """Context of reading a model's files; yields what to load. What libraries raise becomes one sentence."""
     check_model(config.path)
     model = from_hub(model_folder(config.path))
     try:
@@ -283,7 +281,7 @@ def _load_failure(path: str, error: Exception) -> str:
     if (folder := Path(path)).is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
         return f"cannot load a model from {path}: it holds no tokenizer; save its base model's tokenizer into it"
     if folder.exists():
-        return f"cannot load a model from {path}: {reason_of(error)}"
+        return f"cannot load a model from {path}: {reason_of(error)}; check its files, or copy the model again"
     return (
         f"cannot load the model {path!r}: there is no such directory, and downloading it from a model hub failed "
         f"({reason_of(error)}); give a local path, or check the name and the network"
@@ -341,14 +339,13 @@ def folder_of(file: Path) -> Path:
         file = file.resolve()
         status = file.stat()
     except OSError as error:
-        raise ModelError(f"cannot read the model file {file}: {error.strerror}") from error
+        raise ModelError(refused(f"cannot read the model file {file}", error)) from error
     key = hashlib.sha256(f"{file}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()[:12]
     return cached(f"{file.stem}-{key}", lambda folder: dequantise(file, folder))
 
 
 def cached(name: str, write: Callable[[Path], None]) -> Path:
-    """The folder `name` among the cache's models; `write(folder)` fills it if it is not there. Raises UserError if it
-    cannot be written."""
+    """The folder `name` among the cache's models; `write(folder)` fills a new one. Raises ModelError if it cannot."""
     folder = cache_folder() / "models" / name
     if folder.is_dir():
         return folder

@@ -80,8 +80,7 @@ class Sharing:
 
     @torch.no_grad()
     def _try(self, longest: int, tokens: int) -> str:
-        """Why packed outputs are wrong for rows of up to `longest` tokens, packed into `tokens`; empty if they are
-        right."""
+        """Why outputs of rows of up to `longest` tokens, packed into `tokens`, are wrong; empty if they are right."""
         short, long = _trial_rows(self._vocabulary, longest, tokens)
         if not short:
             return f"its attention window has only {longest} tokens"

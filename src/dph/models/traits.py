@@ -15,8 +15,7 @@ from dph.errors import ModelError
 from dph.models.trial import differing, replaced, says_of_model
 
 _CACHES = ("cache", "past_key_values", "cache_params")
-"""Names of the argument that holds keys, values and states of earlier tokens, the newest first. A model returns the
-cache under the same name."""
+"""Names of the argument, and output, with keys, values and states of earlier tokens, the newest first."""
 _TOLERANCE = 1e-4
 """Largest difference of logits in fp32, relative to the largest, that is taken for rounding, which is 1e-5 or less."""
 _HEAD_TOLERANCE = 1e-5
@@ -221,8 +220,7 @@ def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int
 
 
 def context_of(config: Any) -> int:
-    """Longest row, in tokens, that a model with this text config accepts; huge if it has no limit. XLNet's is -1, MPT's
-    name for it max_seq_len."""
+    """Longest row, in tokens, of a model with this config; huge without a limit (XLNet: -1); MPT's is max_seq_len."""
     limit = int(getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or -1)
     return min(limit if limit > 0 else 1 << 30, rotary_limit(config))
 

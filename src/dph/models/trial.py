@@ -100,8 +100,7 @@ def random_ids(vocabulary: int, seed: int = 0) -> Callable[[int], list[int]]:
 
 
 def with_first_layers(model: Any, trial: Callable[[], T]) -> T:
-    """The result of a trial with the model's first layers (see `first_layers`), or with all if it cannot run with
-    fewer."""
+    """The result of a trial with the model's first layers (`first_layers`), or with all if fewer cannot run."""
     with first_layers(model) as fewer:
         try:
             return trial()

@@ -90,8 +90,7 @@ class World:
         return dict(zip(names, numbers.tolist(), strict=True))
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all processes, in rank order. Raises UserError if one of them has ended, or says that its
-        part of `together` has failed."""
+        """The values of all processes, in rank order. Raises UserError if one has ended, or failed in `together`."""
         if self.size == 1:
             return [value]
         gathered: list[Any] = [None] * self.size

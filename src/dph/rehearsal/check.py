@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import RehearsalConfig, RewardConfig, RolloutConfig, VerifierConfig, flatten, to_dict
-from dph.errors import DataError, ModelError, RunError
+from dph.errors import DataError, ModelError, RunError, refused
 from dph.models.policy import Policy
 from dph.process.progress import say, warn
 from dph.rehearsal.store import Rehearsal, read_rehearsal
@@ -51,7 +51,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
             with (folder / name).open("rb") as file:
                 hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise RunError(f"{folder / name} cannot be read ({error.strerror}); run `dph presample` again") from error
+            raise RunError(refused(f"{folder / name} cannot be read", error, "run `dph presample` again")) from error
     return hashes
 
 
@@ -79,8 +79,9 @@ def open_set(path: Path) -> CheckedSet:
     checked = CheckedSet(open_presampled(path), read_rehearsal(path / "rehearsal.parquet"))
     if not checked.stored:
         raise DataError(
-            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
-            "lower its threshold, use a stronger model, or train with a method without rehearsal"
+            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; lower its "
+            "threshold, train with a method without rehearsal or, if the model solves nothing, begin with `dph sft`: "
+            "docs/guides/your-data.md, 'When the model solves nothing'"
         )
     return checked
 
@@ -242,7 +243,7 @@ def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir,
     check_facts(checked.run.manifest, sampling_facts(rollout), path)
     begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
     if not fresh and begun != checked.hash:
-        raise RunError(f"the rehearsal set of {path} is not the one that {run.path} was started with")
+        raise RunError(f"the rehearsal set of {path} is not the one that {run.path} was started with; restore it")
     return checked
 
 

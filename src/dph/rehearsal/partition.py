@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.config import TaskConfig, comparable
+from dph.config import TaskConfig, comparable, differences
 from dph.errors import DataError, RunError
 from dph.process.progress import say
 from dph.rehearsal.check import open_presampled
@@ -30,7 +30,8 @@ def open_partition(path: Path, task: TaskConfig) -> RunDir:
     facts = made if isinstance(made, dict) else {}
     covers = _names(task.split) <= _names(str(facts.get("split")))
     if not covers or _apart_from_splits(facts) != _apart_from_splits(wanted):
-        raise RunError(f"the presample run {path} was made for another task: {made}, not {wanted}")
+        differing = "; ".join(differences(comparable(facts), comparable(wanted)))
+        raise RunError(f"the presample run {path} was made for another task ({differing}); name the same for both")
     return run
 
 
@@ -54,8 +55,7 @@ def reference_counts(path: str) -> dict[str, tuple[int, int]]:
 
 
 def new_counts(run: RunDir) -> dict[str, tuple[int, int]]:
-    """Correct and judged new samples of each problem that a presample run kept aside. Raises UserError if it kept
-    none."""
+    """Correct and judged new samples of each problem that a presample run kept aside. Raises RunError without any."""
     if not run.manifest.get("sizes", {}).get("certify"):
         raise RunError(
             f"the presample run {run.path} kept no problem aside; run `dph presample` with certify.share above 0"

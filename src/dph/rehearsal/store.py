@@ -88,8 +88,7 @@ def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:
 
 
 def read_rehearsal(path: Path) -> list[Rehearsal]:
-    """Read stored responses. Raises UserError when the file is missing, damaged, of another layout, or holds a row that
-    no presample run writes."""
+    """Read stored responses. Raises UserError for a file that is missing, damaged, or not of a presample run."""
     try:
         table = pq.read_table(path)
         if missing := [name for name in _SCHEMA.names if name not in table.column_names]:

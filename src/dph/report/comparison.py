@@ -23,8 +23,8 @@ KEEP_K = 8
 RATES = (f"keep@{KEEP_K}", f"explore@{KEEP_K}")
 """The names of these rates."""
 FEWEST_PROBLEMS = 5
-"""A rate is left out if it is over fewer problems: the expected number that the base policy solves (keep rate) or does
-not solve (exploration rate)."""
+"""A rate over fewer problems, those that the base is expected to solve (keep) or not (explore), is left out."""
+_FEW_PROBLEMS = 30  # with fewer, 1.96·√(p (1 − p)/n) is over 18 points at p = 1/2
 _IN_HEADLINE = 3  # labels that are compared with the base there
 MAIN_SPLIT = "test"
 """The split of the first table, if every run has it; otherwise the first split that every run has."""
@@ -154,16 +154,19 @@ def _difference(comparison: Comparison, after: str, before: str) -> Difference:
 
 
 def headline(comparison: Comparison) -> str:
-    """The result in one line: the changes from the base to every other label."""
+    """The result in one line: the changes from the base to every other label, and whether the problems are too few."""
+    n = max(summary.problems for summary in comparison.splits[comparison.main].values())
+    moves = f"which ones were drawn moves a share by up to ±{98 / math.sqrt(max(1, n)):.0f} points (95 %)"
+    few = f"; too few problems to decide anything ({n}): {moves}" if n < _FEW_PROBLEMS else ""
     changes = differences(comparison)
     sentences = [_sentence(change) for change in changes if change.before == changes[0].before]
     if sentences:
         below = [f"{len(sentences) - _IN_HEADLINE} more below"] if len(sentences) > _IN_HEADLINE else []
-        return "; ".join([*sentences[:_IN_HEADLINE], *below])
+        return "; ".join([*sentences[:_IN_HEADLINE], *below]) + few
     [(label, summary)] = comparison.splits[comparison.main].items()
     metrics = {"greedy": summary.metrics.get("greedy"), **{f"pass@{k}": v for k, v in summary.pass_curve.items()}}
     values = ", ".join(f"{name} {100 * value.mean:.1f}" for name, value in metrics.items() if value)
-    return f"{label}: {values} on {counted(summary.problems, 'problem')}"
+    return f"{label}: {values} on {counted(summary.problems, 'problem')}{few}"
 
 
 def _sentence(change: Difference) -> str:

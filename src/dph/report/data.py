@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.config import read_settings
+from dph.config.checks import unfinished
 from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
 from dph.evaluation.measures import MEASURES, METRICS, RULES, Scored, metric, summarise
@@ -88,8 +89,7 @@ class TrainRun:
 
 
 Answer = tuple[str, str, str, int, bool]
-"""A distinct completion of a problem: text, outcome, its style and the reason of its verdict, how often it was drawn,
-whether it is the greedy one."""
+"""A distinct completion of a problem: text, outcome, style and reason of the verdict, count, whether it is greedy."""
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
@@ -107,10 +107,8 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
         elif (path / "metrics.jsonl").exists():
             trains.append(path)
         else:
-            raise RunError(
-                f"{path} is not a finished run of `dph eval`, `dph verify` or `dph train`: it has neither scores.json "
-                "nor metrics.jsonl; finish such a run with --resume, or name the other runs only"
-            )
+            wrong = f"{path} is not a finished run of `dph eval`, `dph verify` or `dph train`{unfinished(path)}"
+            raise RunError(f"{wrong}; name the other runs only")
     if not evals:
         raise SettingsError("a report needs at least one run directory of `dph eval`; name one too")
     return evals, [_read_train(path, evals) for path in trains]
@@ -300,8 +298,7 @@ def _completions(run: EvalRun, split: str) -> list[dict[str, Any]]:
 
 
 def monitored_metric(trains: Sequence[TrainRun], prefix: str = "eval/") -> str:
-    """Of a set's metrics, pass@8 if it was measured through training, else the largest pass@k below it; "" without
-    any."""
+    """Of a set's metrics through training, pass@8, else the largest measured pass@k below it; "" without any."""
     measured = {name.removeprefix(prefix) for run in trains for row in run.metrics for name in row}
     return next((f"pass@{k}" for k in (8, 4, 2, 1) if f"pass@{k}" in measured), "")
 
@@ -320,8 +317,7 @@ def by_label(runs: Sequence[EvalRun]) -> dict[str, list[EvalRun]]:
 
 
 def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, Any]]]:
-    """Problem rows of several runs, in the order of their ids. Raises UserError when the runs were not evaluated on the
-    same problems."""
+    """Problem rows of several runs, in the order of their ids. Raises RunError when these are not the same problems."""
     rows = [sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"]) for run in runs]
     for run, others in zip(runs[1:], rows[1:], strict=True):
         if [row["id"] for row in others] != [row["id"] for row in rows[0]]:
@@ -331,8 +327,7 @@ def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, 
 
 
 def check_contents(runs: Sequence[EvalRun]) -> None:
-    """Raises UserError when two runs were evaluated on different problems of one id: another prompt, answer, verifier
-    or database."""
+    """Raises RunError when problems of one id have another prompt, answer, verifier or database in two runs."""
     seen: dict[tuple[str, str], tuple[EvalRun, Mapping[str, Any]]] = {}
     for run in runs:
         for row in run.problems:

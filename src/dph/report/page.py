@@ -138,8 +138,7 @@ def _metrics(run: TrainRun) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[str, Any]]:
-    """All problems of a split with the completions of the first run of each label; those on which the runs differ most
-    come first."""
+    """All problems of a split with completions of each label's first run; those on which runs differ most are first."""
     runs = [group[0] for group in labels.values()]
     rows = aligned_rows(runs, split)
     rates = column(rows, lambda row: row["correct"] / max(1, row["samples"]))

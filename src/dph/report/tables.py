@@ -84,8 +84,7 @@ def to_markdown(table: Table) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print the table to the terminal, with a column for each row if there are fewer rows than columns: a few labels
-    fit even if many metrics do not."""
+    """Print the table to the terminal, with a column for each row if there are fewer rows than columns."""
     if len(table.rows) < len(table.columns):
         first, *others = zip(table.columns, *table.rows, strict=True)
         rows = [[Cell(name), *cells] for name, *cells in others]
@@ -166,8 +165,7 @@ def difference_table(comparison: Comparison) -> Table | None:
 
 
 def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
-    """The problems that training runs sampled and lost, by the reference policy's pass rate; None if no run recorded
-    its visits and the pre-sampling."""
+    """The problems that training runs sampled and lost, by the reference policy's pass rate; None without a record."""
     rows = []
     for run, file in product(trains, (FILE, CERTIFICATE)):
         visits = read_visits(run.path, file)

@@ -9,8 +9,7 @@ MAX_TEXT = 4000
 
 
 def visible(text: str) -> str:
-    """The text with every unprintable character but line ends and tabs made visible, also those that reorder text, and
-    cut when it is very long."""
+    """A text, cut if very long, with unprintable and reordering characters, but line ends and tabs, made visible."""
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]} … ({len(text)} characters in all)"
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from dph.errors import RunError, visible
+from dph.errors import RunError, refused, visible
 from dph.process.progress import say
 from dph.report.comparison import compare, headline
 from dph.report.data import EvalRun, TrainRun, read_runs
@@ -65,7 +65,7 @@ def write_report(
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)
     except OSError as error:
-        raise RunError(f"cannot write the report to {out}: {error.strerror or error}") from error
+        raise RunError(refused(f"cannot write the report to {out}", error)) from error
     print(visible(result))
     print_table(written[0])
     return page

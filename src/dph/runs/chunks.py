@@ -46,8 +46,7 @@ class _Line(NamedTuple):
 
 
 class Chunks:
-    """The finished work of a run, in the order of its work. As a context, it says how much is saved when the run is
-    interrupted or fails."""
+    """The finished work of a run, in order. As a context, it says after an interruption or error how much is saved."""
 
     def __init__(
         self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str], world: Any = None
@@ -141,7 +140,7 @@ class Chunks:
             if line.total:
                 counts[line.what] = counts.get(line.what, (0, 0))[0] + line.done, line.total
         listed = ", ".join(f"{done} of {total} {what}" for what, (done, total) in counts.items())
-        return f"{listed} are saved; continue with --resume" if listed else "nothing is saved yet"
+        return f"{listed} are saved; continue with --resume" if listed else "nothing is saved yet; run it again"
 
     def _read(self, what: str) -> Any:
         """The value of the next saved line, if it is about this; else None."""

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from dph.config import check_bounds, comparable, differences, from_dict, read_settings, to_dict, to_toml
-from dph.config.checks import check_out, is_model_folder
+from dph.config.checks import check_out, is_model_folder, unfinished
 from dph.config.text import parse_json, read_json
-from dph.errors import RunError
+from dph.errors import RunError, refused
 from dph.process.interrupts import check_processes
 from dph.process.progress import say
 from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
-from dph.runs.pinned import check_code, code_hashes
+from dph.runs.pinned import ANEW, check_code, code_hashes
 
 T = TypeVar("T")
 
@@ -87,17 +87,16 @@ class RunDir:
         check_out(out)
         path, versions = Path(out), package_versions() | dict(versions or {})
         if cls.begun(path):
+            run = cls.open(path, stage)
             if not resume:
                 raise RunError(f"{path} already holds a run; add --resume to continue it, or use a different --out")
-            run = cls.open(path, stage)
             before = from_dict(type(config), run.settings(), f"the settings of {path}")
             changed = differences(_compared(before), _compared(config))
             if changed:
                 longer = getattr(config, "steps", 0) > getattr(before, "steps", 0)
                 if extend is None or len(changed) > 1 or not longer:
-                    raise RunError(
-                        f"{path} was started with other settings ({'; '.join(changed)}); use a different --out"
-                    )
+                    other = f"{path} was started with other settings ({'; '.join(changed)}){unfinished(path)}"
+                    raise RunError(f"{other}; use a different --out for a new run")
                 extend(run, before)
             if changed or not run.complete:
                 check_code(path, run.manifest.get("code"), config)
@@ -121,7 +120,7 @@ class RunDir:
             run = cls(path, {"format": FORMAT, "stage": stage, "status": "running", "versions": versions})
             run.update(code=code_hashes(config), command=_command())
         except OSError as error:
-            raise RunError(f"cannot write to the run directory {path}: {error.strerror or error}") from error
+            raise RunError(refused(f"cannot write to the run directory {path}", error)) from error
         return run
 
     def _take_over(self, now: Mapping[str, str]) -> None:
@@ -131,7 +130,7 @@ class RunDir:
             for folder in (self.path, self.path / "checkpoints"):
                 remove_leftovers(folder)
         except OSError as error:
-            raise RunError(f"cannot write to the run directory {self.path}: {error.strerror or error}") from error
+            raise RunError(refused(f"cannot write to the run directory {self.path}", error)) from error
         before = self.manifest.get("versions")
         changed = differences(before, now) if isinstance(before, dict) else []
         if changed:
@@ -141,13 +140,16 @@ class RunDir:
     @classmethod
     def open(cls, path: Path, stage: str = "") -> "RunDir":
         """Open an existing run of a stage, or of any. Raises UserError if there is none."""
-        wanted = f"`dph {stage}`" if stage else "a stage"
+        wanted = f"`dph {stage}`" if stage else "its stage"
         if not os.path.exists(path / "manifest.json"):  # False for a path that cannot be a file's, too
-            raise RunError(f"{path} is not a run directory of {wanted}: it has no manifest.json")
-        manifest = read_json(path / "manifest.json", f"run {wanted if stage else 'it'} again")
-        if not isinstance(manifest, dict) or (stage and manifest.get("stage") != stage):
-            made_by = manifest.get("stage") if isinstance(manifest, dict) else manifest
-            raise RunError(f"{path} holds a run of `dph {made_by}`, not of {wanted}")
+            raise RunError(f"{path} is not a run directory of {wanted}: it has no manifest.json; correct the path")
+        manifest = read_json(path / "manifest.json", f"run {wanted} again in another directory")
+        made_by = manifest.get("stage") if isinstance(manifest, dict) else None
+        if made_by is None:
+            raise RunError(f"{path / 'manifest.json'} names no stage; run {wanted} again in another directory")
+        if stage and made_by != stage:
+            other = f"{path} holds a run of `dph {made_by}`, not of {wanted}"
+            raise RunError(f"{other}{unfinished(path)}; name another directory")
         run = cls(path, manifest)
         if (layout := manifest.get("format", FORMAT)) != FORMAT:
             wrong = f"{path} has run format {layout!r}, but this version of DPH-RL reads format {FORMAT}"
@@ -161,7 +163,10 @@ class RunDir:
 
     def settings(self) -> dict[str, Any]:
         """The resolved settings in config.toml. Raises UserError if they cannot be read."""
-        return read_settings(self.path / "config.toml")
+        file = self.path / "config.toml"
+        if not file.is_file():
+            raise RunError(f"{file} is missing; restore it, or {ANEW}")
+        return read_settings(file)
 
     @property
     def complete(self) -> bool:
@@ -229,8 +234,7 @@ def _has_numbers(row: Mapping[str, Any]) -> bool:
 
 
 def step_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The lines of a log before the first invalid one, with their content; none if there is no log. An interruption may
-    have truncated the last line."""
+    """The lines of a log before the first invalid one, with their content; none without a log. The last may be cut."""
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -244,8 +248,7 @@ def step_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def drop_lines(path: Path, after: int, valid: Callable[[Mapping[str, Any]], bool] = lambda row: True) -> None:
-    """Remove the lines of a log, if there is one, that belong to steps after `after`, and all from the first that is
-    not `valid` on."""
+    """Remove the lines of a log, if there is one, of steps after `after`, and from the first that is not `valid` on."""
     if path.is_file():
         rows = takewhile(lambda pair: valid(pair[1]), step_lines(path))
         kept = [line for line, row in rows if row["step"] <= after]
@@ -306,9 +309,10 @@ def _model_of(run: Path) -> str:
     opened = RunDir.open(run)
     stage, settings = opened.manifest.get("stage"), opened.settings().get("model")
     path = opened.manifest.get("model") or (settings.get("path") if isinstance(settings, dict) else None)
-    if stage in ("presample", "eval") and path:  # the manifest of a finished run has it as an absolute path
+    if stage in ("presample", "eval") and path and opened.complete:  # its manifest has it as an absolute path
         return str(path)
-    raise RunError(f"the run {run} of `dph {stage}` has no model; name a run of sft or train, or a model's folder")
+    lacking = f"the run {run} of `dph {stage}` has no model{unfinished(run)}"
+    raise RunError(f"{lacking}; name a finished run of sft or train, or a model's folder")
 
 
 def _is_run(folder: Path) -> bool:

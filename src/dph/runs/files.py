@@ -24,7 +24,8 @@ from pathlib import Path
 from dph.errors import RunError
 from dph.process.progress import say
 
-_TEMPORARY = re.compile(r"\..+\.(new|old)\.(\d+)(\.\d+)?\.tmp", re.DOTALL)
+TEMPORARY = re.compile(r"\.([^/]+)\.(?:new|old)\.(\d+)(?:\.\d+)?\.tmp", re.DOTALL)
+"""Names of temporary files and directories: the name that is meant, and the process."""
 _numbers = itertools.count()
 
 
@@ -160,8 +161,7 @@ def _held(temporary: Path, create: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Lock a file or directory, if the file system can; yields whether the path is still its name. It may have to wait
-    for a process that is removing it."""
+    """Lock a path, if the file system can, when no process is removing it; yields whether it is still there."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:  # removed since it was created, before it was locked
@@ -179,7 +179,7 @@ def _lock(path: Path) -> Iterator[bool]:
 def _abandoned(entry: Path) -> Iterator[bool]:
     """Whether a directory's entry is a temporary file or directory whose process has ended, and its lock in the
     context. Where nothing can be locked, a process with its id on this machine counts as the one."""
-    match = _TEMPORARY.fullmatch(entry.name)
+    match = TEMPORARY.fullmatch(entry.name)
     if match is None:
         yield False
         return

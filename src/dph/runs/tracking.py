@@ -64,8 +64,7 @@ class Metrics:
         return {"name": name, "id": number} if self._name == "wandb" else {"name": f"{name}-{number}"}
 
     def begin(self, step: int) -> None:
-        """Start logging after `step`. TensorBoard drops later steps, which an interrupted run logged; without the extra
-        `report` nothing is written for it."""
+        """Start logging after `step`: TensorBoard, for which the extra `report` is needed, drops later ones."""
         if self._leads and importlib.util.find_spec("tensorboard") is None:
             say("nothing is written for TensorBoard, which is not installed: pip install 'dph-rl[report]'")
         elif self._leads:

@@ -269,8 +269,7 @@ def _invert_nucleus(probs: Tensor, numbers: Tensor, top_p: float) -> Tensor:
 
 
 def _most_likely(probs: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
-    """Probabilities and tokens by falling probability, equal ones by token: all of them, or fewer that hold the set of
-    every row."""
+    """Probabilities and tokens by falling probability, then by token: all, or fewer that hold the set of every row."""
     for count in CANDIDATES if probs.device.type == "cpu" else ():
         if probs.shape[1] < 2 * count:
             break

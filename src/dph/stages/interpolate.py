@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from dph.build import make_verifiers
-from dph.config import InterpolateConfig, ModelConfig
+from dph.config import InterpolateConfig, ModelConfig, absolute
+from dph.config.checks import check_model
 from dph.errors import RunError, SettingsError
 from dph.evaluation.certificate import fixed_sequence
 from dph.evaluation.certification import CertificationSet
@@ -28,8 +29,10 @@ def interpolate(config: InterpolateConfig) -> Path:
     run = None if trained.run is None else RunDir.open(trained.run)
     settings = {} if run is None else run.settings().get("model", {})
     initial = config.initial or settings.get("path", "")
-    if not initial or initial == trained.model:
-        raise RunError(f"{config.run} does not tell which model it began with; name that model with --initial")
+    check_model(trained.model)
+    if not initial or absolute(initial) == absolute(trained.model):
+        wrong = f"{config.run} does not tell which model it began with"
+        raise RunError(f"{wrong}; name a run of sft or train, or that model with --initial")
     model = ModelConfig(initial, trust_remote_code=config.trust_remote_code)
     certified = _furthest(config, model, trained.model) if config.certify.set else None
     weight = config.weight if certified is None else certified[0]

@@ -27,6 +27,7 @@ def passk(config: PasskConfig) -> Comparison:
     if config.html:
         from dph.report.passk import as_page  # slow to load
 
+        Path(config.html).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(Path(config.html), as_page(comparison, [side.read_as for side in sides], "Pass@k"))
     if any(change.lost_share > config.fail_if_lost for change in comparison.changes):
         say(f"more than {100 * config.fail_if_lost:g} % of the problems that {sides[0].name} solves were lost")

@@ -132,7 +132,7 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
         gone = len(rows) - len(fitting)
         say(f"left out: {gone} of {counted(len(rows), 'row')}, empty or over {policy.context_length} tokens")
     if not fitting:
-        raise DataError(f"no row fits into the model's context of {policy.context_length} tokens")
+        raise DataError(f"no row fits into the model's context of {policy.context_length} tokens; shorten the rows")
     return fitting
 
 

@@ -86,8 +86,7 @@ class RowTask(Task):
         return problems
 
     def _problem(self, row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path]) -> Problem:
-        """Raises UserError for a row without a prompt, without an answer that its verifier can use, or whose database
-        is missing."""
+        """Raises DataError for a row without a prompt, an answer that its verifier can use, or its database."""
         prompt = self._prompt(row, where)
         verifier = row.get(self.verifier_column) or self.verifier
         answer, extra = self._answer(row, where, needed=bool(verifier))
@@ -125,8 +124,7 @@ class RowTask(Task):
         return (Message(role="system", content=self.system), *as_messages(prompt)) if self.system else prompt
 
     def _answer(self, row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, dict[str, Any]]:
-        """The answer, None for a row that only a reward function can judge, and the other fields of verl's ground
-        truth."""
+        """The answer, None if only a reward function can judge the row, and the other fields of verl's ground truth."""
         model = row.get("reward_model")
         truth = model.get("ground_truth") if isinstance(model, dict) else None
         name = self.answer or usual_column(row, _ANSWERS if truth is None else _ANSWERS[:1])
@@ -160,8 +158,7 @@ class RowTask(Task):
 
 
 def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The column with the first of some names, in small or capital letters: one that has a value before one that has
-    none. "" if there is no such column."""
+    """The column with the first of some names, in any case, with a value if there is one; "" without such a column."""
     columns = [column for name in names for column in row if column.lower() == name]
     return next((column for column in columns if row[column] is not None), next(iter(columns), ""))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config.text import decoded, is_json, parse_json, refuse_other_kinds
-from dph.errors import DataError, RowsError, counted
+from dph.errors import DataError, RowsError, counted, refused
 
 KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
 """The ends of the names of files with rows."""
@@ -38,7 +38,7 @@ def placed_rows(
     try:
         rows = _read(path)
     except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+        raise DataError(refused(f"{path} cannot be read", error)) from error
     if not rows:
         raise DataError(f"{path} holds no rows; write some, or give another file")
     placed = [
@@ -85,12 +85,11 @@ def read_text(path: Path) -> str:
     try:
         return decoded(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+        raise DataError(refused(f"{path} cannot be read", error)) from error
 
 
 def parse_file(path: Path, text: str) -> Any:
-    """Parse the JSON text of a file. Raises UserError if it is not valid JSON or contains text that cannot be
-    encoded."""
+    """The JSON value of a file's text. Raises DataError if it is not valid or has text that cannot be encoded."""
     try:
         return _parse(text)
     except ValueError as error:

@@ -21,7 +21,7 @@ import safetensors
 from safetensors.torch import load_file, save_file
 
 from dph.config.text import read_json
-from dph.errors import RunError, UserError
+from dph.errors import RunError, UserError, refused
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.runs.files import directory_written_atomically, remove_atomically
@@ -84,12 +84,9 @@ def save(
                 remove_atomically(path_of(run, old))
     except (OSError, safetensors.SafetensorError) as error:
         before = [step for step in steps_saved(run) if step != state.step]
-        left = f"the one after step {before[-1]} is kept" if before else "there is none before it"
-        reason = getattr(error, "strerror", None) or error
-        raise RunError(
-            f"cannot write the checkpoint {target} ({reason}), {left}; free disk space, then continue from "
-            "there with --resume"
-        ) from error
+        then = f"--resume continues after step {before[-1]}" if before else "with --resume the run starts anew"
+        message = refused(f"cannot write the checkpoint {target}", error, "free disk space")
+        raise RunError(f"{message}; then {then}") from error
     return target
 
 

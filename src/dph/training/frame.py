@@ -71,8 +71,7 @@ class Saver:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Context in which weights and optimizer are ahead of `state`, which must follow before it ends: after an error
-        in between nothing is saved."""
+        """Context in which weights and optimizer are ahead of `state`, which must follow; an error saves nothing."""
         self._consistent = False
         yield
         self._consistent = True
@@ -104,8 +103,7 @@ class Saver:
         return checkpoints.path_of(self.run.path, self.state.step)
 
     def _removed(self) -> bool:
-        """Whether somebody removed the run directory. Only the leading process can tell: the others do not wait for its
-        checkpoints."""
+        """Whether somebody removed the run directory; only the leading process can tell, as the others do not wait."""
         return self._world.leads and self.state == self._saved and not self.path.is_dir()
 
 
@@ -147,12 +145,15 @@ class Frame:
                 self._repeat(step, measure or (lambda *_: {}), interrupts)
             except Interrupted as error:
                 stopped = f"stopped after step {saver.state.step} of {steps}"
-                kept = "which is saved" if saver.rescue() else "but not saved"
+                if saver.rescue():
+                    kept = ", which is saved; the same command with --resume continues"
+                elif before := steps_saved(saver.run.path):
+                    kept = f", which is not saved; the same command with --resume continues after step {before[-1]}"
+                else:
+                    kept = "; nothing is saved, and the same command with --resume starts anew"
                 # torchrun ends the processes that are left, one of which may be saving, when one leaves
                 self.world.wait()
-                raise Interrupted(
-                    error.number, f"{stopped}, {kept}; the same command with --resume continues"
-                ) from error
+                raise Interrupted(error.number, stopped + kept) from error
             except Exception as error:
                 if saver.rescue() and isinstance(error, UserError | OSError):
                     say(f"the state after step {saver.state.step} is saved in {saver.path}")

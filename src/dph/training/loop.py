@@ -185,8 +185,7 @@ class Training:
         return values
 
     def _keep_rollouts(self, step: int, drawn: Drawn, rows_PG: Sequence[Sequence[Row | None]]) -> None:
-        """Keep some rollouts of a monitored step with their advantages: before the update that uses them, so that every
-        checkpoint after it has them."""
+        """Keep some rollouts of a monitored step with advantages, before the update: later checkpoints have them."""
         if not self.monitor.due(step):
             return
         samples = [

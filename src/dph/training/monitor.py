@@ -1,5 +1,4 @@
-"""Held-out problems during training: their evaluation, the alarm about pass@k, the best checkpoint, and certificates of
-checkpoints."""
+"""Held-out problems during training: evaluation, the alarm about pass@k, the best checkpoint, certificates."""
 
 import json
 import math

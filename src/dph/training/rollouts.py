@@ -1,5 +1,4 @@
-"""The rollouts of a step: draw prompts, sample and judge them, refill constant groups (DAPO), and shape verdicts into
-rows with advantages."""
+"""The rollouts of a step: draw, sample and judge prompts, refill constant groups (DAPO), shape rows with advantages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -136,8 +135,7 @@ class Shaping:
     """log π_ref of every response token of every row; needed if the advantage reads it."""
 
     def rows(self, groups: Sequence[Group]) -> list[list[Row | None]]:
-        """A row for each rollout of each group; None for one that leaves the loss, because its judging failed or it was
-        cut off and `mask_truncated` is set."""
+        """A row for each rollout of each group; None for one not judged, or cut off if `mask_truncated` is set."""
         references: list[list[list[float]] | None] = [None] * len(groups)
         if self.advantage.needs_reference:
             assert self.reference_logprobs is not None, "an advantage that reads π_ref is given one"

@@ -92,8 +92,7 @@ def collate(
 
 
 def batches(policy: Policy, groups: Sequence[Sequence[Row]], token_budget: int) -> Iterator[tuple[list[Row], Batch]]:
-    """Groups, each the rows of one prompt, as micro-batches of at most `token_budget` tokens: the rows of each, and its
-    tensors on the policy's device."""
+    """Groups of rows of a prompt as micro-batches of at most `token_budget` tokens: rows, and tensors on the device."""
     microbatches, shared = policy.cut(groups, token_budget)
     for rows in microbatches:
         yield rows, collate(rows, policy.device, shared=shared, context=policy.context_length)

@@ -162,8 +162,7 @@ class VerdictAlarm:
     """Newest steps in a row in which every reward is 0."""
 
     def note(self, stats: StepStats) -> str | None:
-        """Take a step into account; returns what is wrong, or None. If all verdicts are errors, that is reported
-        instead of the missing reward."""
+        """Count a step; returns what is wrong, or None: if all verdicts are errors, that, not the missing reward."""
         failures = sum(stats.outcomes.get(outcome, 0) for outcome in FAILURES)
         self.failed = self.failed + 1 if 0 < failures == stats.responses else 0
         self.unrewarded = self.unrewarded + 1 if stats.responses and not stats.sampled["rewarded"] else 0

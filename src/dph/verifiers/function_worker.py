@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dph.errors import UserError
+from dph.errors import UserError, unknown
 from dph.process.user_code import describe, import_file
 from dph.verifiers.sandbox.loop import Forked, Message, limit_cpu, serve
 
@@ -26,7 +26,7 @@ def split_reference(reference: str) -> tuple[Path, str]:
         raise UserError(f"a reward function is given by --reward FILE.py:NAME, not {reference!r}")
     path = Path(file).absolute()
     if not path.is_file():
-        raise UserError(f"the reward function's file {file} does not exist")
+        raise UserError(f"the reward function's file {file} does not exist; correct --reward")
     return path, name
 
 
@@ -38,7 +38,7 @@ def load_function(path: Path, name: str) -> RewardFunction:
         raise UserError(f"cannot import the reward function's file {path}: {describe(error, path)}") from error
     function: RewardFunction | None = getattr(module, name, None)
     if not callable(function):
-        raise UserError(f"{path} has no function {name!r}")
+        raise UserError(unknown(f"function of {path}", name, [n for n, f in vars(module).items() if callable(f)]))
     return function
 
 
