@@ -174,7 +174,7 @@ def test_a_runs_folder_in_the_place_of_its_model(tmp_path, monkeypatch, capsys, 
     if named == "run" and meant != "model":
         assert complaint(capsys, "eval", "--out", "out", "--model.path", "run") == f"{begin}; {finish}; {end}"
         message = complaint(capsys, "eval", "--out", "out", "--model.path", "run/model")
-        assert message == f"there is no model directory run/model; {finish}; {end}"
+        assert message == f"there is no model directory {tmp_path / 'run' / 'model'}; {finish}; {end}"
         (tmp_path / "run" / "manifest.json").write_text('{"stage": "rm -r", "status": "running"}')
         assert complaint(capsys, "eval", "--out", "out", "--model.path", "run") == f"{begin}; {end}"
 
