@@ -315,5 +315,5 @@ _FLAGS = {
 def _cell(value: Mapping[str, float] | None) -> str:
     if value is None:
         return "–"
-    over = f"; {counted(int(value["problems"]), 'problem')}" if "problems" in value else ""
+    over = f"; {counted(int(value['problems']), 'problem')}" if "problems" in value else ""
     return f"{100 * value['mean']:.1f} ({100 * value['low']:.1f}–{100 * value['high']:.1f}{over})"
