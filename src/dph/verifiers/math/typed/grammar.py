@@ -176,7 +176,8 @@ def _named(text: str, at: int, name: str) -> tuple[int, str]:
     inverse = re.compile(r"\s*\^\s*\{\s*-1\s*\}(?=\s*\()").match(text, at)
     bracket = inverse.end() if inverse else at
     called = (name[0] in "fghFGH" and name not in _GREEK) or _ARGUMENTS.match(text, bracket)
-    if called and text[bracket : bracket + 1] == "(":
+    called = called or (name == "E" and re.match(r"[\[(] ?[XYZ]", text[bracket:]))
+    if called and text[bracket : bracket + 1] in ("(", "[")[: 1 + (name == "E")]:
         return bracket + 1, f"{name}{'^-1' if inverse else ''}("
     return at, name
 
@@ -488,7 +489,7 @@ class Parser:
             return ("c", name)
         if name[-1] == "(":
             arguments = self.items(",")
-            self.expect(")")
+            self.expect(")", "]")
             return ("call", name[:-1], *arguments)
         return ("s", name)
 

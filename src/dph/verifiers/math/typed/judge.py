@@ -148,7 +148,9 @@ class Comparison:
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
         equal = gold == answer or self.equal(gold, answer)
-        if equal is not True and gold.kind in ("expression", "assigned", "list", "family", "congruence"):
+        if equal is not True and gold.kind in ("expression", "assigned", "list", "family", "congruence") and (
+            gold.kind != "congruence" or answer.kind != "congruence"
+        ):
             equal = self.families(gold, answer) or equal
         if equal is not True and any(x.kind == "quantity" for x in (gold, answer, *gold.items, *answer.items)):
             sides = [read(text, units=True) for text in (gold_text, answer_text)]
@@ -201,6 +203,10 @@ class Comparison:
             values = [[x.items[-1] for x in side.items] if side is listed else side.items for side in (gold, answer)]
             return self.in_order(*values)
         if kinds & {"letters", "choice"}:
+            if kinds == {"choice"} and gold.words and answer.words:
+                texts = [*map(read, (*gold.words, *answer.words))]
+                if all(texts) and self.equal(*filter(None, texts)) is False:
+                    return False
             letters, others = (_letters(x) or _run_of_letters(x) for x in (gold, answer))
             return letters is not None and letters == others
         if gold.kind != answer.kind:
@@ -239,12 +245,13 @@ class Comparison:
         if (gold.words and right) or (answer.words and left) or (gold.words[:1] == ("of",) and not answer.words):
             return False
         if (left == () and right) or (right == () and left):  # "units" are of length
-            return {name for name, _ in left or right or ()} == {"L"} and self.expressions(g, a)
+            return (left or right) == (("L", 1),) and self.expressions(g, a)
         if left and right:
             if {left, right} == {DEGREE, RADIAN}:
                 return self.identical(*(("deg", x) if unit == DEGREE else x for x, unit in ((g, left), (a, right))))
-            if left != right:
-                return False
+            if left != right:  # cm² in place of square units
+                squared = {left, right} in ({(("U", n),), (("L", n),)} for n in (2, 3))
+                return squared and self.expressions(g, a)
             if factor == other:
                 return self.expressions(g, a)
             worked_out = _form_allowed(g, a) or (numeral(a) and (exact(a) or 1) % 1)
@@ -504,6 +511,8 @@ class Comparison:
             left, right = self.progressions(gold, modular), self.progressions(answer, modular)
             if not left or not right:
                 return False if left or right else None
+            if gold.kind == answer.kind == "family" and gold.words and answer.words and gold.words != answer.words:
+                return False  # other unknowns
             periods = [period for _, period in left + right]
             low = -min(periods) * mp.e / 10  # so that no offset is at an end
             high = low + max(24 * min(periods), 2 * max(periods))
@@ -536,6 +545,9 @@ def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
         [re.sub(r"[.,]|s\b", "", word) for word in " ".join(words).lower().replace("/", " per ").split()]
         for words in (left, right)
     )
+    extra = {*first} ^ {*second}
+    if "more" in extra or ("of" in extra and len({" ".join(x).partition(" of")[0].split()[-1] for x in (first, second)}) > 1):
+        return False
     return first == second or ("per" not in first + second and ({*first} <= {*second} or {*second} <= {*first}))
 
 

@@ -107,7 +107,7 @@ _USUAL_TEXT = (
     ("^(?:(?:it|they|this|that|the (?!opposite|converse|negation|inverse|contrary|complement|other)[a-z]+) "
      "(?:(?:is|are) |(?=cannot|(?:con|di)verges))|on |in |quadrant )", ""), ("^(?:an?|the) | only$", ""),
     ("^infinite(?:ly many)?(?: solutions)?$", "infinitely many"),
-    ("^(odd|even|prime|composite|rational|irrational) (?:functions?|numbers?|integers?)$", r"\1"),
+    ("^(odd|even|prime|composite|(?:ir)?rational(?! f)) (?:functions?|numbers?|integers?)$", r"\1"),
 )  # fmt: skip
 _SHORT_WORDS = word_list("""yes no odd one two six ten up on off red all any tie not low day man sun max min dne
     nan inf may mon tue wed thu fri sat""")
@@ -166,7 +166,7 @@ _DATE = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?: ?,? (\d{4}))?|"
     r"(?:the )?(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.? ?,? ?(\d{4})?"
 )
-_CODE = re.compile(r"\d{1,2}/\d{1,2}/\d{4}|\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}/\d{1,2}/\d{1,2}")
+_CODE = re.compile(r"\d{1,2}/\d{1,2}/\d{4}|\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}/\d{1,2}/\d{1,2}|0[xbo][\da-f]+|(?:\([\d ]{2,}\) ?){2,}")
 _BASE = re.compile(
     r"(-?)\s*[({]?\s*(?=[A-F]*[0-9])([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
     r"(?:_\s*(?:\{\s*\(?\s*(?:base\s*)?(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
@@ -239,7 +239,7 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
     (r"(?<=\S) \( ?([a-z] ?(?:[<>]|\\(?:[lg]eq?|neq?|in)(?![a-z]))[^()]*)\)$", r", \1"),  # (x > 0)
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:more|greater|larger)[\s\x02]*$", r"\\ge \1"),
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:less|fewer|smaller)[\s\x02]*$", r"\\le \1"),
-    (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", r"\1"),
+    (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", "\\1 \x01place\x02"),
     (r"^[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?$|^[-+]?\d{1,3}(?:\.\d{3}){2,}$", _ungrouped),
     (r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : "),
     (r"(?<![\d,.(\[{])\d{1,3}(?:,\d{3})+(?![\d,])(?=\s*(?:=|\\approx|\x01))", _ungrouped),
@@ -265,9 +265,9 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     plain = plain_latex(text)
     event = None
     if lead := _LEAD.match(plain):
-        event = lead["event"] and ("event", re.sub(r"\W", "", lead["event"]))
+        event = lead["event"] and ("event", re.sub(r"[^\w'|^<>=+-]", "", lead["event"].replace(r"\mid", "|")))
         plain = _without_lead(lead) + plain[lead.end() :]
-    plain = _TAIL.sub("", plain)
+    plain = plain if re.search(r"\\pi.*[kmn] ?\\in ?\\RR", plain) else _TAIL.sub("", plain)
     words = plain_words(plain)
     if not words:
         return None
@@ -315,7 +315,7 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if choice := _CHOICE.fullmatch(words):
         text = choice["text"] or choice["more"] or ""
         if not _TWO_CHOICES.search(text):
-            return Answer("choice", choice[1] or choice[2] or choice[3] or choice[5])
+            return Answer("choice", choice[1] or choice[2] or choice[3] or choice[5], words=(text,) * (text != ""))
         return Answer("text", words.lower())
     if inner := re.fullmatch(r"\( ?([^\W\d_]{2,}) ?\)", words):
         words = inner[1]
@@ -334,8 +334,10 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if _CODE.fullmatch(low):
         return Answer("date", low)
     if re.search("[a-z]{3}", low):
-        if number := _number_in_words(low) or _ordinal(low):
+        if number := _number_in_words(low):
             return Answer("expression", number)
+        if number := _ordinal(low):
+            return Answer("quantity", number, words=("place",))
         runs = low.split()[:9]
         for n in range(min(len(runs) - 1, 8), 0, -1):  # two hundred apples
             counted = tuple(re.sub("^(?:of )?an? ", "", " ".join(low.split()[n:])).split())
@@ -348,6 +350,8 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
         if all(x and x.kind in ("text", "choice") for x in items):
             return Answer("list", items=tuple(filter(None, items)), links=(",",) * (len(items) - 1))
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:
+        return None
+    if re.search(r"\b\w'(?!\w)|''", words):  # A' and A''
         return None
     runs = re.findall(r"[^\W\d_]+", words)
     if re.fullmatch("infty|pi|inf|oo|.", low) or any(phrase.search(words) for phrase, _ in _PHRASES):
@@ -430,6 +434,8 @@ def _typed(node: Node) -> Answer | None:  # the typed value of one item, or None
     if node[0] == "-" and node[1][0] in ("unit", "%", "deg"):
         node = (node[1][0], ("-", node[1][1]), *node[1][2:])
     several = node[0] == "seq" and repr(node).count("'pm'") > 1
+    if node[0] == "+" and repr(node).count("'p')") > 1:
+        return None  # whether the signs go together is not said
     if holds(node, "pm") and not (several or node[0] in ("set", "cases") or node[2:] == (("!=",),)):
         both = _all([with_sign(node, "p"), with_sign(node, "m")])
         return Answer("list", items=both) if both else None
@@ -729,10 +735,12 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:  # the
     integers = [n for n in items if n[0] == "rel" and n[2] == (r"\in",) and n[1][1] == ("named", "Z")]
     if integers:  # x = 2πk, k ∈ ℤ
         rest = [n for n in items if n not in integers]
-        rest = [n[1][-1] if n[0] == "rel" and n[2] == ("=",) and n[1][0] and n[1][0][0] == "s" else n for n in rest]
+        named = [n for n in rest if n[0] == "rel" and n[2] == ("=",) and n[1][0] and n[1][0][0] == "s"]
+        names = tuple({n[1][0][1] for n in named})
+        rest = [n[1][-1] if n in named else n for n in rest]
         values = [value for n in rest for value in dict.fromkeys((with_sign(n, "p"), with_sign(n, "m")))]
         whole = len(integers) == 1 and integers[0][1][0][0] == "s" and values and not any(n[0] == "rel" for n in rest)
-        return Answer("family", tuple(values), name=integers[0][1][0]) if whole else None
+        return Answer("family", tuple(values), name=integers[0][1][0], words=names) if whole else None
     if items[-1][0] == "mod" and all(x[0] != "mod" for x in items[:-1]):  # x = 1, 4 (mod 5)
         items = [*(("mod", x, items[-1][2]) for x in items[:-1]), items[-1]]
     answers = _all(items)

@@ -82,6 +82,8 @@ PERCENT, DEGREE, RADIAN = (("PCT", 1),), (("A", 1),), (("R", 1),)
 def unit_of(word: str) -> Unit | None:
     """The powers of dimensions of a word and its factor; None if it is not a unit."""
     low = word.strip(".").lower()
+    if word in {*"kDGHMST"}:  # thousand, tesla: neither kelvin nor a larger s
+        return None
     if word[:1].islower() and low != word.strip("."):  # mM and pA are neither mm nor Pa
         return UNITS.get(word.strip("."))
     spellings = (word.strip("."), low, low.removesuffix("s"), low.removesuffix("es"))
@@ -115,7 +117,7 @@ def read_unit(words: Sequence[str]) -> Unit | None:
             power = 1
         else:
             return None
-    return tuple(sorted(x for x in powers.items() if x[1] and x[0] != "U")), factor  # "units" have no dimension
+    return tuple(sorted(x for x in powers.items() if x[1] and (x[0] != "U" or [*powers.values()] in ([2], [3])))), factor  # "units" have none
 
 
 def counts_things(words: Sequence[str]) -> bool:

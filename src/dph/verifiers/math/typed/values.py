@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ from typing import Any
 
 import mpmath
 
-from dph.verifiers.math.typed.grammar import PI, Budget, Node, Unevaluable
+from dph.verifiers.math.typed.grammar import PI, Budget, Node, Unevaluable, replaced
 from dph.verifiers.math.typed.text import word_list
 
 mp: Any = mpmath.MPContext()
@@ -30,6 +31,7 @@ _TABLE: dict[str, Callable[[Any], Any]] = {
     "arccot": lambda x: mp.pi / 2 - mp.atan(x), "arsinh": mp.asinh, "sgn": mp.sign, "Re": mp.re, "Im": mp.im,
     "arg": mp.arg, "abs": abs, "sqrt": mp.sqrt, "ln": mp.log,
 }  # fmt: skip
+_OF_MATRICES = re.compile(r"\('\^', \('(?:s', '[A-Z]'|\*', \('s', '[A-Z]'.*)\), \((?:'s', 'T'|'n', Fraction\(-1, 1\))")
 _DISCRETE = {"floor", "ceil", "!", "binom", "gcd", "lcm", "det", "mod", "sum", "prod"}
 
 
@@ -310,7 +312,8 @@ def _agree(left: Node, right: Node, budget: Budget, count: int, *at: Any) -> boo
         if v is None and not isinstance(u, str | None) and not at[0]:
             return False  # undefined at the first point, unlike the gold answer
         if isinstance(u, str | None) or isinstance(v, str | None) or (at[0] > 2 and not at[1] and not (real and also)):
-            return None
+            lost_sign = real != also and ("'abs'" in repr(left)) != ("'abs'" in repr(right))  # ln x for ln |x|
+            return False if lost_sign else None
         with digits(count):
             lost, small = (int(max(pair)) + 1 for pair in zip(first, second, strict=True))
             need = 25 + lost + small
@@ -355,6 +358,12 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     free = symbols(left)
     if free != symbols(right):
         return False
+    shown = repr((left, right))
+    if _OF_MATRICES.search(shown) and free <= {*"ABCDMPQX"} and len(free) > 1:
+        words = [*map(_word, (left, right))]
+        return None not in words and words[0] == words[1]
+    if free <= {"z", "w"} and re.search("'f', '(?:Re|Im|arg|abs)'", shown):
+        left, right = (replaced(x, {("s", name): ("+", ("s", name), ("c", "i")) for name in free}) for x in (left, right))
     with suppress(Unevaluable):
         return all(Exact(budget, point)(left) == Exact(budget, point)(right) for point in range(3 if free else 1))
     with_log = "log" in operations(left) | operations(right)
@@ -362,6 +371,20 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     if True in decided or False in decided:
         return True in decided
     return canonical(left) == canonical(right) or None
+
+
+def _word(node: Node) -> list[tuple[str, bool, bool]] | None:
+    """A product of matrices, inverses and transposes as (name, inverse, transposed) in order; None for others."""
+    match node:
+        case ("s", name):
+            return [(name, False, False)]
+        case ("^", base, ("s", "T") | ("n", -1, _) as power):
+            word, flip = _word(base), power[0] == "s"
+            return word and [(name, inv ^ (not flip), turned ^ flip) for name, inv, turned in reversed(word)]
+        case ("*", *factors):
+            words = [*map(_word, factors)]
+            return None if None in words else [x for word in words for x in word or ()]
+    return None
 
 
 def canonical(node: Any) -> str:
