@@ -58,7 +58,7 @@ _SAME = _table(r"""
     | \vert \lvert \rvert \mid ; \dollar \textdollar ; \gbp \pounds ; \binom \dbinom \tbinom ; \{ \lbrace ; \} \rbrace ;
     [ \lbrack ; ] \rbrack ; \| \Vert \lVert \rVert ; : \colon ; \circ \degree ;
     \sqrt \surd ; \mod \bmod \pmod ; \setminus \backslash ; \land \wedge ; \lor \vee ; \cup \bigcup ; \cap \bigcap ;
-    \emptyset \varnothing \O ; \int \iint \oint ; = == := ; < \lt ; > \gt ; <= \le \leq \leqslant \leqq ;
+    \emptyset \varnothing \O ; \int \iint ; = == := ; < \lt ; > \gt ; <= \le \leq \leqslant \leqq ;
     >= \ge \geq \geqslant \geqq ; != \ne \neq ; ~ \approx \simeq \cong \doteq ; \to \rightarrow \mapsto \implies
     \Rightarrow ; \sim \propto ; \subset \subseteq ; \angle \measuredangle""")
 _RELATIONS = {*word_list(r"= < > <= >= != ~ \equiv \in \notin \sim \to \subset \perp \parallel")}
@@ -76,7 +76,7 @@ _GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta v
 _SETS = {r"\RR": "R", r"\ZZ": "Z", r"\QQ": "Q", r"\CC": "C", r"\NN": "N", r"\emptyset": "0"}
 PI, INFINITY = ("c", "pi"), ("c", "inf")
 _CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
-_BIG = (r"\sum", r"\prod", r"\int", r"\lim")
+_BIG = (r"\sum", r"\prod", r"\int", r"\oint", r"\lim")
 _CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\rupee", r"\cent")
 _UNIT_LETTERS = frozenset("msghNJWKLlVCF")
 _LINKS = {
@@ -242,9 +242,11 @@ class Parser:
         items, links = [self.item()], []
         while self.peek()[0] != "eof":
             apart = items[-1][0] == "n" and self.peek()[0] == "num"  # 5 6
-            links.append("," if apart else self.link() or self.fail())
+            links.append(" " if apart else self.link() or self.fail())
             items.append(self.item())
-        return items, links
+        if " " in links and {*links} != {" "}:  # (1) 3, (2) 4
+            self.fail()
+        return items, [link.replace(" ", ",") for link in links]
 
     def link(self) -> str:  # the connector before the next item: ",", ";", "and" or "or"
         link = ""
@@ -541,7 +543,11 @@ class Parser:
         if len(items) == 1 and opens + closes not in ("()", "[]"):
             raise ParseError("half-open group")
         self.bars, opens, closes = bars, opens.replace("]", "("), closes.replace("[", ")")
-        return items[0] if len(items) == 1 else ("seq", opens, items, closes)
+        return (
+            items[0]
+            if len(items) == 1 and (opens, *items[0][:2]) != ("[", "seq", "[")
+            else ("seq", opens, items, closes)
+        )
 
     def items(self, *separators: str) -> tuple[Node, ...]:
         items = [self.item()]

@@ -32,7 +32,7 @@ from dph.verifiers.math.typed.values import (
 
 _STEPS = 20_000
 _LONGEST_LIST = 60
-_HEAVY = {*word_list("sum prod int lim max min gcd lcm det call arg sgn norm Re Im")}
+_HEAVY = {*word_list("sum prod int oint lim max min gcd lcm det call arg sgn norm Re Im")}
 _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc", "ln log logb", "! binom", "floor ceil",
     "sinh cosh tanh coth arsinh",
@@ -148,8 +148,10 @@ class Comparison:
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
         equal = gold == answer or self.equal(gold, answer)
-        if equal is not True and gold.kind in ("expression", "assigned", "list", "family", "congruence") and (
-            gold.kind != "congruence" or answer.kind != "congruence"
+        if (
+            equal is not True
+            and gold.kind in ("expression", "assigned", "list", "family", "congruence")
+            and (gold.kind != "congruence" or answer.kind != "congruence")
         ):
             equal = self.families(gold, answer) or equal
         if equal is not True and any(x.kind == "quantity" for x in (gold, answer, *gold.items, *answer.items)):
@@ -330,11 +332,16 @@ class Comparison:
         if ("or" in links and all(things)) or "equation" in {x.kind for x in right} - {x.kind for x in left}:
             return False
         names = [{x.name for x in items} for items in (left, right)]
+        stems = [{str(n[1]).split("_")[0] for n in x if n} for x in names]
+        if None not in names[0] | names[1] and len(stems[0]) != len(stems[1]):
+            return False
         if all(len(x) == 1 for x in names) and not _same_name(*names[0], *names[1]):
             return False
-        left, right = (
-            [x.items[0] if x.kind == "assigned" and len(x.items) == 1 else x for x in items] for items in (left, right)
-        )
+        if max(map(len, stems)) < 2:
+            left, right = (
+                [x.items[0] if x.kind == "assigned" and len(x.items) == 1 else x for x in items]
+                for items in (left, right)
+            )
         if "set" in (gold.kind, answer.kind):
             found = [[(x.kind == "set") == (y.kind == "set") and self.equal(x, y) for y in right] for x in left]
             return all_of(map(any_of, [*found, *zip(*found, strict=True)])) if left and right else left == right
@@ -358,6 +365,9 @@ class Comparison:
                 return False  # though members without units are equal
             answer = _with_arguments_of(gold, answer) or answer
             if _same_name(gold.name, answer.name):
+                members = [x.value for x in _exact_members(gold)]
+                if len({*map(str, members)}) > 1 and all(x and x[0] == "s" for x in members):  # a = b = c
+                    return members == [x.value for x in answer.items]
                 return any_of(self.chain(member, answer) for member in _exact_members(gold))
             curves = [x.value for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
             return len(curves) == 2 and self.equations(*curves)
@@ -541,12 +551,19 @@ def _merged(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int]
 
 
 def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
-    first, second = (
-        [re.sub(r"[.,]|s\b", "", word) for word in " ".join(words).lower().replace("/", " per ").split()]
+    first, second = (  # GB is not Gb
+        [
+            re.sub(r"[.,]|s\b", "", word)
+            for word in re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda w: w[0].lower(), " ".join(words))
+            .replace("/", " per ")
+            .split()
+        ]
         for words in (left, right)
     )
     extra = {*first} ^ {*second}
-    if "more" in extra or ("of" in extra and len({" ".join(x).partition(" of")[0].split()[-1] for x in (first, second)}) > 1):
+    if "more" in extra or (
+        "of" in extra and len({" ".join(x).partition(" of")[0].split()[-1] for x in (first, second)}) > 1
+    ):
         return False
     return first == second or ("per" not in first + second and ({*first} <= {*second} or {*second} <= {*first}))
 
@@ -602,7 +619,8 @@ def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
 def _same_name(left: Node | None, right: Node | None) -> bool:
     """Whether two names may be of one thing: y may be f(x), and each of them has no name."""
     if left is None or right is None or left == right or "text" in (left[0], right[0]):
-        return True
+        words = [x[1].split() for x in (left, right) if x and x[0] == "text"]
+        return [*map(len, words)] != [1, 1] or words[0] == words[1]
     if re.fullmatch("fracdyd. y'", " ".join(sorted(str(name[1]) for name in (left, right)))):
         return True
     if "call" in (left[0], right[0]):

@@ -67,7 +67,7 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
      r"\{?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}{0,2}", r" \1 "),
     (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""), (r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))", r"^\\circ "),
     (r"\\nabla ?\\(cdot|times)(?![a-z])", r"\\nabla_{\1} "), (r"\b([f-hF-H]) ?\\circ ?([f-hF-H])\b(?! ?\) ?\()", r"\1(\2)"),
-    (rf"({_VECTOR}) ?\\times ?({_VECTOR})", r"f_{\\times}(\1,\2)"), (r"\A([A-Z]) ?\\times ?([A-Z])\Z", r"f_{\\times}(\1,\2)"),
+    (rf"({_VECTOR}) ?\\times ?({_VECTOR})", r"f_{\\times}(\1,\2)"), (r"\A([A-Za-z]) ?\\times ?([A-Za-z])\Z", r"f_{\\times}(\1,\2)"),
     (r"\+/-", r"\\pm "), (r"\\var(?=(?:phi|epsilon|theta)(?![a-z]))", r"\\"),
     (r"\\(?:long)?rightarrow(?![A-Za-z])", r"\\to "), (r"\\top(?![a-z])", "T"),
     (r"\( ?(\w) ?\\circ ?(\w) ?\) ?\(([^()]*)\)", r"\1(\2(\3))"),
@@ -152,8 +152,12 @@ def plain_words(text: str) -> str:
 def bare_text(answer: str) -> str:
     """What answers share that are equal as text: letter case and blanks between letters or digits count."""
     text = re.sub(rf"[{WORDS}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(answer))
-    for _ in range(3):  # only long subscripts and exponents keep their braces
-        text = re.sub(r"(?<!\\)([_^]?) ?\{ ?(\w|\\[A-Za-z]+) ?\}|([_^]) ?\{([^{}]*)\}", r"\1 \2 \3⟦\4⟧", text)
+    for _ in range(3):  # long groups keep their braces
+        text = re.sub(
+            r"(?<!\\)([_^]?) ?\{ ?(\w|[-+=:]|\\[A-Za-z]+) ?\}|([_^]?) ?(?<!\\)\{([^{}]*)(?<!\\)\}",
+            r"\1 \2 \3⟦\4⟧",
+            text,
+        )
     text = re.sub(r"[{}]|(?<![_^])⟦⟧", " ", text)
     text = re.sub(r"\b[A-Z][a-z]{3,}", lambda word: word[0].lower(), " ".join(text.split()))
     return re.sub("^(?:an?|the) ", "", re.sub(r"\s+(?!\w)|(?<!\w)\s+", "", text))

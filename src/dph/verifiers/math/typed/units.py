@@ -20,7 +20,7 @@ L^3 l liter litre =1/1000 milliliter millilitre ml cc =1/1000000 gal gallon =473
 T s sec second =1 min minute =60 h hr hour =3600 d day =86400 week wk =604800 month =2629746 yr year =31556952
 M g gm gram =1/1000 kilogram kilo kg =1 milligram mg =1/1000000 lb pound =45359237/100000000 ton tonne =1000
     oz ounce =45359237/1600000000  T^-1 hz hertz =1  M*L*T^-2 n newton =1  M*L^-1*T^-2 pa pascal =1
-M*L^2*T^-2 j joule =1 wh =3600 erg =1/10000000 ev =801088317/5000000000000000000000000000  M*L^2*T^-3 w watt =1
+M*L^2*T^-2 j joule Nm =1 wh =3600 erg =1/10000000 ev =801088317/5000000000000000000000000000  M*L^2*T^-3 w watt =1
 AMP ampere amp =1  VO v volt =1  OHM ohm omega =1  MOL mol mole =1  USD dollar usd buck =1 cent ¢ =1/100
 EUR euro eur € =1  GBP £ gbp =1  INR rupee rs inr =1  CNY yuan yen 元 rmb =1  A degree deg 度 =1  R radian rad =1
 TC celsius =1  TF fahrenheit =1  K k kelvin =1  PCT percent pct % percentage =1  U unit u =1
@@ -30,7 +30,7 @@ _NOT_NAMES = re.compile(
     incorrect|unless|except|without|when|for|where|mod|modulo|than|most|least|more|less|fewer|between|to|from|about|k|
     approximate(?:ly)?|around|approx|nearly|almost|over|under|up|off|short|guess|unknown|unsure|minus|plus|times|cubed|
     squared|factorial|point|root|power|base|hundred|thousand|\w*illion|dozen|score|gross|hal(?:f|ves|fs)|double|twice|
-    triple|pairs?|couples?|negative|positive|one|two|three|four|five|six|seven|eight|nine|tens?|eleven|twelve|exactly|
+    triple|pairs?|couples?|negative|positive|one|two|three|four|five|six|seven|eight|nine|tens?|eleven|twelve|exactly|too|
     (?:\w+teen|\w+tie|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|quarters?|
     \w+teens?|(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies)|basis|nils?|zeros?|infinit\w*|ago|later|earlier|past|
     before|after|older|younger)\b|[\d?!()=<>+*^\\]""",
@@ -117,7 +117,9 @@ def read_unit(words: Sequence[str]) -> Unit | None:
             power = 1
         else:
             return None
-    return tuple(sorted(x for x in powers.items() if x[1] and (x[0] != "U" or [*powers.values()] in ([2], [3])))), factor  # "units" have none
+    return tuple(
+        sorted(x for x in powers.items() if x[1] and (x[0] != "U" or [*powers.values()] in ([2], [3])))
+    ), factor  # "units" have none
 
 
 def counts_things(words: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from functools import reduce
@@ -13,7 +13,7 @@ from typing import Any
 
 import mpmath
 
-from dph.verifiers.math.typed.grammar import PI, Budget, Node, Unevaluable, replaced
+from dph.verifiers.math.typed.grammar import PI, Budget, Node, Unevaluable, integer_node, replaced
 from dph.verifiers.math.typed.text import word_list
 
 mp: Any = mpmath.MPContext()
@@ -31,7 +31,9 @@ _TABLE: dict[str, Callable[[Any], Any]] = {
     "arccot": lambda x: mp.pi / 2 - mp.atan(x), "arsinh": mp.asinh, "sgn": mp.sign, "Re": mp.re, "Im": mp.im,
     "arg": mp.arg, "abs": abs, "sqrt": mp.sqrt, "ln": mp.log,
 }  # fmt: skip
-_OF_MATRICES = re.compile(r"\('\^', \('(?:s', '[A-Z]'|\*', \('s', '[A-Z]'.*)\), \((?:'s', 'T'|'n', Fraction\(-1, 1\))")
+_OF_MATRICES = re.compile(
+    r"\('\^', \('(?:s', '[A-SU-Z]'|\*', \('s', '[A-Z]'.*)\), \((?:'s', 'T'|'n', Fraction\(-1, 1\))"
+)
 _DISCRETE = {"floor", "ceil", "!", "binom", "gcd", "lcm", "det", "mod", "sum", "prod"}
 
 
@@ -351,6 +353,13 @@ def _same_values(left: Node, right: Node, budget: Budget, base: int | None) -> b
     return _agree(left, right, budget, 110, 3 * bool(free), bool(counts), base) is not False
 
 
+def _on_the_plane(*sides: Node) -> Sequence[Node]:
+    """Expressions of z or w with complex values of them, if their magnitude, argument or parts are taken."""
+    plane = symbols(sides) <= {"z", "w"} and re.search("'f', '(?:Re|Im|arg|abs)'", repr(sides))
+    moved = {("s", name): ("*", ("s", name), ("+", integer_node(1), ("c", "i"))) for name in "zw"}
+    return replaced(sides, moved) if plane else sides
+
+
 def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     """Whether two expressions are the same function of the same symbols; None if that cannot be decided."""
     if left == right:
@@ -359,11 +368,11 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     if free != symbols(right):
         return False
     shown = repr((left, right))
-    if _OF_MATRICES.search(shown) and free <= {*"ABCDMPQX"} and len(free) > 1:
+    if _OF_MATRICES.search(shown) and free <= {*"ABCDMPQXT"} and len(free) > 1:
         words = [*map(_word, (left, right))]
-        return None not in words and words[0] == words[1]
-    if free <= {"z", "w"} and re.search("'f', '(?:Re|Im|arg|abs)'", shown):
-        left, right = (replaced(x, {("s", name): ("+", ("s", name), ("c", "i")) for name in free}) for x in (left, right))
+        if None not in words:
+            return words[0] == words[1]
+    left, right = _on_the_plane(left, right)
     with suppress(Unevaluable):
         return all(Exact(budget, point)(left) == Exact(budget, point)(right) for point in range(3 if free else 1))
     with_log = "log" in operations(left) | operations(right)
@@ -401,6 +410,7 @@ def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> 
     """Whether left = c · right for a constant c, positive if asked."""
     if symbols(left) != symbols(right):
         return False
+    left, right = _on_the_plane(left, right)
     quotients = []
     with digits(50):
         for point in range(8):
