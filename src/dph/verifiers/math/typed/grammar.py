@@ -543,11 +543,8 @@ class Parser:
         if len(items) == 1 and opens + closes not in ("()", "[]"):
             raise ParseError("half-open group")
         self.bars, opens, closes = bars, opens.replace("]", "("), closes.replace("[", ")")
-        return (
-            items[0]
-            if len(items) == 1 and (opens, *items[0][:2]) != ("[", "seq", "[")
-            else ("seq", opens, items, closes)
-        )
+        group = len(items) == 1 and (opens, *items[0][:2]) != ("[", "seq", "[")
+        return items[0] if group else ("seq", opens, items, closes)
 
     def items(self, *separators: str) -> tuple[Node, ...]:
         items = [self.item()]

@@ -148,11 +148,7 @@ class Comparison:
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
         equal = gold == answer or self.equal(gold, answer)
-        if (
-            equal is not True
-            and gold.kind in ("expression", "assigned", "list", "family", "congruence")
-            and (gold.kind != "congruence" or answer.kind != "congruence")
-        ):
+        if equal is not True and gold.kind in ("expression", "assigned", "list", "family", "congruence"):
             equal = self.families(gold, answer) or equal
         if equal is not True and any(x.kind == "quantity" for x in (gold, answer, *gold.items, *answer.items)):
             sides = [read(text, units=True) for text in (gold_text, answer_text)]
@@ -223,7 +219,7 @@ class Comparison:
             case "inequality":
                 return self.inequalities(gold.value, answer.value)
             case "congruence":
-                return _same_name(gold.name, answer.name) and self.families(gold, answer)
+                return self.families(gold, answer)
         return gold.value == answer.value
 
     # Values.
@@ -521,8 +517,9 @@ class Comparison:
             left, right = self.progressions(gold, modular), self.progressions(answer, modular)
             if not left or not right:
                 return False if left or right else None
-            if gold.kind == answer.kind == "family" and gold.words and answer.words and gold.words != answer.words:
-                return False  # other unknowns
+            named = _same_name(gold.name, answer.name) if modular else gold.words == answer.words or not gold.words
+            if gold.kind == answer.kind and not named and (modular or answer.words):
+                return False
             periods = [period for _, period in left + right]
             low = -min(periods) * mp.e / 10  # so that no offset is at an end
             high = low + max(24 * min(periods), 2 * max(periods))
@@ -551,19 +548,13 @@ def _merged(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int]
 
 
 def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
-    first, second = (  # GB is not Gb
-        [
-            re.sub(r"[.,]|s\b", "", word)
-            for word in re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda w: w[0].lower(), " ".join(words))
-            .replace("/", " per ")
-            .split()
-        ]
+    first, second = (
+        re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda word: word[0].lower(), " ".join(words))  # GB is not Gb
         for words in (left, right)
     )
-    extra = {*first} ^ {*second}
-    if "more" in extra or (
-        "of" in extra and len({" ".join(x).partition(" of")[0].split()[-1] for x in (first, second)}) > 1
-    ):
+    first, second = (re.sub(r"[.,]|s\b", "", words.replace("/", " per ")).split() for words in (first, second))
+    extra, things = {*first} ^ {*second}, {" ".join(words).partition(" of")[0].split()[-1] for words in (first, second)}
+    if "more" in extra or ("of" in extra and len(things) > 1):
         return False
     return first == second or ("per" not in first + second and ({*first} <= {*second} or {*second} <= {*first}))
 

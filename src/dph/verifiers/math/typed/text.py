@@ -152,12 +152,9 @@ def plain_words(text: str) -> str:
 def bare_text(answer: str) -> str:
     """What answers share that are equal as text: letter case and blanks between letters or digits count."""
     text = re.sub(rf"[{WORDS}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(answer))
+    group = r"(?<!\\)([_^]?) ?\{ ?(\w|[-+=:]|\\[A-Za-z]+) ?\}|([_^]?) ?(?<!\\)\{([^{}]*)(?<!\\)\}"
     for _ in range(3):  # long groups keep their braces
-        text = re.sub(
-            r"(?<!\\)([_^]?) ?\{ ?(\w|[-+=:]|\\[A-Za-z]+) ?\}|([_^]?) ?(?<!\\)\{([^{}]*)(?<!\\)\}",
-            r"\1 \2 \3⟦\4⟧",
-            text,
-        )
+        text = re.sub(group, r"\1 \2 \3⟦\4⟧", text)
     text = re.sub(r"[{}]|(?<![_^])⟦⟧", " ", text)
     text = re.sub(r"\b[A-Z][a-z]{3,}", lambda word: word[0].lower(), " ".join(text.split()))
     return re.sub("^(?:an?|the) ", "", re.sub(r"\s+(?!\w)|(?<!\w)\s+", "", text))

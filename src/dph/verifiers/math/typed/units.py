@@ -117,9 +117,9 @@ def read_unit(words: Sequence[str]) -> Unit | None:
             power = 1
         else:
             return None
-    return tuple(
-        sorted(x for x in powers.items() if x[1] and (x[0] != "U" or [*powers.values()] in ([2], [3])))
-    ), factor  # "units" have none
+    if [*powers.items()] not in ([("U", 2)], [("U", 3)]):
+        powers.pop("U", None)  # "units" have no dimension
+    return tuple(sorted(x for x in powers.items() if x[1])), factor
 
 
 def counts_things(words: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import mpmath
 
-from dph.verifiers.math.typed.grammar import PI, Budget, Node, Unevaluable, integer_node, replaced
+from dph.verifiers.math.typed.grammar import PI, Budget, Node, Unevaluable, replaced
 from dph.verifiers.math.typed.text import word_list
 
 mp: Any = mpmath.MPContext()
@@ -356,7 +356,7 @@ def _same_values(left: Node, right: Node, budget: Budget, base: int | None) -> b
 def _on_the_plane(*sides: Node) -> Sequence[Node]:
     """Expressions of z or w with complex values of them, if their magnitude, argument or parts are taken."""
     plane = symbols(sides) <= {"z", "w"} and re.search("'f', '(?:Re|Im|arg|abs)'", repr(sides))
-    moved = {("s", name): ("*", ("s", name), ("+", integer_node(1), ("c", "i"))) for name in "zw"}
+    moved = {("s", name): ("+", ("s", name), ("*", ("c", "i"), ("f", "sqrt", ("s", name)))) for name in "zw"}
     return replaced(sides, moved) if plane else sides
 
 
