@@ -79,16 +79,7 @@ _CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY,
 _BIG = (r"\sum", r"\prod", r"\int", r"\oint", r"\lim")
 _CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\rupee", r"\cent")
 _UNIT_LETTERS = frozenset("msghNJWKLlVCF")
-_LINKS = {
-    ",": ",",
-    ";": ";",
-    "&": ",",
-    r"\&": "and",
-    r"\land": "and",
-    r"\lor": "or",
-    "and": "and",
-    "or": "or",
-} | dict.fromkeys(["for", "if", "where", "when", "with"], ",")
+_LINKS = {";": ";"} | _table(r", & for if where when with ; and \& \land ; or \lor")
 _MATRICES = {*word_list("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")}
 _SYSTEMS = {*word_list("cases aligned align gathered gather equation split")}
 _AFTER_CASE = {*word_list("if for when otherwise else")}

@@ -327,9 +327,9 @@ class Comparison:
         things = [True] if both and len({x.unit for x in left}) > 1 else things  # 2 hours and 5 minutes
         if ("or" in links and all(things)) or "equation" in {x.kind for x in right} - {x.kind for x in left}:
             return False
-        names = [{x.name for x in items} for items in (left, right)]
-        stems = [{str(n[1]).split("_")[0] for n in x if n} for x in names]
-        if None not in names[0] | names[1] and len(stems[0]) != len(stems[1]):
+        names = [{x.name for x in items if x.name} for items in (left, right)]
+        stems = [{str(n[1]).split("_")[0] for n in x} for x in names]
+        if len(stems[0]) != len(stems[1]) and all(x.name for x in (*left, *right)):
             return False
         if all(len(x) == 1 for x in names) and not _same_name(*names[0], *names[1]):
             return False
