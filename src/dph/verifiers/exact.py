@@ -1,6 +1,4 @@
-"""The exact verifier, which compares texts; and the gold answers of the built-in verifiers: text, a finite number,
-or a list of these, each of which is accepted.
-"""
+"""The exact verifier, which compares texts; and the built-in verifiers' gold answers: text, numbers, lists of these."""
 
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal

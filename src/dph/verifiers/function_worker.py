@@ -1,6 +1,4 @@
-"""The worker process that runs a reward function, which the parent may kill; and loading and calling the function, also
-without a worker (standard library only).
-"""
+"""The worker process of a reward function; and loading and calling it, also without one (standard library only)."""
 
 import math
 import os

@@ -42,8 +42,7 @@ class Verifiers:
     """Sends each problem to the verifier that its field `verifier` names; verifiers are created on first use."""
 
     def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None, *, only: str = "") -> None:
-        """options: keyword arguments of each verifier's factory, by verifier name; only: one verifier that judges every
-        problem, whatever the problem names."""
+        """options: arguments of each verifier's factory, by name; only: one verifier that judges every problem."""
         self._options = dict(options or {})
         self.only = only
         self._made: dict[str, Verifier] = {}
@@ -106,8 +105,7 @@ class Verifiers:
         return flags
 
     def readings(self, problems: Sequence[Problem]) -> list[str]:
-        """What each gold answer is to its verifier: the result of a query, the type of a mathematical answer; the
-        answer itself with verifiers that have no method of this name."""
+        """What each gold answer is to its verifier: a query's result, a mathematical type; else the answer itself."""
         texts = {i: str(problem.answer) for i, problem in enumerate(problems)}
         for name, places in self._places(problems).items():
             if read := getattr(self._get(name), "readings", None):

@@ -85,8 +85,7 @@ def _boxed(rest: str) -> str:
 
 
 def extract_choice(response: str) -> str:
-    """The letter of a multiple-choice answer: the first separate A–E after the last "answer is" or "choice is", else
-    the last one in the response, else the text itself."""
+    """A choice: the first separate A–E after the last "answer is" or "choice is", else the last one, else the text."""
     text = response.strip("\n")
     if text.count("choice is") > 1 or text.count("answer is") > 1:
         text = text.split("\n\n")[0]  # the model continued with questions of its own
@@ -249,8 +248,7 @@ def _all_equal(given: Sequence[str], gold: Sequence[str], algebra: Algebra) -> b
 
 
 def _equations_equal(given: str, gold: str, algebra: Algebra) -> bool:
-    """Compares two equations by the difference of their sides, up to sign; reads "x=5" (a name of up to two characters)
-    as 5."""
+    """Compares equations by the difference of their sides, up to sign; "x=5" (a name of up to two characters) is 5."""
     left, right = given.split("="), gold.split("=")
     if len(left) == len(right) == 2:
         first, second = (f"{a.strip()} - ({b.strip()})" for a, b in (left, right))

@@ -257,8 +257,7 @@ class Forked:
         os.killpg(0, signal.SIGKILL)  # the worker has ended
 
     def _stop(self) -> int:
-        """Kill the child and all that it started; its exit status (negative: the signal that ended it, perhaps an
-        earlier one than ours)."""
+        """Kill the child and all that it started; its exit status (negative: the signal that ended it)."""
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it may not lead its group yet
             os.killpg(self._child, signal.SIGKILL)
         os.kill(self._child, signal.SIGKILL)

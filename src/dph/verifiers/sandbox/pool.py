@@ -163,8 +163,7 @@ class Worker:
         )
 
     def _exchange(self, payloads: Sequence[Mapping[str, Any]], limit: float) -> Mapping[str, Any] | None:
-        """Send payloads and receive the next answer; None if the process ended before it answered, perhaps because it
-        was killed at its limit."""
+        """Send payloads and receive the next answer; None if the process ended before, perhaps killed at its limit."""
         peer = self._peer
         peer.post(*(json.dumps(payload, default=_plain) for payload in payloads))
         self._resume, self._phase = {}, ""
@@ -209,8 +208,7 @@ class Worker:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON form for values that have none: a number or an array of numpy as Python has it, another number as a float,
-    all else as text."""
+    """A JSON form of other values: numpy's as Python has them, another number as a float, all else as text."""
     if hasattr(value, "tolist"):
         return value.tolist()
     return float(value) if isinstance(value, Number) else str(value)  # type: ignore[arg-type]
@@ -266,8 +264,7 @@ class WorkerPool:
     """
 
     def __init__(self, module: str, options: Mapping[str, Any], workers: int = 1, path: Sequence[str] = ()) -> None:
-        """module: full module name; options: JSON-serialisable arguments of its main; path: import path besides the
-        standard library."""
+        """module: full module name; options: arguments of its main for JSON; path: import path besides the library."""
         self._workers = [Worker(module, options, path) for _ in range(workers)]
         self._finalizer = weakref.finalize(self, _stop_all, self._workers)
         self._open()

@@ -151,8 +151,7 @@ def _match_columns(
 
 
 def digest(rows: Rows, *, ordered: bool = False) -> str:
-    """A text that is the same for rows in any order, or only in this one (`ordered`); fractions are equal if they agree
-    in nine digits, and 1 is 1.0."""
+    """A text that is the same for rows in any order, or (`ordered`) in this one; numbers agree in nine digits."""
     lines = ["\x1f".join(map(_written, row)) for row in rows]
     lines = lines if ordered else sorted(lines)
     return hashlib.blake2b("\x1e".join(lines).encode(errors="surrogatepass"), digest_size=12).hexdigest()

@@ -72,8 +72,7 @@ def _identified(path: str, stamp: Stamp, process: int) -> tuple[str, str]:
 
 
 def _size_by_header(header: bytes) -> int:
-    """Size in bytes that the first 100 bytes of a SQLite file declare; 0 if they declare none. SQLite would read the
-    missing end of a file as empty pages."""
+    """The bytes that a SQLite file's first 100 declare, or 0; SQLite would read a missing end as empty pages."""
     said = header[:16] == b"SQLite format 3\0" and header[24:28] == header[92:96]
     page = int.from_bytes(header[16:18], "big")
     return int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page) if said else 0

@@ -33,8 +33,7 @@ class Options:
     columns: Columns = "fixed"
     """strict: columns in the gold's order ("fixed"), or in any order that is the same for all rows ("free")."""
     tolerance: float = 1e-9
-    """strict: relative difference up to which two numbers are equal if at least one is not an integer; 0 for no
-    tolerance."""
+    """strict: relative difference up to which numbers are equal if one is not an integer; 0 for no tolerance."""
 
 
 Step = Callable[[str], str]
@@ -51,8 +50,7 @@ class Rule:
     compare: Literal["strict", "sets", "permuted"]
     """How rows are compared (see `dph.verifiers.sql.compare`); with "sets", duplicates need not be kept."""
     order: Literal["outermost", "mentioned", "never"]
-    """When the order of rows counts: if the outermost gold query has an ORDER BY, if its text mentions one, or
-    never."""
+    """When the order of rows counts: if the outermost gold query has ORDER BY, its text mentions one, or never."""
     text: Literal["surrogateescape", "ignore", "strict"]
     """Bytes that are not UTF-8 are kept, dropped, or make the query fail."""
     nothing_is_empty: bool

@@ -67,8 +67,7 @@ def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
 
 
 class _Fences:
-    """Finds the ends of blocks. Search results are kept, so that a text with many blocks is not searched once per
-    block."""
+    """Finds the ends of blocks. Results are kept: a text with many blocks is not searched once per block."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -97,8 +96,7 @@ class _Fences:
         return own_line
 
     def _find(self, closer: str, position: int) -> int:
-        """Position of the next closer, past the end of the text if there is none. Positions must not decrease between
-        calls."""
+        """Position of the next closer, past the text's end if none. Positions must not decrease between calls."""
         if self._next.get(closer, -1) < position:
             found = self._text.find(closer, position)
             self._next[closer] = found if found >= 0 else len(self._text) + 1

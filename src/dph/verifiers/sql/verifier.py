@@ -34,8 +34,7 @@ class _Query:
 
 @dataclass(frozen=True, slots=True)
 class _Gold:
-    """A gold query as executed, its plain text (see `dph.verifiers.sql.text`), and whether the order of its rows
-    counts."""
+    """A gold query as executed, its plain text (`dph.verifiers.sql.text`), and whether its order of rows counts."""
 
     sql: str
     plain: str
@@ -224,8 +223,7 @@ class SqlVerifier(UsesWorkers):
         return _Query(files, str(problem.answer), sql)
 
     def _run_golds(self, problems: Sequence[Problem], *, suite: bool = True) -> list[tuple[Problem, Reply]]:
-        """Replies to gold queries alone; for several databases (`suite`), the reply of the last one or of the first
-        failure. Equal queries run once."""
+        """Replies to gold queries alone, equal ones run once; of several databases, the last one or first failure."""
         databases = database_finder()
         asked: list[tuple[Databases, str]] = []
         for problem in problems:

@@ -119,8 +119,7 @@ class SqlWorker:
         """Whether this process has judged anything, and whether it ran out of memory."""
 
     def handle(self, request: Message) -> Message:
-        """Run the query request["run"]; or judge request["predicted"] on each database, or else run only the gold
-        query."""
+        """Run query request["run"]; or judge request["predicted"] on each database, or run only the gold query."""
         if self._exhausted:
             os._exit(TOO_LITTLE_MEMORY)  # the parent sends the request to a new worker
         try:

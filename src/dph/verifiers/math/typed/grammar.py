@@ -107,8 +107,7 @@ _ARGUMENTS = re.compile(r"\(\s*\\?[A-Za-z0-9]+(?:\s*,\s*\\?[A-Za-z0-9]+)*\s*\)\s
 
 
 def tokens(text: str, letters: bool, units: bool) -> list[Token]:
-    """The tokens of plain LaTeX. letters: words of four and more letters are products of letters; units: single letters
-    after a value are units."""
+    """Tokens of plain LaTeX. letters: long words are products of letters; units: letters after a value are units."""
     found: list[Token] = []
     at = 0
     while text[at:].strip():

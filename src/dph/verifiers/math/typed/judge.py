@@ -15,19 +15,10 @@ from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable,
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import bare_text, stands_in, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name
+
+# isort: off
 from dph.verifiers.math.typed.values import (
-    Numeric,
-    alone,
-    canonical,
-    contains_pi,
-    digits,
-    exact,
-    identical,
-    mp,
-    numeric,
-    operations,
-    proportional,
-    symbols,
+    Numeric, alone, canonical, contains_pi, digits, exact, identical, mp, numeric, operations, proportional, symbols,
 )  # fmt: skip
 
 _STEPS = 20_000
@@ -63,8 +54,7 @@ def answer_key(answer: str) -> str:
 
 
 def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
-    """Whether an answer occurs in the question, also with its terms in another order, and is neither a gold answer as
-    written nor number, choice or text."""
+    """Whether the question holds an answer, in any order of terms, that is no gold answer, number, choice or text."""
     typed = read(answer)
     if typed is None or any(bare_text(gold) == bare_text(answer) or read(gold) == typed for gold in golds):
         return False
@@ -594,8 +584,7 @@ def _names_differ(answer: Answer) -> bool:
 
 
 def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
-    """The shapes and the entries of a matrix, of a list of rows, of a binomial as a column, or of a tuple: a row or a
-    column."""
+    """The shapes and entries of a matrix, a list of rows, a binomial (a column), or a tuple (a row or a column)."""
     match answer:
         case Answer("matrix", rows):
             return {(len(rows), len(rows[0]))}, [cell for row in rows for cell in row]

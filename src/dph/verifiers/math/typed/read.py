@@ -9,18 +9,10 @@ from itertools import pairwise, product
 from math import ceil, floor
 from typing import Any
 
+# isort: off
 from dph.verifiers.math.typed.grammar import (
-    FUNCTIONS,
-    INFINITY,
-    LONGEST,
-    Node,
-    fraction,
-    holds,
-    integer_node,
-    readings,
-    replaced,
-    times,
-)
+    FUNCTIONS, INFINITY, LONGEST, Node, fraction, holds, integer_node, readings, replaced, times,
+)  # fmt: skip
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
 from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, counts_things, introduces, read_unit
 from dph.verifiers.math.typed.values import exact, symbols

@@ -49,7 +49,7 @@ def _greek(letter: re.Match[str]) -> str:
 
 _AGAIN = r"[dtc]?frac|sqrt|left|right|[lg]eq?|pi|text|cup|cap|infty|times|cdot|mathbb|pm|in|begin|end|circ|alpha|theta"
 _ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\}"
-_VECTOR = r"\\(?:vec|overrightarrow) ?(?:\{ ?\w+ ?\}|\w)"
+_VECTOR = r"(\\(?:vec|overrightarrow) ?(?:\{ ?\w+ ?\}|\w))"
 _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
     (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"), (r"<sup>(.*?)</sup>", r"^{\1}"),
     (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|`|__)(.+)\1\s*\Z", r"\2"),
@@ -66,8 +66,9 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"\\(?:(?:wide)?hat|vec|mathbf|overrightarrow|bar) ?\{? ?(?:\\mathbf ?)?"
      r"\{?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}{0,2}", r" \1 "),
     (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""), (r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))", r"^\\circ "),
-    (r"\\nabla ?\\(cdot|times)(?![a-z])", r"\\nabla_{\1} "), (r"\b([f-hF-H]) ?\\circ ?([f-hF-H])\b(?! ?\) ?\()", r"\1(\2)"),
-    (rf"({_VECTOR}) ?\\times ?({_VECTOR})", r"f_{\\times}(\1,\2)"), (r"\A([A-Za-z]) ?\\times ?([A-Za-z])\Z", r"f_{\\times}(\1,\2)"),
+    (r"\\nabla ?\\(cdot|times)(?![a-z])", r"\\nabla_{\1} "), (rf"{_VECTOR} ?\\times ?{_VECTOR}", r"f_{\\times}(\1,\2)"),
+    (r"\b([f-hF-H]) ?\\circ ?([f-hF-H])\b(?! ?\) ?\()", r"\1(\2)"),
+    (r"\A([A-Za-z]) ?\\times ?([A-Za-z])\Z", r"f_{\\times}(\1,\2)"),
     (r"\+/-", r"\\pm "), (r"\\var(?=(?:phi|epsilon|theta)(?![a-z]))", r"\\"),
     (r"\\(?:long)?rightarrow(?![A-Za-z])", r"\\to "), (r"\\top(?![a-z])", "T"),
     (r"\( ?(\w) ?\\circ ?(\w) ?\) ?\(([^()]*)\)", r"\1(\2(\3))"),

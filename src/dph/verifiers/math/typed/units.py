@@ -135,8 +135,7 @@ def introduces(words: Sequence[str]) -> bool:
 
 
 def adds_a_name(words: Sequence[str], number: Fraction | None) -> bool:
-    """Whether words name what a number counts if the gold answer does not: a plural after up to two other words, or any
-    noun after 1."""
+    """Whether words name what a number counts: a plural after up to two other words, or any noun after 1."""
     text = " ".join(words)
     if not text.isascii():
         return not {*"十百千万亿兆半"} & {*text}

@@ -292,8 +292,7 @@ def numeric(node: Node, budget: Budget, count: int = 40) -> Any:
 
 
 def _value(node: Node, budget: Budget, count: int, at: tuple[Any, ...]) -> tuple[Any, Any, bool]:
-    """The value at a point (None if undefined there, an exception's text if unevaluable), how many digits the
-    magnitudes on the way span, and whether all was real."""
+    """The value at a point (None: undefined; text: unevaluable), its magnitudes' digits, and whether all was real."""
     key = (node, count, at)
     if key not in budget.known:
         with digits(count):
@@ -367,11 +366,8 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     free = symbols(left)
     if free != symbols(right):
         return False
-    shown = repr((left, right))
-    if _OF_MATRICES.search(shown) and free <= {*"ABCDMPQXT"} and len(free) > 1:
-        words = [*map(_word, (left, right))]
-        if None not in words:
-            return words[0] == words[1]
+    if free <= {*"ABCDMPQXT"} and len(free) > 1 and _OF_MATRICES.search(repr((left, right))):
+        return canonical(left, "+") == canonical(right, "+")
     left, right = _on_the_plane(left, right)
     with suppress(Unevaluable):
         return all(Exact(budget, point)(left) == Exact(budget, point)(right) for point in range(3 if free else 1))
@@ -382,28 +378,14 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     return canonical(left) == canonical(right) or None
 
 
-def _word(node: Node) -> list[tuple[str, bool, bool]] | None:
-    """A product of matrices, inverses and transposes as (name, inverse, transposed) in order; None for others."""
-    match node:
-        case ("s", name):
-            return [(name, False, False)]
-        case ("^", base, ("s", "T") | ("n", -1, _) as power):
-            word, flip = _word(base), power[0] == "s"
-            return word and [(name, inv ^ (not flip), turned ^ flip) for name, inv, turned in reversed(word)]
-        case ("*", *factors):
-            words = [*map(_word, factors)]
-            return None if None in words else [x for word in words for x in word or ()]
-    return None
-
-
-def canonical(node: Any) -> str:
-    """A text in which sums and products are sorted, to compare what cannot be evaluated."""
+def canonical(node: Any, free: str = "+*") -> str:
+    """A text in which sums and products (free: the operators) are sorted, to compare what cannot be evaluated."""
     if not isinstance(node, tuple) or not node:
         return repr(node)
     if node[0] == "n":
         return str(node[1])
-    parts = [*map(canonical, node[1:])]
-    return f"{node[0]}({','.join(sorted(parts) if node[0] in ('+', '*') else parts)})"
+    parts = [canonical(part, free) for part in node[1:]]
+    return f"{node[0]}({','.join(sorted(parts) if node[0] in [*free] else parts)})"
 
 
 def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> bool | None:
