@@ -50,10 +50,7 @@ def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exac
     if fallback == "library":
         if name != "math_verify":
             raise UserError(f"only the math policy math_verify can search the whole response, not {name}")
-        return AnswerPolicy(
-            "math_verify_text", lambda _, response: response.strip() or None, _formulas,
-            _same_text, _LONGEST_TEXT,
-        )  # fmt: skip
+        return AnswerPolicy("math_verify_text", lambda _, x: x.strip() or None, _formulas, _same_text, _LONGEST_TEXT)
     if name == "qwen":
         extract = partial(_extract_qwen, fallback=fallback or "last_number")
         return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)

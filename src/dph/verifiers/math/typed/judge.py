@@ -191,10 +191,9 @@ class Comparison:
             values = [[x.items[-1] for x in side.items] if side is listed else side.items for side in (gold, answer)]
             return self.in_order(*values)
         if kinds & {"letters", "choice"}:
-            if kinds == {"choice"} and gold.words and answer.words:
-                texts = [*map(read, (*gold.words, *answer.words))]
-                if all(texts) and self.equal(*filter(None, texts)) is False:
-                    return False
+            texts = [*filter(None, map(read, gold.words + answer.words))] if kinds == {"choice"} else []
+            if len(texts) == 2 and self.equal(*texts) is False:
+                return False
             letters, others = (_letters(x) or _run_of_letters(x) for x in (gold, answer))
             return letters is not None and letters == others
         if gold.kind != answer.kind:
@@ -323,11 +322,10 @@ class Comparison:
             return False
         if all(len(x) == 1 for x in names) and not _same_name(*names[0], *names[1]):
             return False
-        if max(map(len, stems)) < 2:
-            left, right = (
-                [x.items[0] if x.kind == "assigned" and len(x.items) == 1 else x for x in items]
-                for items in (left, right)
-            )
+        single = "assigned" if max(map(len, stems)) < 2 else ""
+        left, right = (
+            [x.items[0] if x.kind == single and len(x.items) == 1 else x for x in items] for items in (left, right)
+        )
         if "set" in (gold.kind, answer.kind):
             found = [[(x.kind == "set") == (y.kind == "set") and self.equal(x, y) for y in right] for x in left]
             return all_of(map(any_of, [*found, *zip(*found, strict=True)])) if left and right else left == right
@@ -352,7 +350,7 @@ class Comparison:
             answer = _with_arguments_of(gold, answer) or answer
             if _same_name(gold.name, answer.name):
                 members = [x.value for x in _exact_members(gold)]
-                if len({*map(str, members)}) > 1 and all(x and x[0] == "s" for x in members):  # a = b = c
+                if len({*map(str, members)}) > 1 and all(str(x).startswith("('s'") for x in members):  # a = b = c
                     return members == [x.value for x in answer.items]
                 return any_of(self.chain(member, answer) for member in _exact_members(gold))
             curves = [x.value for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
@@ -543,7 +541,10 @@ def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
         for words in (left, right)
     )
     first, second = (re.sub(r"[.,]|s\b", "", words.replace("/", " per ")).split() for words in (first, second))
-    extra, things = {*first} ^ {*second}, {" ".join(words).partition(" of")[0].split()[-1] for words in (first, second)}
+    extra, things = (
+        {*first} ^ {*second},
+        {str(" ".join(words).partition(" of")[0].split()[-1:]) for words in (first, second)},
+    )
     if "more" in extra or ("of" in extra and len(things) > 1):
         return False
     return first == second or ("per" not in first + second and ({*first} <= {*second} or {*second} <= {*first}))

@@ -158,9 +158,7 @@ _DATE = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?: ?,? (\d{4}))?|"
     r"(?:the )?(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.? ?,? ?(\d{4})?"
 )
-_CODE = re.compile(
-    r"\d{1,2}/\d{1,2}/\d{4}|\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}/\d{1,2}/\d{1,2}|0[xbo][\da-f]+|(?:\([\d ]{2,}\) ?){2,}"
-)
+_CODE = re.compile(r"(?:\d\d?/){2}\d{4}|(?:\d{3}-){1,2}\d{4}|\d{4}(?:/\d\d?){2}|0[xbo][\da-f]+|(?:\([\d ]{2,}\) ?){2,}")
 _BASE = re.compile(
     r"(-?)\s*[({]?\s*(?=[A-F]*[0-9])([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
     r"(?:_\s*(?:\{\s*\(?\s*(?:base\s*)?(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
@@ -730,8 +728,7 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:  # the
     if integers:  # x = 2πk, k ∈ ℤ
         rest = [n for n in items if n not in integers]
         named = [n for n in rest if n[0] == "rel" and n[2] == ("=",) and n[1][0] and n[1][0][0] == "s"]
-        names = tuple({n[1][0][1] for n in named})
-        rest = [n[1][-1] if n in named else n for n in rest]
+        names, rest = tuple({n[1][0][1] for n in named}), [n[1][-1] if n in named else n for n in rest]
         values = [value for n in rest for value in dict.fromkeys((with_sign(n, "p"), with_sign(n, "m")))]
         whole = len(integers) == 1 and integers[0][1][0][0] == "s" and values and not any(n[0] == "rel" for n in rest)
         return Answer("family", tuple(values), name=integers[0][1][0], words=names) if whole else None

@@ -31,9 +31,7 @@ _TABLE: dict[str, Callable[[Any], Any]] = {
     "arccot": lambda x: mp.pi / 2 - mp.atan(x), "arsinh": mp.asinh, "sgn": mp.sign, "Re": mp.re, "Im": mp.im,
     "arg": mp.arg, "abs": abs, "sqrt": mp.sqrt, "ln": mp.log,
 }  # fmt: skip
-_OF_MATRICES = re.compile(
-    r"\('\^', \('(?:s', '[A-SU-Z]'|\*', \('s', '[A-Z]'.*)\), \((?:'s', 'T'|'n', Fraction\(-1, 1\))"
-)
+_OF_MATRICES = re.compile(r"'\^\W+(?:s\W+[A-SU-Z]|\*\W+s\W+[A-Z]'.*)\W+(?:s\W+T'|n\W+Fraction\(-1, 1\))")
 _DISCRETE = {"floor", "ceil", "!", "binom", "gcd", "lcm", "det", "mod", "sum", "prod"}
 
 
