@@ -156,14 +156,14 @@ class Comparison:
             pairs = [(x, y) for x in golds for y in answers if x is golds[0] or x.kind == y.kind]
             return any_of(self.equal(x, y) for x, y in pairs)
         kinds = {gold.kind, answer.kind}
+        if "family" in kinds:
+            return self.families(gold, answer)
         if kinds & {"assigned", "member"}:
             return self.named(gold, answer)
         if kinds <= {"quantity", "expression"}:
             return self.quantities(gold, answer)
         if "ratio" in kinds:
             return self.ratios(gold, answer)
-        if "family" in kinds:
-            return self.families(gold, answer)
         if kinds & {"expression", "quantity", "tuple"} and "set" in kinds:
             single = [x.items[0] if x.kind == "set" and len(x.items) == 1 else x for x in (gold, answer)]
             return "set" not in {x.kind for x in single} and self.equal(*single)
@@ -183,7 +183,8 @@ class Comparison:
         if kinds <= {"list", "set"}:
             return self.collections(gold, answer)
         if gold.kind in ("expression", "quantity") and answer.kind == "list" and {*answer.links} == {"or"}:
-            return all_of(self.equal(gold, x) for x in answer.items)  # 1/2 or 0.5
+            same = len({x.name for x in answer.items}) == 1
+            return same and all_of(self.equal(gold, x) for x in answer.items)  # 1/2 or 0.5
         if kinds == {"list", "tuple"}:
             listed, fixed = (gold, answer) if gold.kind == "list" else (answer, gold)
             if fixed.marks != "()" or not _names_differ(listed):
@@ -237,8 +238,8 @@ class Comparison:
             if {left, right} == {DEGREE, RADIAN}:
                 return self.identical(*(("deg", x) if unit == DEGREE else x for x, unit in ((g, left), (a, right))))
             if left != right:  # cm² in place of square units
-                squared = {left, right} in ({(("U", n),), (("L", n),)} for n in (2, 3))
-                return squared and self.expressions(g, a)
+                squared = {"U", "L"} == {left[0][0], right[0][0]} and left[0][1] == right[0][1] > 1
+                return squared and len(left) == len(right) == 1 and self.expressions(g, a)
             if factor == other:
                 return self.expressions(g, a)
             worked_out = _form_allowed(g, a) or (numeral(a) and (exact(a) or 1) % 1)
@@ -304,7 +305,8 @@ class Comparison:
                 return len(left) == len(right) and all_of(
                     repr(x.name) in by_name and self.equal(x, by_name[repr(x.name)]) for x in left
                 )
-            return gold.kind == answer.kind and self.in_order([x.items[-1] for x in left], right)
+            alike = gold.kind == answer.kind and not any(x.name for x in right)
+            return alike and self.in_order([x.items[-1] for x in left], right)
         if _names_differ(answer):
             alike = gold.kind == answer.kind and "assigned" not in {x.kind for x in left}
             return alike and self.in_order(left, [x.items[-1] for x in right])
@@ -349,9 +351,8 @@ class Comparison:
                 return False  # though members without units are equal
             answer = _with_arguments_of(gold, answer) or answer
             if _same_name(gold.name, answer.name):
-                members = [x.value for x in _exact_members(gold)]
-                if len({*map(str, members)}) > 1 and all(str(x).startswith("('s'") for x in members):  # a = b = c
-                    return members == [x.value for x in answer.items]
+                if len(gold.items) > 1 and any(str(x.value).startswith("('s'") for x in gold.items):  # a = b = 0
+                    return self.in_order(gold.items, answer.items)
                 return any_of(self.chain(member, answer) for member in _exact_members(gold))
             curves = [x.value for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
             return len(curves) == 2 and self.equations(*curves)
@@ -505,8 +506,8 @@ class Comparison:
             left, right = self.progressions(gold, modular), self.progressions(answer, modular)
             if not left or not right:
                 return False if left or right else None
-            named = _same_name(gold.name, answer.name) if modular else gold.words == answer.words or not gold.words
-            if gold.kind == answer.kind and not named and (modular or answer.words):
+            names = [x.words if x.kind == "family" else (x.name or ())[1:] for x in (gold, answer)]
+            if all(names) and names[0] != names[1]:
                 return False
             periods = [period for _, period in left + right]
             low = -min(periods) * mp.e / 10  # so that no offset is at an end
@@ -536,15 +537,10 @@ def _merged(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int]
 
 
 def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
-    first, second = (
-        re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda word: word[0].lower(), " ".join(words))  # GB is not Gb
-        for words in (left, right)
-    )
-    first, second = (re.sub(r"[.,]|s\b", "", words.replace("/", " per ")).split() for words in (first, second))
-    extra, things = (
-        {*first} ^ {*second},
-        {str(" ".join(words).partition(" of")[0].split()[-1:]) for words in (first, second)},
-    )
+    texts = [re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda word: word[0].lower(), " ".join(x)) for x in (left, right)]
+    first, second = (re.sub(r"[.,]|s\b", "", text.replace("/", " per ")).split() for text in texts)  # GB is not Gb
+    things = {str(" ".join(words).partition(" of")[0].split()[-1:]) for words in (first, second)}
+    extra = {*first} ^ {*second}
     if "more" in extra or ("of" in extra and len(things) > 1):
         return False
     return first == second or ("per" not in first + second and ({*first} <= {*second} or {*second} <= {*first}))
