@@ -330,7 +330,7 @@ def test_the_published_diversity_of_the_core_comparison_is_that_of_the_published
 
 def test_published_votes_are_absent_only_with_too_few_samples() -> None:
     files, evaluations = sorted(COUNTS.rglob("*.parquet")), 0
-    for file in files:
+    for file in (file for file in files if "seed" in pq.read_schema(file).names):  # the anchor's have no votes
         names = {"maj@8", "maj@32"} & {*pq.read_schema(file).names}
         runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for row in pq.read_table(file, columns=["run", "seed", "samples", *names]).to_pylist():
