@@ -190,10 +190,10 @@ def test_log_probabilities_are_saved_with_the_budget_of_their_batches(stage, und
     budgets: set[int] = set()
     response_logprobs = Policy.response_logprobs
 
-    def noted(self, rows, temperature, budget):
+    def noted(self, rows, temperature, token_budget):
         computed.append(len(rows))
-        budgets.add(budget)
-        return response_logprobs(self, rows, temperature, budget)
+        budgets.add(token_budget)
+        return response_logprobs(self, rows, temperature, token_budget)
 
     def stop():
         raise KeyboardInterrupt

@@ -4,12 +4,12 @@ import hashlib
 import json
 import re
 import shlex
-import shutil
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from tomli_w import dumps
 
@@ -75,7 +75,9 @@ def init(config: InitConfig) -> None:
         print(f"{file}: {counted(len(rows), 'problem')}")
     if database:
         file = out / "problems" / database.name
-        shutil.copyfile(unquote(urlsplit(whole_database(str(database))[0]).path), file)
+        uri = whole_database(str(database))[0]
+        with closing(sqlite3.connect(uri, uri=True)) as whole, closing(sqlite3.connect(file)) as copy:
+            whole.backup(copy)
         print(f"{file}: a copy of the database")
     model = dumps({"path": absolute(config.model)}).strip() if config.model else _MODEL
     text = _PRESET.read_text(encoding="utf-8").replace(_MODEL, model)
