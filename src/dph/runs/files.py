@@ -153,15 +153,19 @@ def _held(temporary: Path, create: Callable[[], None]) -> Iterator[None]:
     shutil.rmtree(temporary, ignore_errors=True)  # of an earlier process with this id
     while True:
         create()
-        with _lock(temporary) as is_there:
+        with _lock(temporary, wait=True) as is_there:  # a process that has just found it may be removing it
             if is_there:
                 yield
                 return
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[bool]:
-    """Lock a path, if the file system can, when no process is removing it; yields whether it is still there."""
+def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Lock a path, if the file system can; yields whether it is still there.
+
+    wait: for a process that has the lock. Without it a path that another has locked stays so: a forked process keeps
+    the locks that it was born with, perhaps for long.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:  # removed since it was created, before it was locked
@@ -169,7 +173,7 @@ def _lock(path: Path) -> Iterator[bool]:
         return
     try:
         with contextlib.suppress(OSError):  # no locks there
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield _is_at(path, descriptor)
     finally:
         os.close(descriptor)
