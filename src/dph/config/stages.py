@@ -183,7 +183,8 @@ class VerifyConfig(StageConfig):
     """`dph verify`: scores of a file of predictions by the official rules, with every verdict."""
 
     predictions: str = ""
-    """File to judge: Spider's text with an SQL query per line, BIRD's JSON, or rows with ids and responses."""
+    """File to judge: Spider's text with one SQL query per line, BIRD's JSON, or rows (JSONL, Parquet) with ids and
+    responses."""
     out: str = ""
     """Run directory to write, with every verdict; if empty, the scores are only printed."""
     column: str = ""

@@ -88,7 +88,8 @@ def weighted_softmax(
     entropies: Tensor | None = None,
     of_entropy: Tensor | None = None,
 ) -> Tensor:
-    """p · (factor − of_entropy · (log p + entropies)) for a few rows; perhaps without the second term. For GPUs."""
+    """p · (factor − of_entropy · (log p + entropies)) for a few rows; without the second term if there is none.
+    Compiled for a GPU."""
     z = logits.to(_wide(logits), copy=True)  # becomes log p, p, and the result
     z.sub_(largest[:, None])  # first: large logits have no digits left for the logarithm
     z.div_(temperature).sub_(log_sum[:, None])

@@ -59,7 +59,8 @@ class Optimizer:
         return learning_rate(self._config, max(0, self.steps_taken - 1), self._total)
 
     def step(self) -> float:
-        """Clip, step and clear the gradients. Returns the norm before; if not finite, weights do not change."""
+        """Clip, step and clear the gradients. Returns the gradient norm before clipping; if it is not finite, the
+        weights do not change."""
         limit = self._config.grad_clip or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
         self.skipped_in_a_row = 0 if math.isfinite(norm) else self.skipped_in_a_row + 1

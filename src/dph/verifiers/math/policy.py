@@ -15,7 +15,8 @@ from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen
 
 PolicyName = Literal["typed", "math_verify", "qwen"]
 
-LONGEST = 2000  # characters; a longer "answer" counts as wrong without a comparison
+LONGEST = 2000
+"""Characters; a longer "answer" counts as wrong without a comparison."""
 _LONGEST_TEXT = 50_000  # characters of a whole response that math-verify searches
 
 _UNITS_MATTER = {"minerva_math", "carp_en"}  # sets in which the Qwen evaluation keeps units
@@ -28,17 +29,21 @@ _NORMALIZED_ONCE = {"math", "minerva_math"}  # sets whose gold answers it normal
 class AnswerPolicy:
     """How one policy reads answers."""
 
-    algebra: str  # name of its equality in `dph.verifiers.math.worker`
+    algebra: str
+    """Name of its equality in `dph.verifiers.math.worker`."""
     extract: Callable[[Problem, str], str | None]
     """(problem, response) → the answer, normalized for comparison; None if there is none."""
-    golds: Callable[[Problem], tuple[str, ...]]  # the accepted answers of a problem, normalized for comparison
-    at_sight: Callable[[str, str], bool | None]  # (answer, gold) → whether they are equal; None if that takes algebra
+    golds: Callable[[Problem], tuple[str, ...]]
+    """The accepted answers of a problem, normalized for comparison."""
+    at_sight: Callable[[str, str], bool | None]
+    """(answer, gold) → whether they are equal; None if that takes algebra."""
     longest: int = LONGEST
     judge: Callable[[Problem, str], Verdict] | None = None
     """(problem, answer) → the verdict, if the policy needs neither `at_sight` nor algebra."""
     gold_fault: Callable[[Problem], str] = lambda _: ""
     """Why the policy cannot compare with a problem's gold answer; "" if it can."""
-    reading: Callable[[str], str] = str  # what a gold answer is to the policy, in words
+    reading: Callable[[str], str] = str
+    """What a gold answer is to the policy, in words."""
 
 
 def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exact") -> AnswerPolicy:

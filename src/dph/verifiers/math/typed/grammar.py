@@ -49,7 +49,8 @@ class Budget:
             raise Unevaluable("budget")
 
 
-def _table(text: str) -> dict[str, str]:  # every word of a group → the first word of the group; groups end with ` ;`
+def _table(text: str) -> dict[str, str]:
+    """Every word of a group → the first word of the group; groups end with ` ;`."""
     return {word: group.split()[0] for group in text.split(" ;") for word in group.split()}
 
 
@@ -228,7 +229,8 @@ class Parser:
             raise ParseError("too deep")
 
     # Lists and relations.
-    def answer(self) -> tuple[list[Node], list[str]]:  # the whole text: items and the connectors between them
+    def answer(self) -> tuple[list[Node], list[str]]:
+        """The whole text: items and the connectors between them."""
         items, links = [self.item()], []
         while self.peek()[0] != "eof":
             apart = items[-1][0] == "n" and self.peek()[0] == "num"  # 5 6
@@ -238,14 +240,16 @@ class Parser:
             self.fail()
         return items, [link.replace(" ", ",") for link in links]
 
-    def link(self) -> str:  # the connector before the next item: ",", ";", "and" or "or"
+    def link(self) -> str:
+        """The connector before the next item: ",", ";", "and" or "or"."""
         link = ""
         while (token := self.peek())[0] == "break" or (token[0] in ("op", "text") and token[1] in _LINKS):
             self.take()
             link = link if link in ("and", "or") else _LINKS.get(token[1], ",")
         return link
 
-    def item(self) -> Node:  # a relation chain, or an expression; with its modulus
+    def item(self) -> Node:
+        """A relation chain, or an expression; with its modulus."""
         sides: list[Node | None] = [None if self.at(*_WITHOUT_LEFT) else self.union()]
         operators = []
         while operator := self.accept(*_RELATIONS):
@@ -284,7 +288,8 @@ class Parser:
                 return ("setop", "minus", left, right)
         return ("+", *parts)
 
-    def sign(self) -> str:  # a run of signs: "+", "-", "p" and "m" for plus-minus and minus-plus
+    def sign(self) -> str:
+        """A run of signs: "+", "-", "p" and "m" for plus-minus and minus-plus."""
         signs = ""
         while found := self.accept("+", "-", r"\pm", r"\mp"):
             signs += {r"\pm": "p", r"\mp": "m"}.get(found, found)
@@ -292,7 +297,8 @@ class Parser:
             raise ParseError("signs")
         return signs
 
-    def starts(self) -> bool:  # whether the next token begins a factor
+    def starts(self) -> bool:
+        """Whether the next token begins a factor."""
         kind, value = self.peek()
         if kind != "op":
             return kind in ("num", "rep", "id", "fn", "node", "begin")
@@ -434,7 +440,8 @@ class Parser:
         self.depth -= 1
         return node
 
-    def construct(self, operator: str) -> Node:  # a term that begins with an operator or a command
+    def construct(self, operator: str) -> Node:
+        """A term that begins with an operator or a command."""
         match operator:
             case "(" | "[" | "]":
                 return self.bracket(operator)
@@ -469,7 +476,8 @@ class Parser:
                 return self.big(operator)
         raise ParseError(f"unexpected {operator!r}")
 
-    def named(self, name: str) -> Node:  # ℝ, and ℝ^+ or ℝ_{>0}
+    def named(self, name: str) -> Node:
+        """ℝ, and ℝ^+ or ℝ_{>0}."""
         rest = "".join(str(self.peek(n)[1]) for n in range(6))
         if sign := re.match(r"[\^_](?:\{([-+]|>0|<0|>=0|<=0)\}|([-+]))", rest):
             self.place += 2 if sign[2] else len(sign[0].replace(">=", ">").replace("<=", "<"))
@@ -521,7 +529,8 @@ class Parser:
             whole = ("f", name, *arguments) if base is None else self.fail()
         return whole if exponent is None else ("^", whole, exponent)
 
-    def scripts(self) -> tuple[Node | None, Node | None]:  # the nodes after _ and after ^, in either order
+    def scripts(self) -> tuple[Node | None, Node | None]:
+        """The nodes after _ and after ^, in either order."""
         nodes: dict[str, Node] = {}
         while (mark := self.accept("_", "^")) and mark not in nodes:
             nodes[mark] = signed(self.sign(), self.argument(whole=True))
@@ -598,17 +607,20 @@ class Parser:
         return ("big", kind[1:], sub, sup, body)
 
     # Units.
-    def unit_fraction(self) -> bool:  # whether \frac{m}{s} of words follows
+    def unit_fraction(self) -> bool:
+        r"""Whether \frac{m}{s} of words follows."""
         return self.at(r"\frac") and self.peek(1) == ("op", "{") and self.is_word(self.peek(2))
 
     @staticmethod
     def is_word(token: Token) -> bool:
         return token[0] == "text" and token[1] not in _LINKS and token[1] not in _AFTER_CASE
 
-    def unit(self, value: Node) -> Node:  # a value and the words after it
+    def unit(self, value: Node) -> Node:
+        """A value and the words after it."""
         return ("unit", value, (*(self.words() or self.fail()).split(),))
 
-    def words(self) -> str:  # words with their exponents and quotients
+    def words(self) -> str:
+        """Words with their exponents and quotients."""
         spec = ""
         while True:
             if self.is_word(self.peek()):
@@ -655,7 +667,8 @@ def _number(text: str) -> Node:
     return ("n", _decimal(digits) * Fraction(10) ** int(exponent), "sci", int(exponent) - places)
 
 
-def _repeating(text: str) -> Node:  # 0.1\overline{6}, 0.1(6) and 0.\dot{1}4\dot{2}
+def _repeating(text: str) -> Node:
+    r"""0.1\overline{6}, 0.1(6) and 0.\dot{1}4\dot{2}."""
     whole, _, rest = re.sub(r"[\s{})]", "", text).partition(".")
     before, _, period = re.sub(r"\\(?:overline|bar|dot)|\(", "|", rest, count=1).partition("|")
     period = period.replace(r"\dot", "")

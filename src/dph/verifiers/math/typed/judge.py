@@ -15,11 +15,20 @@ from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable,
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import bare_text, stands_in, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name
-
-# isort: off
 from dph.verifiers.math.typed.values import (
-    Numeric, alone, canonical, contains_pi, digits, exact, identical, mp, numeric, operations, proportional, symbols,
-)  # fmt: skip
+    Numeric,
+    alone,
+    canonical,
+    contains_pi,
+    digits,
+    exact,
+    identical,
+    mp,
+    numeric,
+    operations,
+    proportional,
+    symbols,
+)
 
 _STEPS = 20_000
 _LONGEST_LIST = 60
@@ -334,7 +343,8 @@ class Comparison:
         return self.matched(left, right, self.equal)
 
     # Names and chains.
-    def named(self, gold: Answer, answer: Answer) -> bool | None:  # x = 5, f(x) = …, x ∈ S, and chains a = b = c
+    def named(self, gold: Answer, answer: Answer) -> bool | None:
+        """X = 5, f(x) = …, x ∈ S, and chains a = b = c."""
         kinds = {gold.kind, answer.kind}
         if kinds == {"member", "inequality"} and gold.value and answer.value and len(symbols(gold.value)) > 1:
             return self.inequalities(gold.value, answer.value)
@@ -379,7 +389,8 @@ class Comparison:
         rounded = [self.approximates(gold, x) for x in answer.items if x not in exactly]
         return all_of([*right, *rounded, any_of(equal)])
 
-    def same_value(self, gold: Answer, answer: Answer) -> bool | None:  # equality of value, whatever the form
+    def same_value(self, gold: Answer, answer: Answer) -> bool | None:
+        """Equality of value, whatever the form."""
         if gold.kind != "expression" or answer.kind != "expression" or operations(answer.value) & _HEAVY:
             return False
         return self.identical(gold.value, answer.value)
@@ -546,7 +557,8 @@ def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
     return first == second or ("per" not in first + second and ({*first} <= {*second} or {*second} <= {*first}))
 
 
-def _letters(answer: Answer) -> frozenset[str] | None:  # the letters of a choice, or of a set of choices
+def _letters(answer: Answer) -> frozenset[str] | None:
+    """The letters of a choice, or of a set of choices."""
     match answer:
         case Answer("letters"):
             return answer.value

@@ -9,10 +9,18 @@ from itertools import pairwise, product
 from math import ceil, floor
 from typing import Any
 
-# isort: off
 from dph.verifiers.math.typed.grammar import (
-    FUNCTIONS, INFINITY, LONGEST, Node, fraction, holds, integer_node, readings, replaced, times,
-)  # fmt: skip
+    FUNCTIONS,
+    INFINITY,
+    LONGEST,
+    Node,
+    fraction,
+    holds,
+    integer_node,
+    readings,
+    replaced,
+    times,
+)
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
 from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, counts_things, introduces, read_unit
 from dph.verifiers.math.typed.values import exact, symbols
@@ -88,7 +96,8 @@ def _number(value: Fraction) -> Node:
     return ("n", value, "int" if value.denominator == 1 else "frac")
 
 
-def _ordinal(words: str) -> Node | None:  # the number of a place: twenty-first
+def _ordinal(words: str) -> Node | None:
+    """The number of a place: twenty-first."""
     before, _, last = words.replace("-", " ").rpartition(" ")
     number = _NUMBER_WORDS.get(f"{before} {_ORDINALS.get(last, re.sub('(?<=t)ie(?=th$)', 'y', last)[:-2])}".strip())
     return integer_node(number) if number and last[-2:] in ("th", "st", "nd", "rd") else None
@@ -204,12 +213,14 @@ _INTEGERS = re.compile(
 )
 
 
-def _unbracketed(found: re.Match[str]) -> str:  # the unit of 5 (cm) and 5 [N]
+def _unbracketed(found: re.Match[str]) -> str:
+    """The unit of 5 (cm) and 5 [N]."""
     unit = read_unit(found[2].split()) and (len(found[2]) > 1 or found[1] == "[" or "\x01" in found[0])
     return f" \x01{found[2]}\x02" if unit else found[0]
 
 
-def _ungrouped(found: re.Match[str]) -> str:  # numbers without the marks between their thousands
+def _ungrouped(found: re.Match[str]) -> str:
+    """Numbers without the marks between their thousands."""
     mark = next((x for x in " ." if x in found[0]), ",") if re.fullmatch(r"[-+\d .]+", found[0]) else ","
     return re.sub(rf"(?<=\d)[{mark}](?=\d\d(?:,\d\d)*,\d{{3}}(?!\d)|\d{{3}}(?!\d))", "", found[0])
 
@@ -373,7 +384,8 @@ def with_sign(node: Any, sign: str) -> Any:
     return tuple(with_sign(part, sign) for part in node)
 
 
-def _is_name(node: Node | None) -> bool:  # whether the left side of an equation only names the right side
+def _is_name(node: Node | None) -> bool:
+    """Whether the left side of an equation only names the right side."""
     match node:
         case ("s" | "text" | "call", *_) | ("c", "e" | "i"):
             return True
@@ -409,20 +421,24 @@ def _is_quantity(node: Node) -> bool:
     return _is_name(node)
 
 
-def _plain(*nodes: Node) -> bool:  # whether nodes are expressions only
+def _plain(*nodes: Node) -> bool:
+    """Whether nodes are expressions only."""
     return not any(holds(node, *_NOT_IN_EXPRESSIONS) for node in nodes)
 
 
-def _all(nodes: Sequence[Node]) -> tuple[Answer, ...] | None:  # the typed values of several items, or None
+def _all(nodes: Sequence[Node]) -> tuple[Answer, ...] | None:
+    """The typed values of several items, or None."""
     answers = [*map(_typed, nodes)]
     return None if None in answers else tuple(filter(None, answers))
 
 
-def _flat(answers: Sequence[Answer]) -> tuple[Answer, ...]:  # answers, with the items of lists in their place
+def _flat(answers: Sequence[Answer]) -> tuple[Answer, ...]:
+    """Answers, with the items of lists in their place."""
     return tuple(item for x in answers for item in (x.items if x.kind == "list" else (x,)))
 
 
-def _typed(node: Node) -> Answer | None:  # the typed value of one item, or None
+def _typed(node: Node) -> Answer | None:
+    """The typed value of one item, or None."""
     if node[0] == "-" and node[1][0] in ("unit", "%", "deg"):
         node = (node[1][0], ("-", node[1][1]), *node[1][2:])
     several = node[0] == "seq" and repr(node).count("'pm'") > 1
@@ -558,7 +574,8 @@ def _cases(rows: tuple[tuple[Node, ...], ...]) -> Answer | None:
     return Answer("cases", items=tuple(Answer("tuple", items=pair, marks="()") for pair in answers if pair))
 
 
-def _matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:  # the rows of a matrix times scalars
+def _matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
+    """The rows of a matrix times scalars."""
     match node:
         case ("matrix", rows):
             return rows
@@ -718,7 +735,8 @@ def _combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
     return Answer("intervals", whole)
 
 
-def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:  # the typed value of all items of a text
+def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
+    """The typed value of all items of a text."""
     if len(items) == 1:
         match items[0]:
             case ("rel", (("seq", "(", names, ")"), ("seq", "(", values, ")")), ("=",)) if len(names) == len(values):

@@ -32,7 +32,8 @@ _usual = partial(unicodedata.normalize, "NFKC")
 _RAISED = (("[⁰¹²³⁴-⁹⁺⁻ⁿ]+", "^"), ("[₀-₉₊₋]+", "_"))
 
 
-def _ascii(text: str) -> str:  # LaTeX for the Unicode signs of a text
+def _ascii(text: str) -> str:
+    """LaTeX for the Unicode signs of a text."""
     text = re.sub("(?:\\d\u0305)+", lambda run: rf"\overline{{{run[0][::2]}}}", text)
     text = re.sub(r"[µμ](?=[msglLFAVW](?![A-Za-z]))", "u", text)
     for signs, mark in _RAISED:

@@ -324,7 +324,8 @@ def _agree(left: Node, right: Node, budget: Budget, count: int, *at: Any) -> boo
     return None
 
 
-def _largest(node: Any) -> Fraction:  # the largest constant of a tree, between 1 and 10,000
+def _largest(node: Any) -> Fraction:
+    """The largest constant of a tree, between 1 and 10,000."""
     if not isinstance(node, tuple):
         return Fraction(1)
     if node and node[0] == "n":
