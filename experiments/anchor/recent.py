@@ -81,13 +81,7 @@ class Recent(RehearsalSet):
     def after(self, step: int, groups: Sequence[Group], world: World) -> dict[str, Any]:
         """Take in a step's correct, finished rollouts, of all processes, and let go of the oldest."""
         drawn = [
-            Rehearsal(
-                [*group.prompt_ids],
-                [*rollout.completion.token_ids],
-                group.problem.id,
-                [*rollout.completion.logprobs],
-                rollout.text,
-            )
+            Rehearsal.drawn(group, rollout)
             for group in groups
             for rollout in group.rollouts
             if rollout.verdict.correct and rollout.completion.finish_reason == "stop"

@@ -18,7 +18,7 @@ from dph.process.distributed import World
 from dph.registry import Registry
 from dph.runs.files import written_atomically
 from dph.sampling.seeding import EpochOrder
-from dph.types import Group
+from dph.types import Group, Rollout
 
 _SCHEMA = pa.schema(
     [
@@ -40,6 +40,12 @@ class Rehearsal(Tokens):
     ref_logprobs: Sequence[float]
     """log π_ref of each response token, untruncated, at the temperature in the set's manifest, in nats."""
     text: str
+
+    @classmethod
+    def drawn(cls, group: Group, rollout: Rollout) -> "Rehearsal":
+        """A rollout of a group as a stored response; the policy that drew it is the reference."""
+        tokens, values = rollout.completion.token_ids, rollout.completion.logprobs
+        return cls(list(group.prompt_ids), list(tokens), group.problem.id, list(values), rollout.text)
 
 
 class RehearsalSet:

@@ -211,11 +211,8 @@ def _measure_step(
             drawn = learner.explorer.draw(cursor)
             clock.lap("sample")
             shown.advance(1, f"sampled the {number}")
-            stand_ins = [
-                Rehearsal(group.prompt_ids, r.completion.token_ids, group.problem.id, r.completion.logprobs, r.text)
-                for group in before or drawn.groups
-                for r in group.rollouts[: config.stored]
-            ]
+            drawn_from = before or drawn.groups
+            stand_ins = [Rehearsal.drawn(group, r) for group in drawn_from for r in group.rollouts[: config.stored]]
             rehearsed = RehearsalSet(stored or stand_ins, config.seed).take(0, config.stored_rows)
             rows = learner.shaping.rows(drawn.groups)
             learner.update(mix(rows, drawn.places, drawn.total, rehearsed, optim.minibatches, world))
