@@ -344,7 +344,7 @@ class Comparison:
 
     # Names and chains.
     def named(self, gold: Answer, answer: Answer) -> bool | None:
-        """X = 5, f(x) = …, x ∈ S, and chains a = b = c."""
+        """x = 5, f(x) = …, x ∈ S, and chains a = b = c."""
         kinds = {gold.kind, answer.kind}
         if kinds == {"member", "inequality"} and gold.value and answer.value and len(symbols(gold.value)) > 1:
             return self.inequalities(gold.value, answer.value)
