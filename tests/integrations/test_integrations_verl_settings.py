@@ -1,13 +1,14 @@
 """Every setting of `dph train` reaches verl: each is changed, and verl's configuration is compared."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from torch import Tensor
 
-from dph.config import TrainConfig, VerlConfig, flatten, from_dict, merge_settings, to_dict
+from dph.config import MonitorSet, TrainConfig, VerlConfig, flatten, from_dict, merge_settings, to_dict
 from dph.errors import UserError
 from dph.integrations.verl.launch import ModelShape, plan, verl
 from dph.integrations.verl.settings import WITHOUT_EFFECT, unused_settings, verl_config
@@ -127,6 +128,14 @@ def test_other_advantages_reach_verl_with_their_options() -> None:
             block("uniqueness", **options)
     with pytest.raises(UserError, match="kk"):
         block("passk", kk="8")
+
+
+def test_a_monitored_set_has_as_many_samples_as_the_others() -> None:
+    sets = {"sums": MonitorSet(task="countdown", n=4)}
+    changed = replace(config_of().monitor, n=4, sets=sets)
+    assert result(replace(config_of(), monitor=changed))["actor_rollout_ref"]["rollout"]["val_kwargs"]["n"] == 4
+    with pytest.raises(UserError, match="as many samples for every monitored set"):
+        result(replace(config_of(), monitor=replace(changed, n=8)))
 
 
 def test_every_listed_setting_exists() -> None:
