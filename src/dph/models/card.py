@@ -19,8 +19,8 @@ def base_of(path: str) -> tuple[str, str, str]:
     card in its folder tells. Names without a folder are taken for a hub's, which is not asked."""
     from huggingface_hub import metadata_load
 
-    if not path or path.endswith(".gguf"):
-        return Path(path).name or "a model made from scratch", "", ""
+    if not path:
+        return "a model made from scratch", "", ""
     folder = Path(model_folder(path))
     if not folder.is_dir():
         return path, path, ""

@@ -1,12 +1,11 @@
-"""Load a model and its tokenizer from a directory, a hub or a GGUF file, in a type and onto a device.
+"""Load a model and its tokenizer from a directory or a hub, in a type and onto a device.
 
 A failure is reported in one sentence. No code in the files is run. Weights are read only from safetensors files of the
 model's own folder, because the older format (pytorch_model.bin) is a pickle, which can contain code.
 """
 
-import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +20,11 @@ from transformers.utils.import_utils import is_accelerate_available
 from dph.config import ModelConfig
 from dph.config.checks import ask_hub, check_model
 from dph.config.text import read_json
-from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory, reason_of, refused
+from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory, reason_of
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.runs.directory import RunDir
-from dph.runs.files import cache_folder, directory_written_atomically, waiting_for
+from dph.runs.files import cache_folder
 
 _INDEX = ".safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
@@ -313,100 +312,16 @@ def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
             ) from error
 
 
-# GGUF files, and models in the cache ----------------------------------------------------------------------------------
+# Models in the cache ------------------------------------------------------------------------------------------------
 
 
 def model_folder(path: str) -> str:
-    """Where a model is that the setting `model.path` names: the folder in the cache for a GGUF file or the name of a
-    model there (`experiments/smollm2.py` writes one); anything else (a folder, a hub name) unchanged, but for a leading
-    "~". Raises UserError as `folder_of` does.
-    """
-    if path.endswith(".gguf"):
-        return str(folder_of(Path(path).expanduser()))
+    """Where a model is that the setting `model.path` names: a model in the cache by its name (`experiments/smollm2.py`
+    writes one); anything else (a folder, a hub name) unchanged, but for a leading "~"."""
     kept = cache_folder() / "models" / path
     if path and Path(path).name == path and not Path(path).exists() and kept.is_dir():
         return str(kept)
     return str(Path(path).expanduser()) if path.startswith("~") else path
-
-
-def folder_of(file: Path) -> Path:
-    """The folder in the cache that holds the model of a GGUF file; it is written on first use.
-
-    A file that was changed or replaced gets another folder. Raises UserError if the file cannot be read as a causal
-    language model that transformers knows, if the package gguf is missing, or if the cache cannot be written.
-    """
-    try:
-        file = file.resolve()
-        status = file.stat()
-    except OSError as error:
-        raise ModelError(refused(f"cannot read the model file {file}", error)) from error
-    key = hashlib.sha256(f"{file}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()[:12]
-    return cached(f"{file.stem}-{key}", lambda folder: dequantise(file, folder))
-
-
-def cached(name: str, write: Callable[[Path], None]) -> Path:
-    """The folder `name` among the cache's models; `write(folder)` fills a new one. Raises ModelError if it cannot."""
-    folder = cache_folder() / "models" / name
-    if folder.is_dir():
-        return folder
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with waiting_for(folder.parent):
-            if not folder.is_dir():
-                with directory_written_atomically(folder) as draft:
-                    write(draft)
-    except OSError as error:
-        raise ModelError(
-            f"cannot write the model folder {folder} ({error.strerror or error}); set the variable DPH_CACHE to a "
-            "writable folder with enough space"
-        ) from error
-    return folder
-
-
-def dequantise(file: Path, folder: Path) -> None:
-    """Write the model of a GGUF file in fp32, with its tokenizer and chat template, into a folder."""
-    try:
-        from gguf import GGUFReader
-    except ImportError as error:
-        raise ModelError("reading GGUF files needs gguf; install it with: pip install 'dph-rl[llm]'") from error
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    transformers_logging.disable_progress_bar()
-    say(f"dequantising {file.name}, once")
-    if (file.parent / "adapter_config.json").exists():  # transformers would load these adapters, pickled or not
-        raise ModelError(f"{file.parent} holds adapters too; move {file.name} into a folder of its own")
-    place: dict[str, Any] = {
-        "pretrained_model_name_or_path": str(file.parent),
-        "gguf_file": file.name,
-        "trust_remote_code": False,
-    }
-    try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(**place)
-        _set_special_tokens(tokenizer, GGUFReader(file))
-        model: Any = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32, **_dequantised())
-        model.save_pretrained(folder)
-        save_tokenizer(tokenizer, folder)
-    except Exception as error:  # damaged files make gguf and transformers raise many types
-        if isinstance(error, OSError) and error.errno is not None:  # of the system; for bad files it has no number
-            raise
-        raise ModelError(f"cannot read a model from the GGUF file {file}: {reason_of(error)}") from error
-
-
-def _set_special_tokens(tokenizer: Any, reader: Any) -> None:
-    """Take the ids of special tokens from the file's metadata: some versions of transformers guess them wrong."""
-    for name, key in {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}.items():
-        field = reader.get_field(f"tokenizer.ggml.{key}_token_id")
-        if field is not None:
-            setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(int(field.parts[field.data[0]][0])))
-
-
-def _dequantised() -> dict[str, Any]:
-    """The argument that makes transformers dequantise; older versions always do."""
-    try:
-        from transformers.utils.quantization_config import GgufConfig
-    except ImportError:
-        return {}
-    return {"quantization_config": GgufConfig(dequantize=True)}
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
