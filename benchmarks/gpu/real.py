@@ -1,4 +1,4 @@
-"""A real language model in the SQL world, for two methods: `dph demo --model`, and what it found or has reached.
+"""A real language model in the SQL world, for two methods: `experiments.language_demo`, and what it reached.
 
     python -m benchmarks.gpu.real --model MODEL.gguf --out FOLDER --lines FILE --seconds 400 [--page FILE.html]
 
@@ -34,8 +34,8 @@ def model_file(given: Path) -> Path:
 
 
 def demo(words: list[str], seconds: float) -> int | None:
-    """Run `dph demo`; returns its exit status, or None if it was stopped after that many seconds."""
-    process = subprocess.Popen([sys.executable, "-m", "dph", "demo", *words], stdin=subprocess.DEVNULL)
+    """Run `experiments.language_demo`; returns its exit status, or None if it was stopped after that many seconds."""
+    process = subprocess.Popen([sys.executable, "-m", "experiments.language_demo", *words], stdin=subprocess.DEVNULL)
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:

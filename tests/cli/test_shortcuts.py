@@ -83,7 +83,6 @@ def test_settings_of_the_verifier():
 
 def test_a_stages_own_flags_of_these_names_stay_its_own():
     assert settings("sft", "--data", "rows.jsonl").data == "rows.jsonl"
-    assert settings("demo", "--data", "x").data == "x"
 
 
 @pytest.mark.parametrize("words", [["--task"], ["--data", "--out", "x"], ["--rule"]])

@@ -382,12 +382,6 @@ class DemoConfig:
     """A few steps only, to see that everything works; its numbers mean nothing."""
     jobs: PositiveInt = 2
     """Runs side by side, one thread each."""
-    model: str = ""
-    """A language model to start from, such as smollm2, instead of one made from scratch; it needs a `world` in plain
-    English, such as experiments/minisql/english.toml. Its supervised start ends once it masters an eighth of the
-    prompts."""
-    data: str = ""
-    """With a `world` that reads data: their folder, the option `root` of its task."""
 
 
 @dataclass(frozen=True)
