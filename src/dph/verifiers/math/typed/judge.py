@@ -602,7 +602,7 @@ def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
         case Answer("expression", ("f", "binom", *column)):
             return {(2, 1)}, column
     size = len(answer.items)
-    return ({(1, size), (size, 1)} if answer.marks == "()" else set()), answer.value
+    return {(1, size), (size, 1)}, answer.value
 
 
 def _same_name(left: Node | None, right: Node | None) -> bool:
@@ -621,7 +621,7 @@ def _same_name(left: Node | None, right: Node | None) -> bool:
 def _with_arguments_of(gold: Answer, answer: Answer) -> Answer | None:
     """f(t) = t² with the argument of f(x) = x²; None if the two are not calls of one function with other arguments."""
     left, right = gold.name, answer.name
-    if not left or not right or left[0] != right[0] or left[0] != "call" or left == right or len(left) != len(right):
+    if not left or not right or left[0] != "call" or left[:2] != right[:2] or left == right or len(left) != len(right):
         return None
     taken = {*map(str, left[2:])} & {str(("s", name)) for x in answer.items for name in symbols(x.value)}
     if taken or any(x[0] != "s" or x[1][0].isupper() for x in (*left[2:], *right[2:])):

@@ -141,8 +141,8 @@ def _operator(latex: str, phrase: re.Match[str]) -> str:
 _PHRASES = [(re.compile(rf"(?<!\\)\b(?:{phrase})(?!\w)", re.I), partial(_operator, latex)) for phrase, latex in {
     r"(?:is )?(?:(?:greater|more) than or equal to|at least|(?:no|not) less than)": r"\ge",
     r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)": r"\le",
-    r"(?:is )?equal to|equals": "=",
     r"(?:is )?(?:greater|more) than": ">", r"(?:is )?less than": "<", "(?:is )?not equal to": r"\ne",
+    r"(?:is )?equal to|equals": "=",
     "plus or minus": r"\pm", "per cent": r"\%", r"(?:out of|(?:(?<=\d )|(?<=\d \x01))in)(?=[ \x02]*\d)": "/",
     r"(?:all )?multiples of(?=[ \x02]*(\d+))": r"\ZZ\cdot",
     r"approximately(?=[ \x02]*[\d\\])": r"\approx",
@@ -442,7 +442,7 @@ def _typed(node: Node) -> Answer | None:
     if node[0] == "-" and node[1][0] in ("unit", "%", "deg"):
         node = (node[1][0], ("-", node[1][1]), *node[1][2:])
     several = node[0] == "seq" and repr(node).count("'pm'") > 1
-    if node[0] == "+" and repr(node).count("'p')") > 1:
+    if node[0] == "+" and repr(node).count(", 'p')") - repr(node).count("('s', 'p')") > 1:
         return None  # whether the signs go together is not said
     if holds(node, "pm") and not (several or node[0] in ("set", "cases") or node[2:] == (("!=",),)):
         both = _all([with_sign(node, "p"), with_sign(node, "m")])

@@ -50,7 +50,7 @@ def _greek(letter: re.Match[str]) -> str:
 
 _AGAIN = r"[dtc]?frac|sqrt|left|right|[lg]eq?|pi|text|cup|cap|infty|times|cdot|mathbb|pm|in|begin|end|circ|alpha|theta"
 _ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\}"
-_VECTOR = r"(\\(?:vec|overrightarrow) ?(?:\{ ?\w+ ?\}|\w))"
+_VECTOR = r"(d? ?\\(?:vec|overrightarrow|mathbf|boldsymbol|bm) ?(?:\{ ?[A-Za-z]+ ?\}|[A-Za-z]))"
 _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
     (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"), (r"<sup>(.*?)</sup>", r"^{\1}"),
     (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|`|__)(.+)\1\s*\Z", r"\2"),
@@ -66,7 +66,7 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
     (r"\\(?:(?:wide)?hat|vec|mathbf|overrightarrow|bar) ?\{? ?(?:\\mathbf ?)?"
      r"\{?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}{0,2}", r" \1 "),
-    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""), (r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))", r"^\\circ "),
+    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""), (r"(?<=\d) ?\^ ?(?:\{ ?(?:o|\\text ?\{o\}) ?\}|o(?![a-z]))", r"^\\circ "),
     (r"\\nabla ?\\(cdot|times)(?![a-z])", r"\\nabla_{\1} "), (rf"{_VECTOR} ?\\times ?{_VECTOR}", r"f_{\\times}(\1,\2)"),
     (r"\b([f-hF-H]) ?\\circ ?([f-hF-H])\b(?! ?\) ?\()", r"\1(\2)"),
     (r"\A([A-Za-z]) ?\\times ?([A-Za-z])\Z", r"f_{\\times}(\1,\2)"),
@@ -80,7 +80,7 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<=\d)\"(?!\w)", r"\\text{ in}"),
     (r"(?<![\w.])\d{1,3}(?:_\d{3})+(?!\w)", lambda groups: groups[0].replace("_", "")), (r"\s", " "),
     (r"\\\$", r"\\dollar "), (r"(?<!\\)\\[()\[\]]|\$", " "),
-    (r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""), (r"(?<=\d)\{,\}(?=\d)", "."),
+    (r"(?<=\d)(?:\{,\}(?:\\!)?|\\!,|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""), (r"(?<=\d)\{,\}(?=\d)", "."),
     (r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 "), (r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))", r"\\\1\2\1\2 "),
     (r"\\mathbf ?\{ ?([NQRZ]) ?\}", r"\\\1\1 "), (r"\\(?:R|reals|Reals)(?![A-Za-z])", r"\\RR "),
     (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "), (r"(?<=\\circ) *([CFK])(?![A-Za-z_])", r" \\text{\1}"),
