@@ -26,22 +26,22 @@ from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, counts_t
 from dph.verifiers.math.typed.values import exact, symbols
 
 MINUS_INFINITY = ("-", INFINITY)
+_NO_NAME = ("text", "")  # of the set that > 3 says
 REALS = ((MINUS_INFINITY, False, INFINITY, False),)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A typed answer. Its kind is expression, quantity, list, tuple, set, intervals, named set, matrix, cases,
-    assigned, member, equation, inequality, congruence, family, choice, letters, text, time, date, base, ratio
-    or infinity."""
+    assigned, equation, inequality, family, letters, text, time, date, base or ratio."""
 
     kind: str
     value: Any = None
     items: tuple["Answer", ...] = ()
-    name: Node | None = None  # the x of x = 5
+    name: Node | None = None  # the x of x = 5 and x ∈ S
     unit: Unit | None = None
     words: tuple[str, ...] = ()  # the thing that is counted
-    marks: str = ""  # brackets of a tuple
+    marks: str = ""  # brackets of a tuple, integer of a family
     links: tuple[str, ...] = ()  # connectors of a list, relations of a chain
     others: tuple["Answer", ...] = field(default=(), compare=False)  # further readings of the text
 
@@ -318,7 +318,8 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if choice := _CHOICE.fullmatch(words):
         text = choice["text"] or choice["more"] or ""
         if not _TWO_CHOICES.search(text):
-            return Answer("choice", choice[1] or choice[2] or choice[3] or choice[5], words=(text,) * (text != ""))
+            letter = choice[1] or choice[2] or choice[3] or choice[5]
+            return Answer("letters", frozenset({letter}), words=(text,) * (text != ""))
         return Answer("text", words.lower())
     if inner := re.fullmatch(r"\( ?([^\W\d_]{2,}) ?\)", words):
         words = inner[1]
@@ -350,7 +351,7 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     parts = re.split(", and | and |, ", words)
     if 1 < len(parts) <= _MOST_TEXTS and not re.search(r"\bor\b", low):  # Ann and Bob
         items = [_read_words(part, marked=marked) for part in parts]
-        if all(x and x.kind in ("text", "choice") for x in items):
+        if all(x and x.kind in ("text", "letters") for x in items):
             return Answer("list", items=tuple(filter(None, items)), links=(",",) * (len(items) - 1))
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:
         return None
@@ -453,7 +454,8 @@ def _typed(node: Node) -> Answer | None:
         case ("mod", inner, modulus):
             named = inner[0] == "rel" and len(inner[1]) == 2 and inner[2][0] in (r"\equiv", "=")
             name, value = inner[1] if named else (None, inner)
-            return Answer("congruence", (value, modulus), name=name) if value and _plain(value, modulus) else None
+            every = ("+", value, ("*", modulus, ("s", "mod")))
+            return Answer("family", (every,), name=name, marks="mod") if value and _plain(every) else None
         case ("unit", value, words):
             return _quantity(value, words)
         case ("%", value):
@@ -470,12 +472,12 @@ def _typed(node: Node) -> Answer | None:
             return Answer("intervals", REALS if name == "R" else ())
         case ("named", "R>0" | "R<0" | "R>=0" | "R<=0" as name):
             member = _relation((None, integer_node(0)), (name[1:-1],))
-            return member and member.items[0]
+            return member and replace(member, name=None)
         case ("named", name):
             return Answer("named set", name)
         case ("*", *factors) if ("named", "Z") in factors:
             value = replaced(node, {("named", "Z"): ("s", "k")})
-            return Answer("family", (value,), name=("s", "k")) if _plain(value) else None
+            return Answer("family", (value,), marks="k") if _plain(value) else None
         case ("setop", operator, left, right):
             return _set_operation(operator, _typed(left), _typed(right))
         case ("set", nodes):
@@ -505,8 +507,6 @@ def _typed(node: Node) -> Answer | None:
         cells = tuple(cell if value is None else _number(value) for value, cell in known)
         items = _all(cells)
         return Answer("tuple", cells, items, marks="()") if items else None
-    if sign := sign_of_infinity(node):
-        return Answer("infinity", sign)
     return Answer("expression", node) if _plain(node) else None
 
 
@@ -563,14 +563,10 @@ def _cases(rows: tuple[tuple[Node, ...], ...]) -> Answer | None:
     if None in answers or len(answers) < len(rows):
         return None
     known, last = [pair[1] for pair in answers[:-1] if pair], answers[-1]
-    if (
-        last
-        and last[1] == Answer("text", "otherwise")
-        and len({(x.name, *(y.kind for y in x.items)) for x in known}) == 1
-    ):
+    if last and last[1] == Answer("text", "otherwise") and len({(x.name, x.kind) for x in known}) == 1:
         pieces = [to_intervals(x) for x in known]
         rest = None if None in pieces else (("minus", REALS, tuple(piece for part in pieces for piece in part)),)
-        answers[-1] = (last[0], replace(known[0], value=None, items=(Answer("intervals", rest),))) if rest else last
+        answers[-1] = (last[0], Answer("intervals", rest, name=known[0].name)) if rest else last
     return Answer("cases", items=tuple(Answer("tuple", items=pair, marks="()") for pair in answers if pair))
 
 
@@ -615,12 +611,12 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         answer = _typed(right)
         if answer and answer.kind == "set" and len(answer.items) == 1:
             return Answer("assigned", items=answer.items, name=left, links=("=",))
-        return answer and Answer("member", items=(answer,), name=left)
+        return answer and replace(answer, name=left)
     if operators in (("!=",), (r"\notin",)) and (left is None or left[0] == "s"):
         answer = _typed(right)
         answer = Answer("set", items=_flat((answer,))) if answer and operators == ("!=",) else answer
         pieces = to_intervals(answer)
-        return pieces and Answer("member", items=(Answer("intervals", (("minus", REALS, pieces),)),), name=left)
+        return pieces and Answer("intervals", (("minus", REALS, pieces),), name=left or _NO_NAME)
     one_way = {*operators} <= {*_FLIPPED} and len({operator[0] for operator in operators}) == 1
     if not one_way or not _plain(*sides[left is None :]):
         return None
@@ -633,7 +629,8 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         if not any(symbols(name) & symbols(other) for other in others):
             low = (sides[at - 1], operators[at - 1] == "<=") if at else (MINUS_INFINITY, False)
             high = (sides[at + 1], operators[at] == "<=") if at + 1 < len(sides) else (INFINITY, False)
-            return Answer("member", (sides, operators), (Answer("intervals", ((*low, *high),)),), name)
+            others = (Answer("inequality", (sides, operators)),) if any(map(symbols, others)) else ()
+            return Answer("intervals", ((*low, *high),), name=name or _NO_NAME, others=others)
     return Answer("inequality", (sides, operators)) if left is not None else None
 
 
@@ -661,9 +658,7 @@ def to_intervals(answer: Answer | None) -> Any:
     match answer:
         case Answer("intervals"):
             return answer.value
-        case Answer("member"):
-            return to_intervals(answer.items[0])
-        case Answer("tuple", (a, b), marks="()" | "[]") if {x.kind for x in answer.items} <= {"expression", "infinity"}:
+        case Answer("tuple", (a, b), marks="()" | "[]") if {x.kind for x in answer.items} == {"expression"}:
             return ((a, answer.marks == "[]", b, answer.marks == "[]"),)
         case Answer("set") if all(x.kind == "expression" for x in answer.items):
             return tuple((x.value, True, x.value, True) for x in answer.items)
@@ -705,11 +700,11 @@ def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...
         named = [c[1][1] for c, _ in rest if c[2] == ("=",) and c[1][0] == item]
         values = named if item[0] == "s" else item[1] if item[0] == "set" else [item]
         whole = len(parameters) == 1 and values and len(rest) == len(named if item[0] == "s" else ())
-        return Answer("family", tuple(values), name=("s", parameters.pop())) if whole else None
+        return Answer("family", tuple(values), marks=parameters.pop()) if whole else None
     if not rest:
         return Answer("intervals", REALS) if domain == "R" else None
     answers = [_relation(*condition[1:]) for condition, _ in rest]
-    if any(x is None or x.kind != "member" or x.name is None or symbols(x.name) != symbols(item) for x in answers):
+    if any(to_intervals(x) is None or symbols(x and x.name) != symbols(item) for x in answers):
         return None
     whole = _combined([x for x in answers if x], ["or" if link == "or" else "and" for _, link in rest[1:]])
     if domain == "R" or whole is None:
@@ -749,15 +744,16 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
         names, rest = tuple({n[1][0][1] for n in named}), [n[1][-1] if n in named else n for n in rest]
         values = [value for n in rest for value in dict.fromkeys((with_sign(n, "p"), with_sign(n, "m")))]
         whole = len(integers) == 1 and integers[0][1][0][0] == "s" and values and not any(n[0] == "rel" for n in rest)
-        return Answer("family", tuple(values), name=integers[0][1][0], words=names) if whole else None
+        name = ("s", *names) if len(names) == 1 else ("seq", *sorted(names)) if names else None
+        return Answer("family", tuple(values), name=name, marks=integers[0][1][0][1]) if whole else None
     if items[-1][0] == "mod" and all(x[0] != "mod" for x in items[:-1]):  # x = 1, 4 (mod 5)
         items = [*(("mod", x, items[-1][2]) for x in items[:-1]), items[-1]]
     answers = _all(items)
     if answers is None:
         return None
-    if all(x.kind == "member" and x.name == answers[0].name and to_intervals(x) is not None for x in answers):
+    if all(x.name and x.name == answers[0].name and to_intervals(x) is not None for x in answers):
         whole = _combined(answers, links)
-        return whole and Answer("member", items=(whole,), name=answers[0].name)
+        return whole and replace(whole, name=answers[0].name)
     if "or" in links and {*links} != {"or"} and all(x.kind == "assigned" and x.value for x in answers):
         at = [0, *(n for n, link in enumerate(links, 1) if link == "or"), len(items)]
         groups = [sorted(answers[i:j], key=lambda x: str(x.name)) for i, j in pairwise(at)]

@@ -66,7 +66,8 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
     (r"\\(?:(?:wide)?hat|vec|mathbf|overrightarrow|bar) ?\{? ?(?:\\mathbf ?)?"
      r"\{?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}{0,2}", r" \1 "),
-    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""), (r"(?<=\d) ?\^ ?(?:\{ ?(?:o|\\text ?\{o\}) ?\}|o(?![a-z]))", r"^\\circ "),
+    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""),
+    (r"(?<=\d) ?\^ ?(?:\{ ?(?:o|\\text ?\{o\}) ?\}|o(?![a-z]))", r"^\\circ "),
     (r"\\nabla ?\\(cdot|times)(?![a-z])", r"\\nabla_{\1} "), (rf"{_VECTOR} ?\\times ?{_VECTOR}", r"f_{\\times}(\1,\2)"),
     (r"\b([f-hF-H]) ?\\circ ?([f-hF-H])\b(?! ?\) ?\()", r"\1(\2)"),
     (r"\A([A-Za-z]) ?\\times ?([A-Za-z])\Z", r"f_{\\times}(\1,\2)"),
