@@ -644,7 +644,7 @@ class Parser:
                 return spec
 
     def names_unit(self, token: Token, before: str) -> bool:
-        return self.is_word(token) or bool(before and token[0] == "id" and unit_of(token[1]))
+        return self.is_word(token) or bool(before and token[0] in ("id", "fn") and unit_of(token[1]))
 
 
 def integer_node(number: int) -> Node:

@@ -146,6 +146,8 @@ class Comparison:
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
+        if gold.said and answer.said and not gold.said & answer.said:
+            return False  # a sum and a product
         equal = gold == answer or self.equal(gold, answer)
         if equal is not True and gold.kind in ("expression", "assigned", "list"):
             equal = self.families(gold, answer) or equal
@@ -637,5 +639,5 @@ _RULES: tuple[tuple[set[str], set[str], Callable[[Comparison, Answer, Answer], b
         ("inequality", "inequality", Comparison.inequalities),
     )
 )  # fmt: skip
-"""What compares two answers: kinds of which one side has one, kinds that both sides have (any, if none is named), and the
-rule. Answers without a rule are equal if their kinds and values are."""
+"""What compares two answers: kinds of which one side has one, kinds that both sides have (any, if none is named), and
+the rule. Answers without a rule are equal if their kinds and values are."""

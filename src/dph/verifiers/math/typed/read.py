@@ -44,6 +44,7 @@ class Answer:
     marks: str = ""  # brackets of a tuple, integer of a family
     links: tuple[str, ...] = ()  # connectors of a list, relations of a chain
     others: tuple["Answer", ...] = field(default=(), compare=False)  # further readings of the text
+    said: frozenset[str] = field(default=frozenset(), compare=False)  # words that name it before it
 
 
 _MOST_TEXTS = 20
@@ -177,12 +178,21 @@ _LEAD = re.compile(
     r"""[\s*]*\x01?\s*(?:(?:(?:so|thus|hence|therefore|finally),?\ )?(?:(?:the\ )?(?:final\ )?answer[\s\x02]*(?:is|:)
     |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))|答案[是为]
     |\\(?:Rightarrow|implies|to)(?![A-Za-z])|(?P<said>[A-Za-z](?:[A-Za-z'\ ]|\x02\s*[A-Za-z]\s*\x01)*?
-     (?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*(?=[\x02\s]*[-+\d$\\(\[.])
+     (?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*
+     (?=[\x02\s]*(?:[-+\d$\\(\[.]|[a-z]\ ?=))
     |(?P<event>\\?(?:Pr?|E|Var|Cov)\s*[(\[](?!\s*(?-i:[a-z0-9])\s*[)\]])[^()]{0,80}[)\]])\s*(?:=|(?=\\approx))(?!.*,\s*\\?[A-Za-z])
     )[\s:*\x02]*""",
     re.I | re.X,
 )
 """What names a value before it: "the answer is", "Maria has", "Domain:", P(A | B) =."""
+_SAY_NOTHING = {
+    *word_list("""the answer value values result final this that these those are was were has have had equal
+    point she they there you john""")
+}
+_LABEL = re.compile(
+    r"[ ,;.\x01\x02]*(?<![^ ,;.\x01\x02])(?:and[ \x02]+)?(?:\(?(?P<part>[a-h])\)[:.]?(?=[ \x02])|"
+    r"(?P<thing>[A-Za-z]{3,}) ?:(?=[ \x02]*[-\d\\(\[]))[ \x02]*"
+)
 _TAIL = re.compile(
     r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
      \s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
@@ -250,9 +260,19 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
 )]  # fmt: skip
 
 
+def _by_label(plain: str) -> str:
+    """Answers in parts, (a) 3 (b) 4 or apples: 5, pears: 7, as values with names."""
+    found = [*_LABEL.finditer(plain)]
+    labels = [label["part"] or label["thing"] for label in found]
+    parts = [plain[x.end() : y.start()] for x, y in pairwise([*found, re.compile("$").search(plain)]) if y]
+    in_order = {*labels} == {*"abcdefgh"[: len(labels)]} or all(label["thing"] for label in found)
+    whole = len({*labels}) == len(labels) > 1 and found[0].start() == 0 and in_order and all(map(str.strip, parts))
+    return ", ".join(f"\x01{label}\x02 = {part}" for label, part in zip(labels, parts, strict=True)) if whole else plain
+
+
 def _without_lead(lead: re.Match[str]) -> str:
     """Nothing in place of words that only introduce a value; words that negate, compare or compute stay."""
-    words = re.sub("[\x01\x02]", " ", lead["said"] or "").split()
+    words = re.sub("[\x01\x02:]", " ", lead["said"] or "").split()
     of_letter = re.fullmatch("(?!.*value of [a-zA-Z] is$).* [b-zA-Z] .*", " ".join(words))
     whole = len(words) < 8 and len(lead["said"] or "") > 4 and (len(words) > 1 or lead["colon"])
     if words and (of_letter or not whole or not introduces(words)):
@@ -265,9 +285,10 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     """The typed value of a text, or None. units: single letters after numbers may be units."""
     if len(text) > LONGEST:
         return None
-    plain = plain_latex(text)
-    event = None
+    plain = _by_label(plain_latex(text))
+    event, said = None, frozenset[str]()
     if lead := _LEAD.match(plain):
+        said = frozenset(re.findall("[a-z]{3,}", (lead["said"] or "").lower())) - _SAY_NOTHING
         event = lead["event"] and ("event", re.sub(r"[^\w'|^<>=+-]", "", lead["event"].replace(r"\mid", "|")))
         plain = _without_lead(lead) + plain[lead.end() :]
     plain = plain if re.search(r"\\pi.*[kmn] ?\\in ?\\RR", plain) else _TAIL.sub("", plain)
@@ -298,7 +319,7 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     answer = _parsed(plain, units)
     if answer and event:
         return Answer("assigned", items=(answer,), name=event, links=("=",))
-    return answer and replace(answer, others=(*answer.others, *filter(None, others)))
+    return answer and replace(answer, others=(*answer.others, *filter(None, others)), said=said)
 
 
 def _parsed(plain: str, units: bool) -> Answer | None:
@@ -485,6 +506,8 @@ def _typed(node: Node) -> Answer | None:
             return Answer("set", items=_flat(items)) if items else None
         case ("where", item, conditions, links):
             return _set_builder(item, conditions, links)
+        case ("seq", "[", nodes, "]") if all(x[0] == "rel" and x[2] == ("=",) for x in nodes):
+            return _build(nodes, (",",) * (len(nodes) - 1))
         case ("seq", opens, nodes, closes):
             return _sequence(opens, nodes, closes)
         case ("^", ("seq", _, nodes, _), ("s" | "text", "T")):
@@ -622,6 +645,12 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         return None
     if operators[0][0] == ">":
         sides, operators = sides[::-1], tuple(_FLIPPED[operator] for operator in operators[::-1])
+    if len(sides) == 2 and (ends := _ends_of_distance(*sides)):
+        (low, high), strict = ends, operators == ("<",)
+        pieces = ((low, not strict, high, not strict),)
+        if sides[0][:2] != ("f", "abs"):  # farther than
+            pieces = (("minus", REALS, ((low, strict, high, strict),)),)
+        return Answer("intervals", pieces, name=("s", *symbols(sides)))
     unknown = [n for n, side in enumerate(sides) if side is None or side[0] in ("s", "call")]
     if len(unknown) == 1 and (len(sides) == 2 or (len(sides) == 3 and unknown == [1])):
         [at] = unknown
@@ -632,6 +661,17 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
             others = (Answer("inequality", (sides, operators)),) if any(map(symbols, others)) else ()
             return Answer("intervals", ((*low, *high),), name=name or _NO_NAME, others=others)
     return Answer("inequality", (sides, operators)) if left is not None else None
+
+
+def _ends_of_distance(left: Node | None, right: Node | None) -> list[Node] | None:
+    """The two numbers at which |a x + b| is the other side, a positive number."""
+    match left, right:
+        case (("f", "abs", inner), radius) | (radius, ("f", "abs", inner)) if radius and len(symbols(inner)) == 1:
+            name, reach = ("s", *symbols(inner)), exact(radius)
+            at = [exact(replaced(inner, {name: integer_node(n)})) for n in range(3)]
+            if reach and reach > 0 and None not in at and at[0] + at[2] == 2 * at[1] != 2 * at[0]:
+                return [_number(end) for end in sorted((x - at[0]) / (at[1] - at[0]) for x in (reach, -reach))]
+    return None
 
 
 def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | None:
