@@ -594,6 +594,8 @@ class Parser:
         self.bars = bars
         if len({*map(len, rows)}) != 1:
             raise ParseError("rows of different length")
+        if len(rows) == len(rows[0]) == 1:
+            return rows[0][0]
         if environment in _MATRICES:
             whole = ("matrix", (*rows,))
             return ("f", "det", whole) if environment == "vmatrix" else whole

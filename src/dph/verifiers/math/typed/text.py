@@ -2,6 +2,7 @@ r"""From what a model writes to plain LaTeX: Unicode, delimiters, fonts and word
 
 import re
 import unicodedata
+from fractions import Fraction
 from functools import lru_cache, partial
 from html import unescape
 from typing import Any
@@ -53,7 +54,7 @@ _ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1
 _VECTOR = r"(d? ?\\(?:vec|overrightarrow|mathbf|boldsymbol|bm) ?(?:\{ ?[A-Za-z]+ ?\}|[A-Za-z]))"
 _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
     (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"), (r"<sup>(.*?)</sup>", r"^{\1}"),
-    (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|`|__)(.+)\1\s*\Z", r"\2"),
+    (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|[`'\x22]|__)(.+)\1\s*\Z", r"\2"),
     (rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\"),  # escaped twice
     (r"\{ ?\\(?:rm|bf|it|sf|tt) ", r"\\text{"),
     (rf"\\left ?\\\{{ ?{_ROWS} ?\\right ?\.", r"\\begin{cases}\2\\end{cases}"),
@@ -134,6 +135,11 @@ def _words(match: re.Match[str]) -> str:
     return f" \x01{re.sub('[{}]', '', content)}\x02 "
 
 
+def _in_degrees(angle: re.Match[str]) -> str:
+    """An angle of degrees, minutes and seconds."""
+    return rf"({Fraction(angle[1]) + Fraction(angle[2]) / 60 + Fraction(angle[3] or 0) / 3600})^\circ "
+
+
 def plain_latex(text: str) -> str:
     r"""LaTeX without delimiters, spacing and fonts. Words of \text{…} are enclosed by `WORDS`."""
     text = re.sub(r"&#?\w+;", lambda entity: unescape(entity[0]), text)
@@ -142,7 +148,7 @@ def plain_latex(text: str) -> str:
     for pattern, usual in _USUAL:
         text = pattern.sub(usual, text)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
-    text = re.sub(r"(\d+) *\^\\circ *(\d+)'(?: *(\d[\d.]*)'')?(?!')", r"(\1+\2/60+0\g<3>/3600)^\\circ ", text)
+    text = re.sub(r"(\d{1,9}) *\^\\circ *(\d\d?)'(?: *(\d\d?(?:\.\d{1,9})?)'')?(?!')", _in_degrees, text)
     text = " ".join(_TEXT.sub(_words, _NOISE.sub(" ", text)).split())
     return text[:-60] + _END.sub("", text[-60:])
 
