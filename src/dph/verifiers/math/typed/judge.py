@@ -16,7 +16,6 @@ from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_int
 from dph.verifiers.math.typed.text import bare_text, stands_in, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name
 from dph.verifiers.math.typed.values import (
-    Numeric,
     alone,
     canonical,
     contains_pi,
@@ -469,19 +468,12 @@ class Comparison:
                 return None
         found = []
         for value in values:
-            steps = []
-            for k in range(4):
-                at = Numeric(self.budget)
-                at.bound[index] = mp.mpf(k)
-                try:
-                    steps.append(at(value) if symbols(value) <= {index} else mp.inf)
-                except Unevaluable:
-                    return None
+            terms = [replaced(value, {("s", index): integer_node(k)}) for k in range(4)]
+            steps: list[Any] = [None if symbols(term) else numeric(term, self.budget) for term in terms]
+            if not all(isinstance(x, mp.mpf) for x in steps):
+                return None
             period = steps[1] - steps[0]
-            linear = all(isinstance(x, mp.mpf) and mp.isfinite(x) for x in steps) and all(
-                _close(steps[k + 1] - steps[k], period) for k in (1, 2)
-            )
-            if not linear or period == 0:
+            if period == 0 or not all(_close(steps[k + 1] - steps[k], period) for k in (1, 2)):
                 return None
             found.append((steps[0], abs(period)))
         return found

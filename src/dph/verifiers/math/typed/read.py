@@ -262,11 +262,10 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
 
 def _by_label(plain: str) -> str:
     """Answers in parts, (a) 3 (b) 4 or apples: 5, pears: 7, as values with names."""
-    found = [*_LABEL.finditer(plain)]
-    labels = [label["part"] or label["thing"] for label in found]
-    parts = [plain[x.end() : y.start()] for x, y in pairwise([*found, re.compile("$").search(plain)]) if y]
-    in_order = {*labels} == {*"abcdefgh"[: len(labels)]} or all(label["thing"] for label in found)
-    whole = len({*labels}) == len(labels) > 1 and found[0].start() == 0 and in_order and all(map(str.strip, parts))
+    before, *rest = _LABEL.split(plain)
+    labels, parts = [part or thing for part, thing in zip(rest[::3], rest[1::3], strict=True)], rest[2::3]
+    in_order = {*labels} == {*"abcdefgh"[: len(labels)]} or None not in rest[1::3]
+    whole = not before and 1 < len(labels) == len({*labels}) and in_order and all(map(str.strip, parts))
     return ", ".join(f"\x01{label}\x02 = {part}" for label, part in zip(labels, parts, strict=True)) if whole else plain
 
 
@@ -668,8 +667,8 @@ def _ends_of_distance(left: Node | None, right: Node | None) -> list[Node] | Non
     match left, right:
         case (("f", "abs", inner), radius) | (radius, ("f", "abs", inner)) if radius and len(symbols(inner)) == 1:
             name, reach = ("s", *symbols(inner)), exact(radius)
-            at = [exact(replaced(inner, {name: integer_node(n)})) for n in range(3)]
-            if reach and reach > 0 and None not in at and at[0] + at[2] == 2 * at[1] != 2 * at[0]:
+            at = [x for n in range(3) if (x := exact(replaced(inner, {name: integer_node(n)}))) is not None]
+            if reach and reach > 0 and len(at) == 3 and at[0] + at[2] == 2 * at[1] != 2 * at[0]:
                 return [_number(end) for end in sorted((x - at[0]) / (at[1] - at[0]) for x in (reach, -reach))]
     return None
 
