@@ -40,7 +40,7 @@ _INTRODUCE = {*word_list("is are point")}
 _OTHERWISE = {*word_list("other others candidate candidates cube square cubes squares")}
 _PLURAL = re.compile(
     r"(?:(?:[a-z]{2,}(?<!ou)[^s\W]s|people|men|women|children|fish|sheep)(?: |$))?"
-    r"(?:in total|in all|total|altogether|each|place|left|old|remaining|(?:of|per) [a-z]+|(?:in|on) (?:the|each|a) [a-z]+)?",
+    r"(?:in total|in all|total|altogether|each|left|old|remaining|(?:of|per) [a-z]+|(?:in|on) (?:the|each|a) [a-z]+)?",
     re.I,
 )
 _PREFIXES = {"p": -12, "n": -9, "u": -6, "m": -3, "c": -2, "d": -1, "h": 2, "k": 3, "M": 6, "G": 9, "T": 12}
