@@ -594,6 +594,8 @@ class Parser:
         self.bars = bars
         if len({*map(len, rows)}) != 1:
             raise ParseError("rows of different length")
+        if len(rows) == len(rows[0]) == 1:
+            return rows[0][0]
         if environment in _MATRICES:
             whole = ("matrix", (*rows,))
             return ("f", "det", whole) if environment == "vmatrix" else whole
@@ -644,7 +646,7 @@ class Parser:
                 return spec
 
     def names_unit(self, token: Token, before: str) -> bool:
-        return self.is_word(token) or bool(before and token[0] == "id" and unit_of(token[1]))
+        return self.is_word(token) or bool(before and token[0] in ("id", "fn") and unit_of(token[1]))
 
 
 def integer_node(number: int) -> Node:

@@ -16,7 +16,6 @@ from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_int
 from dph.verifiers.math.typed.text import bare_text, stands_in, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name
 from dph.verifiers.math.typed.values import (
-    Numeric,
     alone,
     canonical,
     contains_pi,
@@ -69,7 +68,7 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
         return False
     value = typed.items[0] if typed.kind == "assigned" else typed
     number = value.kind in ("expression", "quantity") and numeral(value.value)
-    if number or value.kind in ("choice", "letters", "text"):
+    if number or value.kind in ("letters", "text"):
         return False
     if stands_in(answer, question):
         return True
@@ -146,8 +145,10 @@ class Comparison:
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
+        if gold.said and answer.said and not gold.said & answer.said:
+            return False  # a sum and a product
         equal = gold == answer or self.equal(gold, answer)
-        if equal is not True and gold.kind in ("expression", "assigned", "list", "family", "congruence"):
+        if equal is not True and gold.kind in ("expression", "assigned", "list"):
             equal = self.families(gold, answer) or equal
         if equal is not True and any(x.kind == "quantity" for x in (gold, answer, *gold.items, *answer.items)):
             sides = [read(text, units=True) for text in (gold_text, answer_text)]
@@ -156,6 +157,7 @@ class Comparison:
         return equal
 
     def equal(self, gold: Answer, answer: Answer) -> bool | None:
+        """Equality by the first of `_RULES` for the kinds of both."""
         try:
             self.budget.spend()
         except Unevaluable:
@@ -165,61 +167,12 @@ class Comparison:
             pairs = [(x, y) for x in golds for y in answers if x is golds[0] or x.kind == y.kind]
             return any_of(self.equal(x, y) for x, y in pairs)
         kinds = {gold.kind, answer.kind}
-        if "family" in kinds:
-            return self.families(gold, answer)
-        if kinds & {"assigned", "member"}:
-            return self.named(gold, answer)
-        if kinds <= {"quantity", "expression"}:
-            return self.quantities(gold, answer)
-        if "ratio" in kinds:
-            return self.ratios(gold, answer)
-        if kinds & {"expression", "quantity", "tuple"} and "set" in kinds:
-            single = [x.items[0] if x.kind == "set" and len(x.items) == 1 else x for x in (gold, answer)]
-            return "set" not in {x.kind for x in single} and self.equal(*single)
-        if kinds in ({"tuple", "expression"}, {"matrix", "expression"}):
-            fixed, other = (answer, gold) if gold.kind == "expression" else (gold, answer)
-            if symbols(other.value) & {"j", "k"}:
-                shapes, cells = _cells(fixed)
-                terms = [("*", x, unit) for x, unit in zip(cells, _BASIS, strict=False) if exact(x) != 0]
-                vector = len(cells) <= 3 and any(1 in shape for shape in shapes)
-                return vector and self.identical(("+", *terms), other.value)
-        if "matrix" in kinds and kinds <= {"matrix", "tuple", "expression"}:
-            (shapes, left), (others, right) = map(_cells, (gold, answer))
-            return bool(shapes & others) and all_of(map(self.entries, left, right))
-        if "intervals" in kinds:
-            left, right = to_intervals(gold), to_intervals(answer)
-            return left is not None and right is not None and self.intervals(left, right)
-        if kinds <= {"list", "set"}:
-            return self.collections(gold, answer)
-        if gold.kind in ("expression", "quantity") and answer.kind == "list" and {*answer.links} == {"or"}:
-            same = len({x.name for x in answer.items}) == 1
-            return same and all_of(self.equal(gold, x) for x in answer.items)  # 1/2 or 0.5
-        if kinds == {"list", "tuple"}:
-            listed, fixed = (gold, answer) if gold.kind == "list" else (answer, gold)
-            if fixed.marks != "()" or not _names_differ(listed):
-                return False
-            values = [[x.items[-1] for x in side.items] if side is listed else side.items for side in (gold, answer)]
-            return self.in_order(*values)
-        if kinds & {"letters", "choice"}:
-            texts = [*filter(None, map(read, gold.words + answer.words))] if kinds == {"choice"} else []
-            if len(texts) == 2 and self.equal(*texts) is False:
-                return False
-            letters, others = (_letters(x) or _run_of_letters(x) for x in (gold, answer))
-            return letters is not None and letters == others
-        if gold.kind != answer.kind:
+        if not kinds & {"assigned", "family"} and not _same_name(gold.name, answer.name):  # x ∈ S, y ∈ S
             return False
-        match gold.kind:
-            case "tuple":
-                return gold.marks == answer.marks and self.in_order(gold.items, answer.items)
-            case "cases":
-                return self.matched(gold.items, answer.items, self.equal)
-            case "equation":
-                return self.equations(gold.value, answer.value)
-            case "inequality":
-                return self.inequalities(gold.value, answer.value)
-            case "congruence":
-                return self.families(gold, answer)
-        return gold.value == answer.value
+        for some, every, rule in _RULES:
+            if kinds & some and kinds <= (every or kinds):
+                return rule(self, gold, answer)
+        return gold.kind == answer.kind and gold.value == answer.value
 
     # Values.
     def identical(self, gold: Node, answer: Node) -> bool | None:
@@ -266,8 +219,6 @@ class Comparison:
         return self.expressions(g, a)
 
     def entries(self, gold: Node, answer: Node) -> bool | None:
-        if any(holds(cell, "rel", "unit", "seq", "text", "set", "pm") for cell in (gold, answer)):
-            return canonical(gold) == canonical(answer)
         scalar = not symbols(gold) and not operations(answer)  # a scalar may be drawn out of the matrix
         return any_of([self.expressions(gold, answer), scalar and self.identical(gold, answer)])
 
@@ -288,73 +239,98 @@ class Comparison:
     def in_order(self, gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:
         return len(gold) == len(answer) and all_of(map(self.equal, gold, answer))
 
-    def matched(self, gold: Sequence[Any], answer: Sequence[Any], equal: Callable[..., bool | None]) -> bool | None:
+    def matched(self, gold: Answer, answer: Answer) -> bool | None:
         """Whether the elements pair off; equality is taken as transitive."""
-        left, unknown = [*answer], False
-        for x in gold if len(gold) == len(answer) else ():
-            results = [equal(x, y) for y in left]
+        left, unknown = [*answer.items], False
+        if len(gold.items) != len(left):
+            return False
+        for x in gold.items:
+            results = [self.equal(x, y) for y in left]
             if True in results:
                 left.pop(results.index(True))
             elif None in results:
                 unknown = True
             else:
                 return False
-        return len(gold) == len(answer) and (None if unknown else True)
+        return None if unknown else True
 
     def collections(self, gold: Answer, answer: Answer) -> bool | None:
-        """Lists and sets up to order; names that differ pair the values."""
-        left, right = gold.items, answer.items
-        if max(len(left), len(right)) > _LONGEST_LIST:
+        """Lists and sets up to order, sets without repetition. Names that differ pair the values; if only one side has
+        them, the order does."""
+        sides = (gold, answer)
+        if max(len(x.items) for x in sides) > _LONGEST_LIST:
             return None
-        if _names_differ(gold):
-            if _names_differ(answer):
-                if "or" in {*answer.links} ^ {*gold.links}:
-                    return False
-                by_name = {repr(x.name): x for x in right}
-                return len(left) == len(right) and all_of(
-                    repr(x.name) in by_name and self.equal(x, by_name[repr(x.name)]) for x in left
-                )
-            alike = gold.kind == answer.kind and not any(x.name for x in right)
-            return alike and self.in_order([x.items[-1] for x in left], right)
-        if _names_differ(answer):
-            alike = gold.kind == answer.kind and "assigned" not in {x.kind for x in left}
-            return alike and self.in_order(left, [x.items[-1] for x in right])
-        links = {*gold.links} ^ {*answer.links}
-        both = "and" in links
-        things = [
-            x.words or (x.kind == "expression" and (x.value[0] == "s" or (both and symbols(x.value)))) for x in left
-        ]
-        things = [True] if both and len({x.unit for x in left}) > 1 else things  # 2 hours and 5 minutes
-        if ("or" in links and all(things)) or "equation" in {x.kind for x in right} - {x.kind for x in left}:
+        by_name = [_names_differ(x) for x in sides]
+        if all(by_name):
+            named = {repr(x.name): x for x in answer.items}
+            pairs = [(x, named.get(repr(x.name))) for x in gold.items]
+            alike = ("or" in gold.links) == ("or" in answer.links) and len(gold.items) == len(answer.items)
+            return alike and all_of(y is not None and self.equal(x, y) for x, y in pairs)
+        if any(by_name):
+            plain = answer if by_name[0] else gold
+            ordered = (plain.kind == "list" or plain.marks == "()") and "or" not in {*gold.links} ^ {*answer.links}
+            values = [x.items if x is plain else [y.items[-1] for y in x.items] for x in sides]
+            return ordered and "assigned" not in {x.kind for x in plain.items} and self.in_order(*values)
+        if "tuple" in (gold.kind, answer.kind) or not _alternatives_agree(gold, answer):
             return False
-        names = [{x.name for x in items if x.name} for items in (left, right)]
-        stems = [{str(n[1]).split("_")[0] for n in x} for x in names]
-        if len(stems[0]) != len(stems[1]) and all(x.name for x in (*left, *right)):
+        if any(x.kind == "equation" for x in answer.items) and all(x.kind != "equation" for x in gold.items):
             return False
+        names = [{x.name for x in side.items if x.name} for side in sides]
         if all(len(x) == 1 for x in names) and not _same_name(*names[0], *names[1]):
             return False
-        single = "assigned" if max(map(len, stems)) < 2 else ""
-        left, right = (
-            [x.items[0] if x.kind == single and len(x.items) == 1 else x for x in items] for items in (left, right)
-        )
-        if "set" in (gold.kind, answer.kind):
-            found = [[(x.kind == "set") == (y.kind == "set") and self.equal(x, y) for y in right] for x in left]
-            return all_of(map(any_of, [*found, *zip(*found, strict=True)])) if left and right else left == right
-        return self.matched(left, right, self.equal)
+        if all(len({str(name[1]).split("_")[0] for name in x}) < 2 for x in names):  # x_1 and x_2 only count
+            sides = gold, answer = tuple(replace(x, items=(*map(_value_of, x.items),)) for x in sides)
+        if "set" not in (gold.kind, answer.kind):
+            return self.matched(gold, answer)
+        found = [
+            [(x.kind == "set") == (y.kind == "set") and self.equal(x, y) for y in answer.items] for x in gold.items
+        ]
+        return all_of(map(any_of, [*found, *zip(*found, strict=True)])) if found and found[0] else sides[0] == sides[1]
+
+    def sets_of_one(self, gold: Answer, answer: Answer) -> bool | None:
+        single = [x.items[0] if x.kind == "set" and len(x.items) == 1 else x for x in (gold, answer)]
+        return "set" not in {x.kind for x in single} and self.equal(*single)
+
+    def all_alternatives(self, gold: Answer, answer: Answer) -> bool | None:
+        """1/2 or 0.5 for 1/2."""
+        several = answer.kind == "list" and {*answer.links} == {"or"} and len({x.name for x in answer.items}) == 1
+        return several and all_of(self.equal(gold, x) for x in answer.items)
+
+    def letters(self, gold: Answer, answer: Answer) -> bool | None:
+        """Choices; the texts of two are compared if both can be read."""
+        texts = [*map(read, gold.words + answer.words)] if gold.kind == answer.kind else []
+        if len(texts) == 2 and None not in texts and self.equal(*filter(None, texts)) is False:
+            return False
+        letters, others = _letters(gold), _letters(answer)
+        return letters is not None and letters == others
+
+    def tables(self, gold: Answer, answer: Answer) -> bool | None:
+        """Matrices, vectors, lists of rows, and sums of i, j and k."""
+        kinds = {gold.kind, answer.kind}
+        fixed, other = (answer, gold) if gold.kind == "expression" else (gold, answer)
+        if kinds == {"tuple"}:
+            return gold.marks == answer.marks and self.in_order(gold.items, answer.items)
+        (shapes, left), (others, right) = map(_cells, (fixed, other))
+        if other.kind == "expression" and symbols(other.value) & {"j", "k"}:
+            terms = [("*", x, unit) for x, unit in zip(left, _BASIS, strict=False) if exact(x) != 0]
+            vector = len(left) <= 3 and any(1 in shape for shape in shapes)
+            return vector and self.identical(("+", *terms), other.value)
+        if "matrix" not in kinds or not shapes & others:
+            return False
+        return all_of(map(self.entries, *((left, right) if fixed is gold else (right, left))))
+
+    def sets_of_reals(self, gold: Answer, answer: Answer) -> bool | None:
+        left, right = to_intervals(gold), to_intervals(answer)
+        return left is not None and right is not None and self.intervals(left, right)
 
     # Names and chains.
     def named(self, gold: Answer, answer: Answer) -> bool | None:
         """x = 5, f(x) = …, x ∈ S, and chains a = b = c."""
         kinds = {gold.kind, answer.kind}
-        if kinds == {"member", "inequality"} and gold.value and answer.value and len(symbols(gold.value)) > 1:
-            return self.inequalities(gold.value, answer.value)
-        if "member" in kinds:
-            sets = [x.items[0] if x.kind == "member" else x for x in (gold, answer)]
-            return not kinds & {"assigned", "inequality"} and _same_name(gold.name, answer.name) and self.equal(*sets)
         if "equation" in kinds:
             sides = answer.value if gold.kind == "equation" else gold.value
             curve = bool(sides) and len(sides) == 2 and symbols(sides[1]) != set() and sides[0][0] in ("s", "call")
-            return curve and self.equations(gold.value, answer.value)
+            return curve and self.equations(gold, answer)
         if kinds == {"assigned"}:
             pairs = [(x, y) for x in gold.items for y in answer.items if x.kind == y.kind == "quantity"]
             if pairs and not any(x.unit == y.unit or self.equal(x, y) for x, y in pairs):
@@ -364,12 +340,12 @@ class Comparison:
                 if len(gold.items) > 1 and any(str(x.value).startswith("('s'") for x in gold.items):  # a = b = 0
                     return self.in_order(gold.items, answer.items)
                 return any_of(self.chain(member, answer) for member in _exact_members(gold))
-            curves = [x.value for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
+            curves = [x for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
             return len(curves) == 2 and self.equations(*curves)
         if gold.kind == "assigned":
             return any_of(self.equal(member, answer) for member in _exact_members(gold))
         name = answer.name
-        if name is not None and gold.kind in ("text", "choice", "letters", "time", "date", "inequality"):
+        if name is not None and gold.kind in ("text", "letters", "time", "date", "inequality"):
             return False
         if gold.kind == "expression" and name == gold.value and {*answer.links} == {"~"}:
             return all_of(self.approximates(gold, x) for x in answer.items)
@@ -457,13 +433,13 @@ class Comparison:
         return ends[0] == ends[1] or None  # they hold symbols
 
     # Equations, inequalities, families.
-    def equations(self, gold: Any, answer: Any) -> bool | None:
-        left, right = (("+", sides[0], ("-", sides[1])) for sides in (gold, answer))
+    def equations(self, gold: Answer, answer: Answer) -> bool | None:
+        left, right = (("+", x.value[0], ("-", x.value[1])) for x in (gold, answer))
         heavy = (operations(right) - operations(left)) & _HEAVY
         return not heavy and proportional(left, right, self.budget, positive=False)
 
-    def inequalities(self, gold: Any, answer: Any) -> bool | None:
-        (left, operators), (right, others) = gold, answer
+    def inequalities(self, gold: Answer, answer: Answer) -> bool | None:
+        (left, operators), (right, others) = gold.value, answer.value
         if operators != others or len(left) != len(right):
             return False
         pairs = zip(left, right, strict=True)
@@ -473,53 +449,43 @@ class Comparison:
         left, right = (("+", sides[0], ("-", sides[1])) for sides in (left, right))
         return proportional(left, right, self.budget, positive=True)
 
-    def progressions(self, answer: Answer, modular: bool) -> list[tuple[Any, Any]] | None:
-        """(offset, period) of each a + b k; None for another kind of answer. modular: k, n or m is the integer."""
+    def progressions(self, answer: Answer, given: bool) -> list[tuple[Any, Any]] | None:
+        """(offset, period) of each a + b k; None for another kind of answer. given: the other side is a family, so that
+        k, n or m is the integer."""
         match answer:
             case Answer("assigned", items=(inner,)):
-                return self.progressions(inner, modular)
-            case Answer("congruence", (value, modulus)):
-                offset, period = numeric(value, self.budget), numeric(modulus, self.budget)
-                return [(offset, abs(period))] if isinstance(offset, mp.mpf) and period else None
+                return self.progressions(inner, given)
             case Answer("list"):
-                parts = [self.progressions(x, modular) for x in answer.items]
+                parts = [self.progressions(x, given) for x in answer.items]
                 return None if None in parts else [x for part in parts for x in part or ()]
-            case Answer("family", values, name=("s", index)):
+            case Answer("family", values, marks=index):
                 pass
             case Answer("expression", value) if symbols(value) in ({"k"}, {"n"}, {"m"}) and (
-                modular or contains_pi(value) or holds(value, "deg")
+                given or contains_pi(value) or holds(value, "deg")
             ):
                 values, [index] = (value,), symbols(value)
             case _:
                 return None
         found = []
         for value in values:
-            steps = []
-            for k in range(4):
-                at = Numeric(self.budget)
-                at.bound[index] = mp.mpf(k)
-                try:
-                    steps.append(at(value) if symbols(value) <= {index} else mp.inf)
-                except Unevaluable:
-                    return None
+            terms = [replaced(value, {("s", index): integer_node(k)}) for k in range(4)]
+            steps: list[Any] = [None if symbols(term) else numeric(term, self.budget) for term in terms]
+            if not all(isinstance(x, mp.mpf) for x in steps):
+                return None
             period = steps[1] - steps[0]
-            linear = all(isinstance(x, mp.mpf) and mp.isfinite(x) for x in steps) and all(
-                _close(steps[k + 1] - steps[k], period) for k in (1, 2)
-            )
-            if not linear or period == 0:
+            if period == 0 or not all(_close(steps[k + 1] - steps[k], period) for k in (1, 2)):
                 return None
             found.append((steps[0], abs(period)))
         return found
 
     def families(self, gold: Answer, answer: Answer) -> bool | None:
         with digits(40):
-            modular = "congruence" in (gold.kind, answer.kind)
-            left, right = self.progressions(gold, modular), self.progressions(answer, modular)
+            if not _same_name(gold.name, answer.name):
+                return False
+            given = "family" in (gold.kind, answer.kind)
+            left, right = self.progressions(gold, given), self.progressions(answer, given)
             if not left or not right:
                 return False if left or right else None
-            names = [x.words if x.kind == "family" else (x.name or ())[1:] for x in (gold, answer)]
-            if all(names) and names[0] != names[1]:
-                return False
             periods = [period for _, period in left + right]
             low = -min(periods) * mp.e / 10  # so that no offset is at an end
             high = low + max(24 * min(periods), 2 * max(periods))
@@ -558,29 +524,36 @@ def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
 
 
 def _letters(answer: Answer) -> frozenset[str] | None:
-    """The letters of a choice, or of a set of choices."""
+    r"""The letters of a choice, of a list of choices, or of a run such as \text{AC}: in order, each once."""
+    run = ""
     match answer:
         case Answer("letters"):
             return answer.value
-        case Answer("choice", letter) | Answer("expression", ("s", letter)):
+        case Answer("expression", ("s", letter)):
             return frozenset({letter})
         case Answer("list" | "set") if "or" not in answer.links:
             parts = [*map(_letters, answer.items)]
             return None if None in parts else frozenset(letter for part in parts for letter in part or ())
-    return None
-
-
-def _run_of_letters(answer: Answer) -> frozenset[str] | None:
-    r"""The letters of the choices AC or \text{AC}: in order, each once."""
-    match answer:
-        case Answer("text", run) if run.isalpha():
-            run = run.upper()
+        case Answer("text", text) if text.isalpha():
+            run = text.upper()
         case Answer("expression", ("*", *factors)) if all(factor[0] == "s" for factor in factors):
             run = "".join(factor[1] for factor in factors)
-        case _:
-            return None
     in_order = len(run) > 1 and run in ("".join(letters) for letters in combinations("ABCDEFGH", len(run)))
     return frozenset(run) if in_order else None
+
+
+def _value_of(answer: Answer) -> Answer:
+    """A value without its name."""
+    return answer.items[0] if answer.kind == "assigned" and len(answer.items) == 1 else answer
+
+
+def _alternatives_agree(gold: Answer, answer: Answer) -> bool:
+    """Whether both say "or", or neither does; it makes no difference between values that solve something."""
+    links, items = {*gold.links} ^ {*answer.links}, gold.items
+    both = "and" in links
+    things = [x.words or (x.kind == "expression" and (x.value[0] == "s" or (both and symbols(x.value)))) for x in items]
+    several = both and len({x.unit for x in items}) > 1  # 2 hours and 5 minutes
+    return "or" not in links or not (several or all(things))
 
 
 def _names_differ(answer: Answer) -> bool:
@@ -602,7 +575,7 @@ def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
         case Answer("expression", ("f", "binom", *column)):
             return {(2, 1)}, column
     size = len(answer.items)
-    return ({(1, size), (size, 1)} if answer.marks == "()" else set()), answer.value
+    return {(1, size), (size, 1)}, answer.value
 
 
 def _same_name(left: Node | None, right: Node | None) -> bool:
@@ -614,14 +587,15 @@ def _same_name(left: Node | None, right: Node | None) -> bool:
         return True
     if "call" in (left[0], right[0]):
         call, other = (left, right) if left[0] == "call" else (right, left)
-        return other[0] == "s" and other[1] in ("y" if len(call) == 3 else "z", call[1].rstrip("'"))
+        value = ("y" if len(call) == 3 else "z") if "'" not in call[1] else None  # y is not f'(x)
+        return other[0] == "s" and other[1] in (value, call[1].rstrip("'"))
     return canonical(left) == canonical(right)
 
 
 def _with_arguments_of(gold: Answer, answer: Answer) -> Answer | None:
     """f(t) = t² with the argument of f(x) = x²; None if the two are not calls of one function with other arguments."""
     left, right = gold.name, answer.name
-    if not left or not right or left[0] != right[0] or left[0] != "call" or left == right or len(left) != len(right):
+    if not left or not right or left[0] != "call" or left[:2] != right[:2] or left == right or len(left) != len(right):
         return None
     taken = {*map(str, left[2:])} & {str(("s", name)) for x in answer.items for name in symbols(x.value)}
     if taken or any(x[0] != "s" or x[1][0].isupper() for x in (*left[2:], *right[2:])):
@@ -636,3 +610,25 @@ def _with_arguments_of(gold: Answer, answer: Answer) -> Answer | None:
 def _exact_members(answer: Answer) -> list[Answer]:
     """The members of a chain that are said to be equal; approximations follow the first."""
     return [x for n, (link, x) in enumerate(zip(answer.links, answer.items, strict=True)) if n == 0 or link == "="]
+
+
+_RULES: tuple[tuple[set[str], set[str], Callable[[Comparison, Answer, Answer], bool | None]], ...] = tuple(
+    ({*some.split()}, {*every.split()}, rule) for some, every, rule in (
+        ("family", "", Comparison.families),
+        ("assigned", "", Comparison.named),
+        ("quantity expression", "quantity expression", Comparison.quantities),
+        ("ratio", "", Comparison.ratios),
+        ("matrix tuple", "matrix tuple expression", Comparison.tables),
+        ("intervals", "", Comparison.sets_of_reals),
+        ("list", "list set tuple", Comparison.collections),
+        ("set", "set", Comparison.collections),
+        ("set", "set expression quantity tuple", Comparison.sets_of_one),
+        ("list", "list expression quantity", Comparison.all_alternatives),
+        ("letters", "", Comparison.letters),
+        ("cases", "cases", Comparison.matched),
+        ("equation", "equation", Comparison.equations),
+        ("inequality", "inequality", Comparison.inequalities),
+    )
+)  # fmt: skip
+"""What compares two answers: kinds of which one side has one, kinds that both sides have (any, if none is named), and
+the rule. Answers without a rule are equal if their kinds and values are."""

@@ -26,24 +26,25 @@ from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, counts_t
 from dph.verifiers.math.typed.values import exact, symbols
 
 MINUS_INFINITY = ("-", INFINITY)
+_NO_NAME = ("text", "")  # of the set that > 3 says
 REALS = ((MINUS_INFINITY, False, INFINITY, False),)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A typed answer. Its kind is expression, quantity, list, tuple, set, intervals, named set, matrix, cases,
-    assigned, member, equation, inequality, congruence, family, choice, letters, text, time, date, base, ratio
-    or infinity."""
+    assigned, equation, inequality, family, letters, text, time, date, base or ratio."""
 
     kind: str
     value: Any = None
     items: tuple["Answer", ...] = ()
-    name: Node | None = None  # the x of x = 5
+    name: Node | None = None  # the x of x = 5 and x ∈ S
     unit: Unit | None = None
     words: tuple[str, ...] = ()  # the thing that is counted
-    marks: str = ""  # brackets of a tuple
+    marks: str = ""  # brackets of a tuple, integer of a family
     links: tuple[str, ...] = ()  # connectors of a list, relations of a chain
     others: tuple["Answer", ...] = field(default=(), compare=False)  # further readings of the text
+    said: frozenset[str] = field(default=frozenset(), compare=False)  # words that name it before it
 
 
 _MOST_TEXTS = 20
@@ -141,8 +142,8 @@ def _operator(latex: str, phrase: re.Match[str]) -> str:
 _PHRASES = [(re.compile(rf"(?<!\\)\b(?:{phrase})(?!\w)", re.I), partial(_operator, latex)) for phrase, latex in {
     r"(?:is )?(?:(?:greater|more) than or equal to|at least|(?:no|not) less than)": r"\ge",
     r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)": r"\le",
-    r"(?:is )?equal to|equals": "=",
     r"(?:is )?(?:greater|more) than": ">", r"(?:is )?less than": "<", "(?:is )?not equal to": r"\ne",
+    r"(?:is )?equal to|equals": "=",
     "plus or minus": r"\pm", "per cent": r"\%", r"(?:out of|(?:(?<=\d )|(?<=\d \x01))in)(?=[ \x02]*\d)": "/",
     r"(?:all )?multiples of(?=[ \x02]*(\d+))": r"\ZZ\cdot",
     r"approximately(?=[ \x02]*[\d\\])": r"\approx",
@@ -177,12 +178,21 @@ _LEAD = re.compile(
     r"""[\s*]*\x01?\s*(?:(?:(?:so|thus|hence|therefore|finally),?\ )?(?:(?:the\ )?(?:final\ )?answer[\s\x02]*(?:is|:)
     |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))|答案[是为]
     |\\(?:Rightarrow|implies|to)(?![A-Za-z])|(?P<said>[A-Za-z](?:[A-Za-z'\ ]|\x02\s*[A-Za-z]\s*\x01)*?
-     (?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*(?=[\x02\s]*[-+\d$\\(\[.])
+     (?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*
+     (?=[\x02\s]*(?:[-+\d$\\(\[.]|[a-z]\ ?=))
     |(?P<event>\\?(?:Pr?|E|Var|Cov)\s*[(\[](?!\s*(?-i:[a-z0-9])\s*[)\]])[^()]{0,80}[)\]])\s*(?:=|(?=\\approx))(?!.*,\s*\\?[A-Za-z])
     )[\s:*\x02]*""",
     re.I | re.X,
 )
 """What names a value before it: "the answer is", "Maria has", "Domain:", P(A | B) =."""
+_SAY_NOTHING = {
+    *word_list("""the answer value values result final this that these those are was were has have had equal
+    point she they there you john""")
+}
+_LABEL = re.compile(
+    r"[ ,;.\x01\x02]*(?<![^ ,;.\x01\x02])(?:and[ \x02]+)?(?:\(?(?P<part>[a-h])\)[:.]?(?=[ \x02])|"
+    r"(?P<thing>[A-Za-z]{3,}) ?:(?=[ \x02]*[-\d\\(\[]))[ \x02]*"
+)
 _TAIL = re.compile(
     r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
      \s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
@@ -250,9 +260,18 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
 )]  # fmt: skip
 
 
+def _by_label(plain: str) -> str:
+    """Answers in parts, (a) 3 (b) 4 or apples: 5, pears: 7, as values with names."""
+    before, *rest = _LABEL.split(plain)
+    labels, parts = [part or thing for part, thing in zip(rest[::3], rest[1::3], strict=True)], rest[2::3]
+    in_order = {*labels} == {*"abcdefgh"[: len(labels)]} or None not in rest[1::3]
+    whole = not before and 1 < len(labels) == len({*labels}) and in_order and all(map(str.strip, parts))
+    return ", ".join(f"\x01{label}\x02 = {part}" for label, part in zip(labels, parts, strict=True)) if whole else plain
+
+
 def _without_lead(lead: re.Match[str]) -> str:
     """Nothing in place of words that only introduce a value; words that negate, compare or compute stay."""
-    words = re.sub("[\x01\x02]", " ", lead["said"] or "").split()
+    words = re.sub("[\x01\x02:]", " ", lead["said"] or "").split()
     of_letter = re.fullmatch("(?!.*value of [a-zA-Z] is$).* [b-zA-Z] .*", " ".join(words))
     whole = len(words) < 8 and len(lead["said"] or "") > 4 and (len(words) > 1 or lead["colon"])
     if words and (of_letter or not whole or not introduces(words)):
@@ -265,9 +284,10 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     """The typed value of a text, or None. units: single letters after numbers may be units."""
     if len(text) > LONGEST:
         return None
-    plain = plain_latex(text)
-    event = None
+    plain = _by_label(plain_latex(text))
+    event, said = None, frozenset[str]()
     if lead := _LEAD.match(plain):
+        said = frozenset(re.findall("[a-z]{3,}", (lead["said"] or "").lower())) - _SAY_NOTHING
         event = lead["event"] and ("event", re.sub(r"[^\w'|^<>=+-]", "", lead["event"].replace(r"\mid", "|")))
         plain = _without_lead(lead) + plain[lead.end() :]
     plain = plain if re.search(r"\\pi.*[kmn] ?\\in ?\\RR", plain) else _TAIL.sub("", plain)
@@ -298,7 +318,7 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     answer = _parsed(plain, units)
     if answer and event:
         return Answer("assigned", items=(answer,), name=event, links=("=",))
-    return answer and replace(answer, others=(*answer.others, *filter(None, others)))
+    return answer and replace(answer, others=(*answer.others, *filter(None, others)), said=said)
 
 
 def _parsed(plain: str, units: bool) -> Answer | None:
@@ -318,7 +338,8 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if choice := _CHOICE.fullmatch(words):
         text = choice["text"] or choice["more"] or ""
         if not _TWO_CHOICES.search(text):
-            return Answer("choice", choice[1] or choice[2] or choice[3] or choice[5], words=(text,) * (text != ""))
+            letter = choice[1] or choice[2] or choice[3] or choice[5]
+            return Answer("letters", frozenset({letter}), words=(text,) * (text != ""))
         return Answer("text", words.lower())
     if inner := re.fullmatch(r"\( ?([^\W\d_]{2,}) ?\)", words):
         words = inner[1]
@@ -350,7 +371,7 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     parts = re.split(", and | and |, ", words)
     if 1 < len(parts) <= _MOST_TEXTS and not re.search(r"\bor\b", low):  # Ann and Bob
         items = [_read_words(part, marked=marked) for part in parts]
-        if all(x and x.kind in ("text", "choice") for x in items):
+        if all(x and x.kind in ("text", "letters") for x in items):
             return Answer("list", items=tuple(filter(None, items)), links=(",",) * (len(items) - 1))
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:
         return None
@@ -442,7 +463,7 @@ def _typed(node: Node) -> Answer | None:
     if node[0] == "-" and node[1][0] in ("unit", "%", "deg"):
         node = (node[1][0], ("-", node[1][1]), *node[1][2:])
     several = node[0] == "seq" and repr(node).count("'pm'") > 1
-    if node[0] == "+" and repr(node).count("'p')") > 1:
+    if node[0] == "+" and repr(node).count(", 'p')") - repr(node).count("('s', 'p')") > 1:
         return None  # whether the signs go together is not said
     if holds(node, "pm") and not (several or node[0] in ("set", "cases") or node[2:] == (("!=",),)):
         both = _all([with_sign(node, "p"), with_sign(node, "m")])
@@ -453,7 +474,8 @@ def _typed(node: Node) -> Answer | None:
         case ("mod", inner, modulus):
             named = inner[0] == "rel" and len(inner[1]) == 2 and inner[2][0] in (r"\equiv", "=")
             name, value = inner[1] if named else (None, inner)
-            return Answer("congruence", (value, modulus), name=name) if value and _plain(value, modulus) else None
+            every = ("+", value, ("*", modulus, ("s", "mod")))
+            return Answer("family", (every,), name=name, marks="mod") if value and _plain(every) else None
         case ("unit", value, words):
             return _quantity(value, words)
         case ("%", value):
@@ -470,12 +492,12 @@ def _typed(node: Node) -> Answer | None:
             return Answer("intervals", REALS if name == "R" else ())
         case ("named", "R>0" | "R<0" | "R>=0" | "R<=0" as name):
             member = _relation((None, integer_node(0)), (name[1:-1],))
-            return member and member.items[0]
+            return member and replace(member, name=None)
         case ("named", name):
             return Answer("named set", name)
         case ("*", *factors) if ("named", "Z") in factors:
             value = replaced(node, {("named", "Z"): ("s", "k")})
-            return Answer("family", (value,), name=("s", "k")) if _plain(value) else None
+            return Answer("family", (value,), marks="k") if _plain(value) else None
         case ("setop", operator, left, right):
             return _set_operation(operator, _typed(left), _typed(right))
         case ("set", nodes):
@@ -483,6 +505,8 @@ def _typed(node: Node) -> Answer | None:
             return Answer("set", items=_flat(items)) if items else None
         case ("where", item, conditions, links):
             return _set_builder(item, conditions, links)
+        case ("seq", "[", nodes, "]") if all(x[0] == "rel" and x[2] == ("=",) for x in nodes):
+            return _build(nodes, (",",) * (len(nodes) - 1))
         case ("seq", opens, nodes, closes):
             return _sequence(opens, nodes, closes)
         case ("^", ("seq", _, nodes, _), ("s" | "text", "T")):
@@ -505,8 +529,6 @@ def _typed(node: Node) -> Answer | None:
         cells = tuple(cell if value is None else _number(value) for value, cell in known)
         items = _all(cells)
         return Answer("tuple", cells, items, marks="()") if items else None
-    if sign := sign_of_infinity(node):
-        return Answer("infinity", sign)
     return Answer("expression", node) if _plain(node) else None
 
 
@@ -563,14 +585,10 @@ def _cases(rows: tuple[tuple[Node, ...], ...]) -> Answer | None:
     if None in answers or len(answers) < len(rows):
         return None
     known, last = [pair[1] for pair in answers[:-1] if pair], answers[-1]
-    if (
-        last
-        and last[1] == Answer("text", "otherwise")
-        and len({(x.name, *(y.kind for y in x.items)) for x in known}) == 1
-    ):
+    if last and last[1] == Answer("text", "otherwise") and len({(x.name, x.kind) for x in known}) == 1:
         pieces = [to_intervals(x) for x in known]
         rest = None if None in pieces else (("minus", REALS, tuple(piece for part in pieces for piece in part)),)
-        answers[-1] = (last[0], replace(known[0], value=None, items=(Answer("intervals", rest),))) if rest else last
+        answers[-1] = (last[0], Answer("intervals", rest, name=known[0].name)) if rest else last
     return Answer("cases", items=tuple(Answer("tuple", items=pair, marks="()") for pair in answers if pair))
 
 
@@ -615,17 +633,23 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         answer = _typed(right)
         if answer and answer.kind == "set" and len(answer.items) == 1:
             return Answer("assigned", items=answer.items, name=left, links=("=",))
-        return answer and Answer("member", items=(answer,), name=left)
+        return answer and replace(answer, name=left)
     if operators in (("!=",), (r"\notin",)) and (left is None or left[0] == "s"):
         answer = _typed(right)
         answer = Answer("set", items=_flat((answer,))) if answer and operators == ("!=",) else answer
         pieces = to_intervals(answer)
-        return pieces and Answer("member", items=(Answer("intervals", (("minus", REALS, pieces),)),), name=left)
+        return pieces and Answer("intervals", (("minus", REALS, pieces),), name=left or _NO_NAME)
     one_way = {*operators} <= {*_FLIPPED} and len({operator[0] for operator in operators}) == 1
     if not one_way or not _plain(*sides[left is None :]):
         return None
     if operators[0][0] == ">":
         sides, operators = sides[::-1], tuple(_FLIPPED[operator] for operator in operators[::-1])
+    if len(sides) == 2 and (ends := _ends_of_distance(*sides)):
+        (low, high), strict = ends, operators == ("<",)
+        pieces = ((low, not strict, high, not strict),)
+        if sides[0][:2] != ("f", "abs"):  # farther than
+            pieces = (("minus", REALS, ((low, strict, high, strict),)),)
+        return Answer("intervals", pieces, name=("s", *symbols(sides)))
     unknown = [n for n, side in enumerate(sides) if side is None or side[0] in ("s", "call")]
     if len(unknown) == 1 and (len(sides) == 2 or (len(sides) == 3 and unknown == [1])):
         [at] = unknown
@@ -633,8 +657,20 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         if not any(symbols(name) & symbols(other) for other in others):
             low = (sides[at - 1], operators[at - 1] == "<=") if at else (MINUS_INFINITY, False)
             high = (sides[at + 1], operators[at] == "<=") if at + 1 < len(sides) else (INFINITY, False)
-            return Answer("member", (sides, operators), (Answer("intervals", ((*low, *high),)),), name)
+            others = (Answer("inequality", (sides, operators)),) if any(map(symbols, others)) else ()
+            return Answer("intervals", ((*low, *high),), name=name or _NO_NAME, others=others)
     return Answer("inequality", (sides, operators)) if left is not None else None
+
+
+def _ends_of_distance(left: Node | None, right: Node | None) -> list[Node] | None:
+    """The two numbers at which |a x + b| is the other side, a positive number."""
+    match left, right:
+        case (("f", "abs", inner), radius) | (radius, ("f", "abs", inner)) if radius and len(symbols(inner)) == 1:
+            name, reach = ("s", *symbols(inner)), exact(radius)
+            at = [x for n in range(3) if (x := exact(replaced(inner, {name: integer_node(n)}))) is not None]
+            if reach and reach > 0 and len(at) == 3 and at[0] + at[2] == 2 * at[1] != 2 * at[0]:
+                return [_number(end) for end in sorted((x - at[0]) / (at[1] - at[0]) for x in (reach, -reach))]
+    return None
 
 
 def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | None:
@@ -661,9 +697,7 @@ def to_intervals(answer: Answer | None) -> Any:
     match answer:
         case Answer("intervals"):
             return answer.value
-        case Answer("member"):
-            return to_intervals(answer.items[0])
-        case Answer("tuple", (a, b), marks="()" | "[]") if {x.kind for x in answer.items} <= {"expression", "infinity"}:
+        case Answer("tuple", (a, b), marks="()" | "[]") if {x.kind for x in answer.items} == {"expression"}:
             return ((a, answer.marks == "[]", b, answer.marks == "[]"),)
         case Answer("set") if all(x.kind == "expression" for x in answer.items):
             return tuple((x.value, True, x.value, True) for x in answer.items)
@@ -705,11 +739,11 @@ def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...
         named = [c[1][1] for c, _ in rest if c[2] == ("=",) and c[1][0] == item]
         values = named if item[0] == "s" else item[1] if item[0] == "set" else [item]
         whole = len(parameters) == 1 and values and len(rest) == len(named if item[0] == "s" else ())
-        return Answer("family", tuple(values), name=("s", parameters.pop())) if whole else None
+        return Answer("family", tuple(values), marks=parameters.pop()) if whole else None
     if not rest:
         return Answer("intervals", REALS) if domain == "R" else None
     answers = [_relation(*condition[1:]) for condition, _ in rest]
-    if any(x is None or x.kind != "member" or x.name is None or symbols(x.name) != symbols(item) for x in answers):
+    if any(to_intervals(x) is None or symbols(x and x.name) != symbols(item) for x in answers):
         return None
     whole = _combined([x for x in answers if x], ["or" if link == "or" else "and" for _, link in rest[1:]])
     if domain == "R" or whole is None:
@@ -749,15 +783,16 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
         names, rest = tuple({n[1][0][1] for n in named}), [n[1][-1] if n in named else n for n in rest]
         values = [value for n in rest for value in dict.fromkeys((with_sign(n, "p"), with_sign(n, "m")))]
         whole = len(integers) == 1 and integers[0][1][0][0] == "s" and values and not any(n[0] == "rel" for n in rest)
-        return Answer("family", tuple(values), name=integers[0][1][0], words=names) if whole else None
+        name = ("s", *names) if len(names) == 1 else ("seq", *sorted(names)) if names else None
+        return Answer("family", tuple(values), name=name, marks=integers[0][1][0][1]) if whole else None
     if items[-1][0] == "mod" and all(x[0] != "mod" for x in items[:-1]):  # x = 1, 4 (mod 5)
         items = [*(("mod", x, items[-1][2]) for x in items[:-1]), items[-1]]
     answers = _all(items)
     if answers is None:
         return None
-    if all(x.kind == "member" and x.name == answers[0].name and to_intervals(x) is not None for x in answers):
+    if all(x.name and x.name == answers[0].name and to_intervals(x) is not None for x in answers):
         whole = _combined(answers, links)
-        return whole and Answer("member", items=(whole,), name=answers[0].name)
+        return whole and replace(whole, name=answers[0].name)
     if "or" in links and {*links} != {"or"} and all(x.kind == "assigned" and x.value for x in answers):
         at = [0, *(n for n, link in enumerate(links, 1) if link == "or"), len(items)]
         groups = [sorted(answers[i:j], key=lambda x: str(x.name)) for i, j in pairwise(at)]

@@ -2,6 +2,7 @@ r"""From what a model writes to plain LaTeX: Unicode, delimiters, fonts and word
 
 import re
 import unicodedata
+from fractions import Fraction
 from functools import lru_cache, partial
 from html import unescape
 from typing import Any
@@ -50,23 +51,25 @@ def _greek(letter: re.Match[str]) -> str:
 
 _AGAIN = r"[dtc]?frac|sqrt|left|right|[lg]eq?|pi|text|cup|cap|infty|times|cdot|mathbb|pm|in|begin|end|circ|alpha|theta"
 _ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\}"
-_VECTOR = r"(\\(?:vec|overrightarrow) ?(?:\{ ?\w+ ?\}|\w))"
+_VECTOR = r"(d? ?\\(?:vec|overrightarrow|mathbf|boldsymbol|bm) ?(?:\{ ?[A-Za-z]+ ?\}|[A-Za-z]))"
 _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
     (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"), (r"<sup>(.*?)</sup>", r"^{\1}"),
-    (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|`|__)(.+)\1\s*\Z", r"\2"),
+    (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|[`'\x22]|__)(.+)\1\s*\Z", r"\2"),
     (rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\"),  # escaped twice
     (r"\{ ?\\(?:rm|bf|it|sf|tt) ", r"\\text{"),
     (rf"\\left ?\\\{{ ?{_ROWS} ?\\right ?\.", r"\\begin{cases}\2\\end{cases}"),
     (r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?", ""),
     (r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}", r"\1"),
     (r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?", r"\\binom{\1}{\2}"),
+    (r"(?<![\w.^_{])(\d+) ?C ?(\d+)(?!\w)", r"\\binom{\1}{\2}"),
     (r"\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])|\.{3}", r"\\ldots "),
     (r"\.(\d{0,20}?)(?:(\d{1,3}?)\2{2,}|(\d{2,6})\3) *\\ldots", r".\1\\overline{\2\3}"),
     (r"\\(?:AA(?![A-Za-z])|text ?\{ ?\\AA ?\})", r"\\text{å}"),
     (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
     (r"\\(?:(?:wide)?hat|vec|mathbf|overrightarrow|bar) ?\{? ?(?:\\mathbf ?)?"
      r"\{?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}{0,2}", r" \1 "),
-    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""), (r"(?<=\d) ?\^ ?(?:\{ ?o ?\}|o(?![a-z]))", r"^\\circ "),
+    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""),
+    (r"(?<=\d) ?\^ ?(?:\{ ?(?:o|\\text ?\{o\}) ?\}|o(?![a-z]))", r"^\\circ "),
     (r"\\nabla ?\\(cdot|times)(?![a-z])", r"\\nabla_{\1} "), (rf"{_VECTOR} ?\\times ?{_VECTOR}", r"f_{\\times}(\1,\2)"),
     (r"\b([f-hF-H]) ?\\circ ?([f-hF-H])\b(?! ?\) ?\()", r"\1(\2)"),
     (r"\A([A-Za-z]) ?\\times ?([A-Za-z])\Z", r"f_{\\times}(\1,\2)"),
@@ -80,7 +83,7 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<=\d)\"(?!\w)", r"\\text{ in}"),
     (r"(?<![\w.])\d{1,3}(?:_\d{3})+(?!\w)", lambda groups: groups[0].replace("_", "")), (r"\s", " "),
     (r"\\\$", r"\\dollar "), (r"(?<!\\)\\[()\[\]]|\$", " "),
-    (r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""), (r"(?<=\d)\{,\}(?=\d)", "."),
+    (r"(?<=\d)(?:\{,\}(?:\\!)?|\\!,|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""), (r"(?<=\d)\{,\}(?=\d)", "."),
     (r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 "), (r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))", r"\\\1\2\1\2 "),
     (r"\\mathbf ?\{ ?([NQRZ]) ?\}", r"\\\1\1 "), (r"\\(?:R|reals|Reals)(?![A-Za-z])", r"\\RR "),
     (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "), (r"(?<=\\circ) *([CFK])(?![A-Za-z_])", r" \\text{\1}"),
@@ -132,6 +135,11 @@ def _words(match: re.Match[str]) -> str:
     return f" \x01{re.sub('[{}]', '', content)}\x02 "
 
 
+def _in_degrees(angle: re.Match[str]) -> str:
+    """An angle of degrees, minutes and seconds."""
+    return rf"({Fraction(angle[1]) + Fraction(angle[2]) / 60 + Fraction(angle[3] or 0) / 3600})^\circ "
+
+
 def plain_latex(text: str) -> str:
     r"""LaTeX without delimiters, spacing and fonts. Words of \text{…} are enclosed by `WORDS`."""
     text = re.sub(r"&#?\w+;", lambda entity: unescape(entity[0]), text)
@@ -140,7 +148,7 @@ def plain_latex(text: str) -> str:
     for pattern, usual in _USUAL:
         text = pattern.sub(usual, text)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
-    text = re.sub(r"(\d+) *\^\\circ *(\d+)'(?: *(\d[\d.]*)'')?(?!')", r"(\1+\2/60+0\g<3>/3600)^\\circ ", text)
+    text = re.sub(r"(\d{1,9}) *\^\\circ *(\d\d?)'(?: *(\d\d?(?:\.\d{1,9})?)'')?(?!')", _in_degrees, text)
     text = " ".join(_TEXT.sub(_words, _NOISE.sub(" ", text)).split())
     return text[:-60] + _END.sub("", text[-60:])
 

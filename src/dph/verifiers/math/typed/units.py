@@ -117,7 +117,7 @@ def read_unit(words: Sequence[str]) -> Unit | None:
             power = 1
         else:
             return None
-    if [*powers.items()] not in ([("U", 2)], [("U", 3)]):
+    if powers["U"] == 1 or len(powers) > 1:
         powers.pop("U", None)  # "units" have no dimension
     return tuple(sorted(x for x in powers.items() if x[1])), factor
 
