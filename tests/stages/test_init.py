@@ -271,6 +271,26 @@ def test_a_folder_that_was_made_before_stays(shop, capsys):
     assert Path("made/dph.toml").read_bytes() == before
 
 
+def test_a_folder_with_other_files_keeps_them(shop, capsys):
+    Path("made").mkdir()
+    Path("made/notes.txt").write_text("mine")
+    main(["init", "sql", "shop.sqlite", "questions.csv", "--out", "made"])
+    assert "made holds other files (notes.txt); problems and settings are written into" in capsys.readouterr().err
+    assert sorted(path.name for path in Path("made").iterdir()) == ["dph.toml", "notes.txt", "problems"]
+
+
+def test_a_full_disk_leaves_a_folder_that_can_be_made_again(shop, monkeypatch, capsys):
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dph.stages.init.closing", full)
+        message = complaint(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "made")
+    assert message == "cannot copy the database shop.sqlite: database or disk is full; free disk space"
+    assert not list(Path("made").iterdir())
+    printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "made")
+
+
 # dph check -----------------------------------------------------------------------------------------------------------
 
 

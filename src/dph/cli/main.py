@@ -245,4 +245,5 @@ def _sentences() -> Iterator[None]:
 
 
 def _file_of(error: OSError) -> str:
-    return TEMPORARY.sub(r"\1", os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else ""
+    name = error.filename2 or error.filename  # the second is the place that is written, of two
+    return TEMPORARY.sub(r"\1", os.fsdecode(name)) if isinstance(name, str | bytes) else ""

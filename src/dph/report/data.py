@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,7 +109,9 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
             trains.append(path)
         else:
             wrong = f"{path} is not a finished run of `dph eval`, `dph verify` or `dph train`{unfinished(path)}"
-            raise RunError(f"{wrong}; name the other runs only")
+            logs = sorted(log for name in ("scores.json", "metrics.jsonl") for log in path.glob(f"**/{name}"))
+            inside = " ".join(shlex.quote(str(run)) for run in dict.fromkeys(log.parent for log in logs))
+            raise RunError(f"{wrong}; {f'name the runs in it: {inside}' if inside else 'name the other runs only'}")
     if not evals:
         raise SettingsError("a report needs at least one run directory of `dph eval`; name one too")
     return evals, [_read_train(path, evals) for path in trains]

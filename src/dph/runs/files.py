@@ -16,7 +16,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -61,6 +61,29 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def say_other_files(folder: Path, what: str) -> None:
+    """Say which files a folder holds before something is written into it."""
+    if others := sorted(entry.name for entry in folder.iterdir()):
+        say(f"{folder} holds other files ({', '.join(others[:3])}); {what} written into the same folder")
+
+
+def check_ours(files: Iterable[Path], mark: Path) -> None:
+    """Raises RunError if one of the files exists, but not `mark`, which is always written with them."""
+    if not mark.exists() and (others := [file for file in files if file.exists()]):
+        raise RunError(f"{others[0]} is there already and would be replaced; name another directory with --out")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in errors of the system that name none: those of writing to an open file, as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 @contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file, which replaces `path` if the block succeeds and is deleted if it fails.
@@ -69,7 +92,7 @@ def written_atomically(path: Path) -> Iterator[Path]:
     """
     remove_leftovers(path.parent)
     temporary = _temporary(path)
-    with _held(temporary, temporary.touch):
+    with naming(path), _held(temporary, temporary.touch):
         try:
             yield temporary
             sync(temporary)
@@ -138,7 +161,8 @@ def sync(path: Path) -> None:
     """Flush the content of a file, or the entries of a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
