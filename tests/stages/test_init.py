@@ -154,7 +154,7 @@ def test_a_model_that_is_not_there_is_named(shop, capsys, model, said):
     if said:
         assert said in complaint(capsys, *words) and not Path("made").exists()
     else:
-        assert "gone is no folder here: it is taken as the name of a model on a hub" in printed(capsys, *words)
+        assert "there is no folder gone here, so it is taken as the name of a model on a hub" in printed(capsys, *words)
 
 
 @pytest.mark.parametrize("command", ["init", "check", "report", "passk", "interpolate", "doctor"])
@@ -362,7 +362,10 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
     assert sorted(Path(".").rglob("*")) == before
     assert "rows    10 problems of the split train can be read; judged by: sql 10" in said
     assert re.search("^test    no golds were run: .* no file for the split 'test'", said, re.MULTILINE)
-    assert re.search(r"prompts \d+ tokens in the middle, \d+ at most, at most 600 allowed; left out: 0 \(0%\)", said)
+    assert re.search(
+        r"prompts median \d+ tokens, longest \d+, allowed 600; left out because they are empty or longer: 0 \(0%\)",
+        said,
+    )
     assert "    CREATE TABLE item (\n        id integer," in said  # a whole prompt, as it is
     assert "golds   9 of 10 can be judged against" in said
     assert "1: SELECT count(*) FROM item → 1 row of 1 column, the first: 4" in said

@@ -255,8 +255,8 @@ _OF_VERL = re.compile(r"val-core/(?:(?P<set>monitor/[^/]+)|[^/]+)/(?:acc|reward)
 
 
 def _read_verl(launch: Path) -> list[dict[str, float]]:
-    """The metrics that verl logged in a launch of `dph verl`, before and after it was started again, with those of its
-    validation under the names that `dph train` gives them."""
+    """The metrics that verl logged in a launch of `dph verl`, before and after it was started again; its validation
+    metrics have the names that `dph train` gives them."""
     steps: dict[int, dict[str, float]] = {}
     for file in ("metrics-before.jsonl", "metrics.jsonl"):
         for line, row in step_lines(launch / file):

@@ -75,7 +75,7 @@ def check_ours(files: Iterable[Path], mark: Path) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file in errors of the system that name none: those of writing to an open file, as on a full disk."""
+    """Name the file in errors of the system that name none, such as writing to an open file on a full disk."""
     try:
         yield
     except OSError as error:
@@ -206,7 +206,7 @@ def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
 @contextmanager
 def _abandoned(entry: Path) -> Iterator[bool]:
     """Whether a directory's entry is a temporary file or directory whose process has ended, and its lock in the
-    context. Where nothing can be locked, a process with its id on this machine counts as the one."""
+    context. If nothing can be locked, any living process with its id on this machine counts as that process."""
     match = TEMPORARY.fullmatch(entry.name)
     if match is None:
         yield False

@@ -1,4 +1,4 @@
-"""`dph audit`: what a training changed, from two models and problems."""
+"""`dph audit`: what training changed, from two models and problems."""
 
 import json
 from dataclasses import asdict, replace

@@ -111,7 +111,7 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
     print(one_line("; ".join([can, *lines])))
     places = Path(config.model).expanduser(), cache_folder() / "models" / config.model
     if config.model and not any(place.exists() for place in places):
-        print(f"{config.model} is no folder here: it is taken as the name of a model on a hub")
+        print(f"there is no folder {config.model} here, so it is taken as the name of a model on a hub")
 
 
 def _problems(config: InitConfig, questions: Path, database: Path | None) -> list[Problem]:
