@@ -363,7 +363,7 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
     assert "rows    10 problems of the split train can be read; judged by: sql 10" in said
     assert re.search("^test    no golds were run: .* no file for the split 'test'", said, re.MULTILINE)
     assert re.search(
-        r"prompts median \d+ tokens, longest \d+, allowed 600; left out because they are empty or longer: 0 \(0%\)",
+        r"prompts median \d+ tokens, longest \d+, allowed 600; empty or longer, so left out: 0 \(0%\)",
         said,
     )
     assert "    CREATE TABLE item (\n        id integer," in said  # a whole prompt, as it is
@@ -497,7 +497,7 @@ def test_where_nothing_could_be_trained_on_the_status_says_so(tmp_path, capsys, 
 def test_golds_of_prompts_that_do_not_fit_are_checked_too(tmp_path, capsys):
     path = write_rows(tmp_path / "a.jsonl", {"prompt": "easy 1 " * 99, "answer": ""}, {}, {"prompt": ""})
     said = printed(capsys, *check(path))
-    assert "left out: 2 (67%), which are empty or longer" in said and "left out: a-1: the answer is empty" in said
+    assert "empty or longer, so left out: 2 (67%)" in said and "left out: a-1: the answer is empty" in said
     path = write_rows(path, {"prompt": "easy 1 " * 99}, {"answer": ""})
     assert "no problem has a prompt that fits and a gold" in complaint(capsys, *check(path))
 

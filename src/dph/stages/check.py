@@ -119,7 +119,7 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
     prompts = [len(prompt_ids(tokenizer, problem.prompt)) for problem in problems]
     fitting = [problem for problem, length in zip(problems, prompts, strict=True) if 0 < length <= limit]
     refused = f"{len(problems) - len(fitting)} ({1 - len(fitting) / len(problems):.0%})"
-    _print("prompts", f"{_lengths(prompts)}, allowed {limit}; left out because they are empty or longer: {refused}")
+    _print("prompts", f"{_lengths(prompts)}, allowed {limit}; empty or longer, so left out: {refused}")
     if golds := [gold_response(p) for p in problems if p.verifier in _WITH_FORM and p.answer not in (None, [])]:
         lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in golds]
         cut = sum(length > rollout.max_tokens for length in lengths)
