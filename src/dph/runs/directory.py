@@ -26,17 +26,7 @@ from dph.config.text import parse_json, read_json
 from dph.errors import RunError, refused
 from dph.process.interrupts import check_processes
 from dph.process.progress import say
-from dph.runs.files import (
-    LOCK,
-    lock,
-    naming,
-    not_through_a_link,
-    remove_leftovers,
-    say_other_files,
-    sync,
-    unlock,
-    write_atomically,
-)
+from dph.runs.files import LOCK, appended, lock, remove_leftovers, say_other_files, sync, unlock, write_atomically
 from dph.runs.pinned import ANEW, check_code, code_hashes
 
 T = TypeVar("T")
@@ -269,8 +259,8 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
     }
-    with naming(path), open(path, "a", encoding="utf-8", opener=not_through_a_link) as file:
-        file.write(json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n")
+    with appended(path) as file:
+        file.write(f"{json.dumps(finite, ensure_ascii=False, allow_nan=False)}\n".encode())
 
 
 def _compared(config: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from dph.errors import RunError
 from dph.process.progress import say
@@ -152,9 +153,12 @@ def remove_leftovers(folder: Path) -> None:
                     entry.unlink()
 
 
-def not_through_a_link(path: str, flags: int) -> int:
-    """An opener for `open` that raises OSError for a link: a run's files could lead out of its directory."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+@contextmanager
+def appended(path: Path) -> Iterator[BinaryIO]:
+    """A file to append to, named in errors. Raises OSError for a link: it could lead out of a run's directory."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    with naming(path), os.fdopen(os.open(path, flags, 0o666), "ab") as file:
+        yield file
 
 
 def sync(path: Path) -> None:

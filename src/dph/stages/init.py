@@ -72,19 +72,16 @@ def init(config: InitConfig) -> None:
     text = re.sub(r"= \S+( #.*\bsmall: (\S+))", r"= \2\1", text) if config.small else text
     out.mkdir(parents=True, exist_ok=True)
     say_other_files(out, "problems and settings are")
-    written = {}
     with directory_written_atomically(out / "problems") as folder:
         for split in ("train", "test") if test else ("train",):
             rows = [_row(problem) for problem in problems if (problem.id in test) == (split == "test")]
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             write_atomically(folder / f"{split}.jsonl", lines)
-            written[f"{split}.jsonl"] = counted(len(rows), "problem")
         if database:
             _copy(database, folder / database.name)
-            written[database.name] = "a copy of the database"
         write_atomically(out / "dph.toml", f'{text}\n[task.options]\npath = "problems"\n')
-    for name, what in written.items():
-        print(f"{out / 'problems' / name}: {what}")
+    made = f"{counted(len(problems) - len(test), 'problem')} to train on, {len(test)} for tests"
+    print(f"{out / 'problems'}: {made}{', and a copy of the database' if database else ''}")
     print(f"{out / 'dph.toml'}: the settings; its comments say what to change")
     _say_what_to_expect(config, problems, len(test))
     print(f"\ncd {shlex.quote(str(out))}\n{_COMMANDS}")
