@@ -114,7 +114,7 @@ def test_golds_and_the_size_of_the_test_split_are_looked_at(shop, capsys):
     assert "\n1 of 2 gold answers can be judged against; left out: boxes-1: the answer is empty\n" in said
     questions(Path("one.csv"), [("1 + 1?", "2")], ("question", "answer"))
     said = printed(capsys, "init", "maths", "one.csv", "--out", "one")
-    assert "train.jsonl: 1 problem\n" in said and "0 test problems: nothing" in said
+    assert "one/problems: 1 problem to train on, 0 for tests\n" in said and "0 test problems: nothing" in said
     assert "\n1 of 1 gold answer can be judged against\n" in said
 
 
