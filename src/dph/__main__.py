@@ -1,5 +1,7 @@
 """`dph` and `python -m dph`: the command line."""
 
+import sys
+
 from dph.process.interrupts import CommandInterrupts
 from dph.process.progress import keep_streams
 
@@ -7,7 +9,7 @@ from dph.process.progress import keep_streams
 def main() -> None:
     """Run the command line. Signals and closed streams are handled before the libraries are loaded, which takes
     seconds."""
-    with CommandInterrupts():
+    with CommandInterrupts(*sys.argv[1:2]):
         keep_streams()
         from dph.cli.main import main as run
 

@@ -14,7 +14,7 @@ Anything else that is raised is a bug and keeps its traceback.
 """
 
 import errno
-import sys
+import os
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -69,10 +69,8 @@ RESUMED = ("sft", "presample", "train", "eval", "verify", "certify", "audit")
 class Interrupted(KeyboardInterrupt):
     """A signal asked the process to stop. The exit status is 128 + number: 129 SIGHUP, 130 SIGINT, 143 SIGTERM."""
 
-    def __init__(self, number: int, message: str = "") -> None:
-        resumed = len(sys.argv) > 1 and sys.argv[1] in RESUMED
-        remedy = "the same command with --resume continues" if resumed else "run the same command again"
-        super().__init__(message or f"interrupted; {remedy}")
+    def __init__(self, number: int, message: str = "interrupted; run the same command again") -> None:
+        super().__init__(message)
         self.number = number
 
 
@@ -101,7 +99,7 @@ REMEDIES = {
 def refused(what: str, error: Exception, otherwise: str = "") -> str:
     """The message for what cannot be read or written, with the reason and the remedy: `otherwise` if it is missing."""
     number = error.errno if isinstance(error, OSError) else None
-    reason = (error.strerror if isinstance(error, OSError) else "") or reason_of(error)
+    reason = os.strerror(number) if number else reason_of(error)
     remedy = otherwise if otherwise and number in (None, errno.ENOENT) else REMEDIES.get(number or 0, "")
     return f"{what}: {reason}{remedy and '; '}{remedy}"
 

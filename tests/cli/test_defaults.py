@@ -26,7 +26,7 @@ def words(data: Path, *more: object) -> list[object]:
 
 def test_a_task_and_a_method_that_were_not_named_are_said(tmp_path, capsys):
     _, said = run(capsys, "train", "--model.path", tmp_path / "none", "--out", tmp_path / "run")
-    assert f"no --task was named: the problems are those of the embedded world {TrainConfig().task.name}\n" in said
+    assert f"no --task was named: the problems come from the embedded world {TrainConfig().task.name}\n" in said
     assert "no method was named: GRPO without rehearsal" in said
     _, said = run(
         capsys, "train", "--preset", "countdown", "--preset", "grpo", "--model.path", tmp_path / "none", "--out", "x"

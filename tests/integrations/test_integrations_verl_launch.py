@@ -22,7 +22,7 @@ from dph.config import (
     VerlConfig,
     from_dict,
 )
-from dph.errors import UserError
+from dph.errors import RunError, UserError
 from dph.integrations.verl import launch as module
 from dph.integrations.verl import preset_launch, run_launch, settings, write_launch
 from dph.integrations.verl.launch import ModelShape, launch_yaml, plan, read_shape, training_bytes, verl
@@ -209,6 +209,14 @@ def test_another_launch_is_not_overwritten(tmp_path: Path) -> None:
     launch(tmp_path, "llama_sql", "dph_js")
     with pytest.raises(UserError, match="holds a launch with other settings"):
         launch(tmp_path, "llama_sql", "dph_f")
+
+
+def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "launch").mkdir()
+    (tmp_path / "launch/README.md").write_text("mine")
+    with pytest.raises(RunError, match=r"README\.md is there already and would be replaced"):
+        launch(tmp_path, "llama_sql", "dph_js")
+    assert [path.name for path in (tmp_path / "launch").iterdir()] == ["README.md"]
 
 
 def test_a_step_that_fails_stops_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -336,6 +336,11 @@ def test_what_is_no_run_in_a_report(tmp_path, capsys):
         (trained(), "a report needs at least one run directory of `dph eval`"),
     ):
         assert expected in complaint(capsys, "report", "--runs", path, "--out", tmp_path / "report")
+    (tmp_path / "runs").mkdir()
+    for name in ("b c", "a"):
+        shutil.copytree(evaluated(), tmp_path / "runs" / name)
+    message = complaint(capsys, "report", tmp_path / "runs", "--out", tmp_path / "report")
+    assert message.endswith(f"; name the runs in it: {tmp_path}/runs/a '{tmp_path}/runs/b c'")
     (tmp_path / "file").write_text("")
     message = complaint(capsys, "report", "--runs", evaluated(), "--out", tmp_path / "file")
     assert message.endswith("file: Not a directory; a file is in the place of a folder: use another path")

@@ -5,6 +5,7 @@ means, for `dph interpolate`. The format that a run directory notes, and the plu
 import errno
 import json
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from dph.cli.main import ending
 from dph.config import EvalConfig, RewardConfig, RolloutConfig, TaskConfig
 from dph.errors import RunError, SettingsError
 from dph.rehearsal.store import Rehearsal, write_rehearsal
+from dph.runs.chunks import Chunks
 from dph.runs.directory import FORMAT, FoundModel, RunDir, find_model, package_versions, read_metrics
 from dph.runs.files import (
     directory_written_atomically,
@@ -27,6 +30,7 @@ from dph.runs.files import (
     write_atomically,
     written_atomically,
 )
+from dph.runs.samples import Sample, write_samples
 from dph.stages.train import train
 from dph.verifiers import judging_versions
 from helpers import base_run, presampled, train_config
@@ -245,6 +249,43 @@ def test_a_write_that_finds_no_room_leaves_nothing_behind(tmp_path):
     with pytest.raises(OSError):
         write_rehearsal(tmp_path / "rows.parquet", noise)
     assert path.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == ["a.html"]
+
+
+def _finish_chunks(run):
+    with Chunks(run, {}, {}) as chunks:
+        chunks.map("things", [1], 1, lambda _: ["x" * 200_000], "working")
+
+
+WRITERS = {
+    "a.json": lambda run: write_atomically(run / "a.json", "x" * 200_000),
+    "chunks.tsv": _finish_chunks,
+    "metrics.jsonl": lambda run: RunDir(run, {}).log(1, {"x" * 200_000: 1.0}),
+    "samples/monitor-00000001.parquet": lambda run: write_samples(run, 1, "monitor", [LONG_SAMPLE]),
+}
+NOISE = "".join(map(chr, random.Random(0).choices(range(32, 126), k=400_000)))  # Parquet compresses what repeats
+LONG_SAMPLE = Sample(1, "monitor", "a", 0, "", NOISE, "correct", 1.0, None, 0.0, 1, "stop")
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.usefixtures("little_room")
+def test_every_writer_names_the_file_for_which_there_is_no_room(tmp_path, capsys, name):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(SystemExit) as end, ending("dph"):
+        WRITERS[name](tmp_path)
+    wanted = f"dph: cannot write {tmp_path / name}: File too large; free disk space, or use another disk"
+    assert (end.value.code, capsys.readouterr().err.splitlines()[-1]) == (2, wanted)
+
+
+def test_the_file_that_is_written_is_named_and_not_the_one_that_is_copied(monkeypatch, capsys, tmp_path):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "a").write_text("1")
+    for module, name in ((os, "sendfile"), (os, "copy_file_range")):
+        monkeypatch.setattr(module, name, full, raising=False)
+    with pytest.raises(SystemExit), ending("dph"):
+        shutil.copyfile(tmp_path / "a", tmp_path / "b")
+    assert f"cannot write {tmp_path / 'b'}: No space left" in capsys.readouterr().err
 
 
 def test_a_directory_appears_whole_or_not_at_all(tmp_path):

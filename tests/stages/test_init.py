@@ -114,7 +114,7 @@ def test_golds_and_the_size_of_the_test_split_are_looked_at(shop, capsys):
     assert "\n1 of 2 gold answers can be judged against; left out: boxes-1: the answer is empty\n" in said
     questions(Path("one.csv"), [("1 + 1?", "2")], ("question", "answer"))
     said = printed(capsys, "init", "maths", "one.csv", "--out", "one")
-    assert "train.jsonl: 1 problem\n" in said and "0 test problems: nothing" in said
+    assert "one/problems: 1 problem to train on, 0 for tests\n" in said and "0 test problems: nothing" in said
     assert "\n1 of 1 gold answer can be judged against\n" in said
 
 
@@ -154,7 +154,7 @@ def test_a_model_that_is_not_there_is_named(shop, capsys, model, said):
     if said:
         assert said in complaint(capsys, *words) and not Path("made").exists()
     else:
-        assert "gone is no folder here: it is taken as the name of a model on a hub" in printed(capsys, *words)
+        assert "there is no folder gone here, so it is taken as the name of a model on a hub" in printed(capsys, *words)
 
 
 @pytest.mark.parametrize("command", ["init", "check", "report", "passk", "interpolate", "doctor"])
@@ -271,6 +271,26 @@ def test_a_folder_that_was_made_before_stays(shop, capsys):
     assert Path("made/dph.toml").read_bytes() == before
 
 
+def test_a_folder_with_other_files_keeps_them(shop, capsys):
+    Path("made").mkdir()
+    Path("made/notes.txt").write_text("mine")
+    main(["init", "sql", "shop.sqlite", "questions.csv", "--out", "made"])
+    assert "made holds other files (notes.txt); problems and settings are written into" in capsys.readouterr().err
+    assert sorted(path.name for path in Path("made").iterdir()) == ["dph.toml", "notes.txt", "problems"]
+
+
+def test_a_full_disk_leaves_a_folder_that_can_be_made_again(shop, monkeypatch, capsys):
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dph.stages.init.closing", full)
+        message = complaint(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "made")
+    assert message == "cannot copy the database shop.sqlite: database or disk is full; free disk space"
+    assert not list(Path("made").iterdir())
+    printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "made")
+
+
 # dph check -----------------------------------------------------------------------------------------------------------
 
 
@@ -342,7 +362,10 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
     assert sorted(Path(".").rglob("*")) == before
     assert "rows    10 problems of the split train can be read; judged by: sql 10" in said
     assert re.search("^test    no golds were run: .* no file for the split 'test'", said, re.MULTILINE)
-    assert re.search(r"prompts \d+ tokens in the middle, \d+ at most, at most 600 allowed; left out: 0 \(0%\)", said)
+    assert re.search(
+        r"prompts median \d+ tokens, longest \d+, allowed 600; empty or longer, so left out: 0 \(0%\)",
+        said,
+    )
     assert "    CREATE TABLE item (\n        id integer," in said  # a whole prompt, as it is
     assert "golds   9 of 10 can be judged against" in said
     assert "1: SELECT count(*) FROM item → 1 row of 1 column, the first: 4" in said
@@ -474,14 +497,14 @@ def test_where_nothing_could_be_trained_on_the_status_says_so(tmp_path, capsys, 
 def test_golds_of_prompts_that_do_not_fit_are_checked_too(tmp_path, capsys):
     path = write_rows(tmp_path / "a.jsonl", {"prompt": "easy 1 " * 99, "answer": ""}, {}, {"prompt": ""})
     said = printed(capsys, *check(path))
-    assert "left out: 2 (67%), which are empty or longer" in said and "left out: a-1: the answer is empty" in said
+    assert "empty or longer, so left out: 2 (67%)" in said and "left out: a-1: the answer is empty" in said
     path = write_rows(path, {"prompt": "easy 1 " * 99}, {"answer": ""})
     assert "no problem has a prompt that fits and a gold" in complaint(capsys, *check(path))
 
 
 def test_golds_that_are_cut_off_are_counted(tmp_path, capsys):
     said = printed(capsys, *check(write_rows(tmp_path / "a.jsonl", {}, {"answer": "1+1+1+1+1+1+1+1+1+1"})))
-    assert re.search(r"answers .* at most 8 allowed; longer, .*: 1 \(50%\)$", said, re.MULTILINE)
+    assert re.search(r"answers .* allowed 8; longer, .*: 1 \(50%\)$", said, re.MULTILINE)
 
 
 def test_contradictions_are_refused_before_anything_is_read(tmp_path, capsys):

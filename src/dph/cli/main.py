@@ -131,9 +131,10 @@ def _recorded(stage: str, line: CommandLine) -> Any:
     if not line.resume or line.presets or line.files or line.task or line.options:
         return None
     if not RunDir.begun(out):
-        if line.settings.keys() == {"out"}:
+        if line.settings.keys() != {"out"}:
+            return None
+        if not (out / "manifest.json").exists():
             raise RunError(f"there is no run in {out} to resume; correct --out, or name the settings of a new run")
-        return None
     return from_dict(STAGES[stage], RunDir.open(out, stage).settings(), f"the settings of {out}")
 
 
@@ -144,7 +145,7 @@ def _say_what_was_not_named(line: CommandLine, named: set[str], settings: Any) -
         if line.options:
             flag = next(flag for flag, (name, *_) in TASK.items() if name == f"options.{next(iter(line.options))}")
             raise SettingsError(f"no task was named; {flag} needs one: --task records reads your own problems")
-        say(f"no --task was named: the problems are those of the embedded world {settings.task.name}")
+        say(f"no --task was named: the problems come from the embedded world {settings.task.name}")
     if line.stage in ("train", "verl") and settings.method == TrainConfig.method and not settings.rehearsal.rows:
         say("no method was named: GRPO without rehearsal; --preset dph_js, or another method, names one")
 
@@ -245,4 +246,5 @@ def _sentences() -> Iterator[None]:
 
 
 def _file_of(error: OSError) -> str:
-    return TEMPORARY.sub(r"\1", os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else ""
+    name = error.filename2 or error.filename  # the second is the place that is written, of two
+    return TEMPORARY.sub(r"\1", os.fsdecode(name)) if isinstance(name, str | bytes) else ""

@@ -354,7 +354,7 @@ class PasskConfig(Reading):
 
 @dataclass(frozen=True)
 class AuditConfig(EvalConfig):
-    """`dph audit`: what a training changed: samples both models on the same problems and compares them as dph passk
+    """`dph audit`: what training changed: samples both models on the same problems and compares them as dph passk
     does."""
 
     greedy: bool = False

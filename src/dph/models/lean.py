@@ -38,8 +38,8 @@ Forward = Callable[[Any, Tensor], Tensor]
 
 
 def make_lean(model: Any) -> None:
-    """Replace the forward pass of norms and gated layers, and keep frozen weights, which are those beside adapters, in
-    bf16 if it holds their values, if that changes no result of the model.
+    """Replace the forward pass of norms and gated layers, and keep frozen weights (all but the adapters) in bf16
+    if it holds their values, if that changes no result of the model.
 
     It changes the model under autocast only and, on a CPU, with gradients only. A layer is recognised by its parts, by
     the names of what its forward pass takes, and by a trial that compares outputs and gradients. Then outputs and

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from dph.errors import Interrupted, SharedUserError
+from dph.errors import RESUMED, Interrupted, SharedUserError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_SECONDS = 1.0
@@ -81,9 +81,16 @@ class Interrupts:
 
 class CommandInterrupts(Interrupts):
     """The same around a whole command, which the first signal interrupts anywhere; while it imports a module, and when
-    it is over, a signal ends the process at once."""
+    it is over, a signal ends the process at once.
 
-    _over = False
+    command: its name, as `dph` takes it; it decides whether the message names --resume.
+    """
+
+    def __init__(self, command: str = "") -> None:
+        super().__init__()
+        self._over = False
+        again = "the same command with --resume continues" if command in RESUMED else "run the same command again"
+        self._message = f"interrupted; {again}"
 
     def __enter__(self) -> "CommandInterrupts":
         super().__enter__()
@@ -93,7 +100,7 @@ class CommandInterrupts(Interrupts):
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._over = True
         if self.signal and isinstance(error, Exception | KeyboardInterrupt):  # or a library's error in its place
-            sys.exit(_tell(self.signal))
+            sys.exit(self._tell(self.signal))
 
     def _keep_status(self) -> None:
         """Python takes its handlers away after this; the second of two signals must not end the process then."""
@@ -106,8 +113,15 @@ class CommandInterrupts(Interrupts):
         if self._over:
             _end_by_default(number)
         if _is_importing(frame):
-            os._exit(_tell(number))  # cleans up nothing, as a kill, which every run survives
-        raise Interrupted(number)
+            os._exit(self._tell(number))  # cleans up nothing, as a kill, which every run survives
+        raise Interrupted(number, self._message)
+
+    def _tell(self, number: int) -> int:
+        """Say on standard error that the command was interrupted; returns its exit status."""
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # closed, or in the middle of a write
+            os.write(2, f"dph: {self._message}\n".encode())
+            sys.stdout.flush()
+        return 128 + number
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -121,14 +135,6 @@ def _end_by_default(number: int) -> None:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_DFL)
     signal.raise_signal(number)
-
-
-def _tell(number: int) -> int:
-    """Say on standard error that the command was interrupted; returns its exit status."""
-    with contextlib.suppress(OSError, ValueError, RuntimeError):  # closed, or in the middle of a write
-        os.write(2, f"dph: {Interrupted(number)}\n".encode())
-        sys.stdout.flush()
-    return 128 + number
 
 
 PARENT = "DPH_PARENT"

@@ -156,7 +156,7 @@ def _difference(comparison: Comparison, after: str, before: str) -> Difference:
 def headline(comparison: Comparison) -> str:
     """The result in one line: the changes from the base to every other label, and whether the problems are too few."""
     n = max(summary.problems for summary in comparison.splits[comparison.main].values())
-    moves = f"which ones were drawn moves a share by up to ±{98 / math.sqrt(max(1, n)):.0f} points (95 %)"
+    moves = f"the choice of problems alone moves a score by up to ±{98 / math.sqrt(max(1, n)):.0f} points (95 %)"
     few = f"; too few problems to decide anything ({n}): {moves}" if n < _FEW_PROBLEMS else ""
     changes = differences(comparison)
     sentences = [_sentence(change) for change in changes if change.before == changes[0].before]

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,7 +109,9 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
             trains.append(path)
         else:
             wrong = f"{path} is not a finished run of `dph eval`, `dph verify` or `dph train`{unfinished(path)}"
-            raise RunError(f"{wrong}; name the other runs only")
+            logs = sorted(log for name in ("scores.json", "metrics.jsonl") for log in path.glob(f"**/{name}"))
+            inside = " ".join(shlex.quote(str(run)) for run in dict.fromkeys(log.parent for log in logs))
+            raise RunError(f"{wrong}; {f'name the runs in it: {inside}' if inside else 'name the other runs only'}")
     if not evals:
         raise SettingsError("a report needs at least one run directory of `dph eval`; name one too")
     return evals, [_read_train(path, evals) for path in trains]
@@ -252,8 +255,8 @@ _OF_VERL = re.compile(r"val-core/(?:(?P<set>monitor/[^/]+)|[^/]+)/(?:acc|reward)
 
 
 def _read_verl(launch: Path) -> list[dict[str, float]]:
-    """The metrics that verl logged in a launch of `dph verl`, before and after it was started again, with those of its
-    validation under the names that `dph train` gives them."""
+    """The metrics that verl logged in a launch of `dph verl`, before and after it was started again; its validation
+    metrics have the names that `dph train` gives them."""
     steps: dict[int, dict[str, float]] = {}
     for file in ("metrics-before.jsonl", "metrics.jsonl"):
         for line, row in step_lines(launch / file):

@@ -239,8 +239,8 @@ DIVERSITY = {entry.name: entry.title for entry in METRICS if entry.table == "div
 """Column titles of the measures of diversity that `dph eval` reports."""
 DIVERSITY_NOTE = (
     "Counts of distinct things among 32 samples of a problem, or among all if there are fewer; overlap of the 4-grams "
-    "of two responses and the area under pass@k over log k in percent; entropy in nats. Fewer distinct answers is no "
-    "loss if only one is right."
+    "of two responses and the area under pass@k over log k in percent; entropy in nats. Fewer distinct answers are not "
+    "a loss if only one is right."
 )
 
 

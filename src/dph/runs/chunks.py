@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from dph.errors import Interrupted, RunError
 from dph.process.progress import progress, say
 from dph.runs.directory import CHUNKS
-from dph.runs.files import not_through_a_link, sync
+from dph.runs.files import appended, sync
 from dph.runs.pinned import ANEW, compare_problems
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class Chunks:
 
     def _write(self, path: Path) -> None:
         begun, new = time.monotonic(), not path.exists()
-        with open(path, "ab", opener=not_through_a_link) as file:
+        with appended(path) as file:
             file.truncate(self._end)  # half a line of a killed process, or lines that this version does not ask for
             file.writelines(self._waiting)
         sync(path)

@@ -26,7 +26,7 @@ from dph.config.text import parse_json, read_json
 from dph.errors import RunError, refused
 from dph.process.interrupts import check_processes
 from dph.process.progress import say
-from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
+from dph.runs.files import LOCK, appended, lock, remove_leftovers, say_other_files, sync, unlock, write_atomically
 from dph.runs.pinned import ANEW, check_code, code_hashes
 
 T = TypeVar("T")
@@ -112,8 +112,8 @@ class RunDir:
             say(f"nothing to resume in {path}: starting a new run")
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if others := [] if (path / "manifest.json").exists() else sorted(entry.name for entry in path.iterdir()):
-                say(f"{path} holds other files ({', '.join(others[:3])}); the run is written into the same folder")
+            if not (path / "manifest.json").exists():
+                say_other_files(path, "the run is")
             lock(path)
             remove_leftovers(path)
             write_atomically(path / "config.toml", to_toml(config))
@@ -259,8 +259,8 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
     }
-    with open(path, "a", encoding="utf-8", opener=not_through_a_link) as file:
-        file.write(json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n")
+    with appended(path) as file:
+        file.write(f"{json.dumps(finite, ensure_ascii=False, allow_nan=False)}\n".encode())
 
 
 def _compared(config: Any) -> dict[str, Any]:

@@ -16,10 +16,11 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from dph.errors import RunError
 from dph.process.progress import say
@@ -61,6 +62,29 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def say_other_files(folder: Path, what: str) -> None:
+    """Say which files a folder holds before something is written into it."""
+    if others := sorted(entry.name for entry in folder.iterdir()):
+        say(f"{folder} holds other files ({', '.join(others[:3])}); {what} written into the same folder")
+
+
+def check_ours(files: Iterable[Path], mark: Path) -> None:
+    """Raises RunError if one of the files exists, but not `mark`, which is always written with them."""
+    if not mark.exists() and (others := [file for file in files if file.exists()]):
+        raise RunError(f"{others[0]} is there already and would be replaced; name another directory with --out")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in errors of the system that name none, such as writing to an open file on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 @contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file, which replaces `path` if the block succeeds and is deleted if it fails.
@@ -69,7 +93,7 @@ def written_atomically(path: Path) -> Iterator[Path]:
     """
     remove_leftovers(path.parent)
     temporary = _temporary(path)
-    with _held(temporary, temporary.touch):
+    with naming(path), _held(temporary, temporary.touch):
         try:
             yield temporary
             sync(temporary)
@@ -129,16 +153,20 @@ def remove_leftovers(folder: Path) -> None:
                     entry.unlink()
 
 
-def not_through_a_link(path: str, flags: int) -> int:
-    """An opener for `open` that raises OSError for a link: a run's files could lead out of its directory."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+@contextmanager
+def appended(path: Path) -> Iterator[BinaryIO]:
+    """A file to append to, named in errors. Raises OSError for a link: it could lead out of a run's directory."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    with naming(path), os.fdopen(os.open(path, flags, 0o666), "ab") as file:
+        yield file
 
 
 def sync(path: Path) -> None:
     """Flush the content of a file, or the entries of a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -182,7 +210,7 @@ def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
 @contextmanager
 def _abandoned(entry: Path) -> Iterator[bool]:
     """Whether a directory's entry is a temporary file or directory whose process has ended, and its lock in the
-    context. Where nothing can be locked, a process with its id on this machine counts as the one."""
+    context. If nothing can be locked, any living process with its id on this machine counts as that process."""
     match = TEMPORARY.fullmatch(entry.name)
     if match is None:
         yield False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dph.errors import SettingsError, UserError
 from dph.process.progress import say
 from dph.runs.directory import RunDir
+from dph.runs.files import naming
 
 if TYPE_CHECKING:  # slow to load, and the command line needs load_tracker for its help
     from dph.runs.samples import Sample
@@ -81,8 +82,9 @@ class Metrics:
         self._run.log(step, values, timings)
         numbers = {**values, **{f"time/{key}": value for key, value in timings.items()}}
         if self._board is not None:
-            for name, value in numbers.items():
-                self._board.add_scalar(name, value, step)
+            with naming(self._run.path / "tensorboard"):
+                for name, value in numbers.items():
+                    self._board.add_scalar(name, value, step)
         if self._tracker is not None:
             with _its_errors(self._name):
                 self._tracker.log(numbers, step=step)
@@ -94,7 +96,8 @@ class Metrics:
         name, sent = f"samples/{source}", samples[:_SAMPLES]
         if self._board is not None:
             texts = [(f"`{s.id}`: {s.facts()}", _code(s.prompt), "answered by", _code(s.response)) for s in sent]
-            self._board.add_text(name, "\n\n".join(block for blocks in texts for block in blocks), step)
+            with naming(self._run.path / "tensorboard"):
+                self._board.add_text(name, "\n\n".join(block for blocks in texts for block in blocks), step)
         if self._tracker is not None:
             with _its_errors(self._name):
                 if self._name == "trackio":  # it reads texts as Markdown

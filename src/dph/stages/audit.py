@@ -1,4 +1,4 @@
-"""`dph audit`: what a training changed, from two models and problems."""
+"""`dph audit`: what training changed, from two models and problems."""
 
 import json
 from dataclasses import asdict, replace
@@ -12,7 +12,7 @@ from dph.evaluation.samples import read_samples
 from dph.models.loading import read_config
 from dph.process.progress import say
 from dph.runs.directory import find_model
-from dph.runs.files import write_atomically
+from dph.runs.files import check_ours, write_atomically
 from dph.stages.certify import of_samples
 from dph.stages.evaluate import evaluate
 from dph.stages.interpolate import interpolate
@@ -30,6 +30,7 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
     from dph.report.passk import as_page
 
     out = Path(config.out)
+    check_ours([out / "index.html"], mark=out / "audit.json")
     models = {BEFORE: find_model(config.model.path).model, AFTER: find_model(config.after).model}
     for model in models.values():
         read_config(replace(config.model, path=model))  # before one is sampled and the other is missing

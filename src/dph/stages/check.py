@@ -118,13 +118,13 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
     limit = longest_prompt(context, rollout.max_prompt_tokens, rollout.max_tokens)
     prompts = [len(prompt_ids(tokenizer, problem.prompt)) for problem in problems]
     fitting = [problem for problem, length in zip(problems, prompts, strict=True) if 0 < length <= limit]
-    refused = f"{len(problems) - len(fitting)} ({1 - len(fitting) / len(problems):.0%}), which are empty or longer"
-    _print("prompts", f"{_lengths(prompts)}, at most {limit} allowed; left out: {refused}")
+    refused = f"{len(problems) - len(fitting)} ({1 - len(fitting) / len(problems):.0%})"
+    _print("prompts", f"{_lengths(prompts)}, allowed {limit}; empty or longer, so left out: {refused}")
     if golds := [gold_response(p) for p in problems if p.verifier in _WITH_FORM and p.answer not in (None, [])]:
         lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in golds]
         cut = sum(length > rollout.max_tokens for length in lengths)
         share = f"longer, so that a response with them would be cut off: {cut} ({cut / len(lengths):.0%})"
-        _print("answers", f"{_lengths(lengths)}, at most {rollout.max_tokens} allowed; {share}")
+        _print("answers", f"{_lengths(lengths)}, allowed {rollout.max_tokens}; {share}")
     if not fitting:
         raise DataError(f"no problem has a prompt of at most {limit} tokens; raise --rollout.max-prompt-tokens")
     print(f"\nthe prompt of problem {one_line(fitting[0].id)}, as the model reads it:\n")
@@ -134,7 +134,7 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
 
 
 def _lengths(tokens: Sequence[int]) -> str:
-    return f"{counted(round(median(tokens)), 'token')} in the middle, {max(tokens)} at most"
+    return f"median {counted(round(median(tokens)), 'token')}, longest {max(tokens)}"
 
 
 def _check_golds(verifiers: Verifiers, problems: Sequence[Problem], *, tests: bool = False) -> list[Problem]:

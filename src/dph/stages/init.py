@@ -15,8 +15,8 @@ from tomli_w import dumps
 
 from dph.build import make_verifiers
 from dph.config import InitConfig, VerifierConfig, absolute
-from dph.errors import DataError, RowsError, SettingsError, counted, one_line
-from dph.runs.files import cache_folder, write_atomically
+from dph.errors import DataError, RowsError, SettingsError, counted, one_line, refused
+from dph.runs.files import cache_folder, directory_written_atomically, say_other_files, write_atomically
 from dph.tasks.mathsets import INSTRUCTION, read_answer
 from dph.tasks.records import PROMPTS, Records, usual_column
 from dph.tasks.sql.prompt import make_prompt
@@ -67,25 +67,34 @@ def init(config: InitConfig) -> None:
         print("".join(f"{fault}\n" for fault in error.faults[1:]), end="")
         raise DataError(error.faults[0]) from error
     test = _in_test(problems, config.test_share)
-    out.joinpath("problems").mkdir(parents=True, exist_ok=True)
-    for split in ("train", "test") if test else ("train",):
-        rows = [_row(problem) for problem in problems if (problem.id in test) == (split == "test")]
-        file = out / "problems" / f"{split}.jsonl"
-        write_atomically(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-        print(f"{file}: {counted(len(rows), 'problem')}")
-    if database:
-        file = out / "problems" / database.name
-        uri = whole_database(str(database))[0]
-        with closing(sqlite3.connect(uri, uri=True)) as whole, closing(sqlite3.connect(file)) as copy:
-            whole.backup(copy)
-        print(f"{file}: a copy of the database")
     model = dumps({"path": absolute(config.model)}).strip() if config.model else _MODEL
     text = _PRESET.read_text(encoding="utf-8").replace(_MODEL, model)
     text = re.sub(r"= \S+( #.*\bsmall: (\S+))", r"= \2\1", text) if config.small else text
-    write_atomically(out / "dph.toml", f'{text}\n[task.options]\npath = "problems"\n')
+    out.mkdir(parents=True, exist_ok=True)
+    say_other_files(out, "problems and settings are")
+    with directory_written_atomically(out / "problems") as folder:
+        for split in ("train", "test") if test else ("train",):
+            rows = [_row(problem) for problem in problems if (problem.id in test) == (split == "test")]
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            write_atomically(folder / f"{split}.jsonl", lines)
+        if database:
+            _copy(database, folder / database.name)
+        write_atomically(out / "dph.toml", f'{text}\n[task.options]\npath = "problems"\n')
+    made = f"{counted(len(problems) - len(test), 'problem')} to train on, {len(test)} for tests"
+    print(f"{out / 'problems'}: {made}{', and a copy of the database' if database else ''}")
     print(f"{out / 'dph.toml'}: the settings; its comments say what to change")
     _say_what_to_expect(config, problems, len(test))
     print(f"\ncd {shlex.quote(str(out))}\n{_COMMANDS}")
+
+
+def _copy(database: Path, target: Path) -> None:
+    """Copy a database with what its log holds."""
+    uri = whole_database(str(database))[0]
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as whole, closing(sqlite3.connect(target)) as copy:
+            whole.backup(copy)
+    except sqlite3.Error as error:  # of a full disk, without the system's number
+        raise DataError(refused(f"cannot copy the database {database}", error, "free disk space")) from error
 
 
 def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: int) -> None:
@@ -99,7 +108,7 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
     print(one_line("; ".join([can, *lines])))
     places = Path(config.model).expanduser(), cache_folder() / "models" / config.model
     if config.model and not any(place.exists() for place in places):
-        print(f"{config.model} is no folder here: it is taken as the name of a model on a hub")
+        print(f"there is no folder {config.model} here, so it is taken as the name of a model on a hub")
 
 
 def _problems(config: InitConfig, questions: Path, database: Path | None) -> list[Problem]:

@@ -121,7 +121,7 @@ class PassAtKMixin(GRPOTrainer):
     * lost: prompts that were solved before, in this process's life, and were not when last sampled.
 
     Training and evaluation each have their own; with a dict of evaluation sets, each of these, under
-    `NAME/rewards/…`, where TRL's own metrics have one name for all sets.
+    `NAME/rewards/…`; TRL's own metrics have one name for all sets.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -52,7 +52,7 @@ from dph.integrations.verl.settings import (
 from dph.models.loading import model_folder
 from dph.objective import Objective
 from dph.process.progress import say
-from dph.runs.files import write_atomically
+from dph.runs.files import check_ours, write_atomically
 
 # The layout, by estimate --------------------------------------------------------------------------------------------
 
@@ -212,6 +212,7 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
     existing = folder / "verl.toml"
     if existing.exists() and existing.read_text(encoding="utf-8") != files["verl.toml"]:
         raise UserError(f"{folder} holds a launch with other settings; name another directory with --out")
+    check_ours([folder / name for name in files], mark=existing)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_atomically(folder / name, text)

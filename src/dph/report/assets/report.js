@@ -86,6 +86,8 @@ function lines(label, look, points, name, legend) {
   return traces;
 }
 
+const SHARE = { tickformat: ".0%", minallowed: -0.02, maxallowed: 1.02 }; // an axis of values from 0 to 1
+
 function drawPass(data) {
   const curves = Object.entries(data.curves[$("pass-split").value]);
   const show = (value) => (100 * value).toFixed(1) + " %";
@@ -96,7 +98,7 @@ function drawPass(data) {
     `The chart shows no bands, because there are more than ${MANY_LINES} lines: point at a line for its 95 % interval.`;
   draw("pass-chart", traces, {
     xaxis: { type: "log", tickvals: ks, ticktext: ks.map(String), title: { text: "k" } },
-    yaxis: { tickformat: ".0%", title: { text: "pass@k" } },
+    yaxis: { ...SHARE, title: { text: "pass@k" } },
   });
 }
 
@@ -140,7 +142,7 @@ function drawTraining(data) {
   const share = /(pass@\d+|mean@\d+|maj@\d+|greedy|pass_rate|solved|informative|truncated|unparsed|unscored)$/.test(metric);
   draw("training-chart", traces, {
     xaxis: { title: { text: "training step" }, ...(few && { dtick: 1 }) },
-    yaxis: { title: { text: plain(metric) }, ...(share && { tickformat: ".0%" }) }, shapes });
+    yaxis: { title: { text: plain(metric) }, ...(share && SHARE) }, shapes });
 }
 
 // A long name without its middle: both ends tell methods apart.

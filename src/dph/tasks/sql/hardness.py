@@ -8,7 +8,6 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 
 Hardness = Literal["easy", "medium", "hard", "extra"]
-LEVELS: tuple[Hardness, ...] = ("easy", "medium", "hard", "extra")
 
 _LONGEST = 20_000  # characters
 

@@ -98,7 +98,7 @@ class Clock:
 
     Time in which it was stopped or waited for a processor or a disk does not count, nor does a pause of the whole
     machine, so a limit on this clock depends neither on pauses nor on load. Somebody must `tick` it every TICK seconds,
-    which also continues a process that something has stopped. Where the system does not tell what a process does (not
+    which also continues a process that something has stopped. If the system does not say what a process does (not
     Linux), all time counts but pauses of the caller.
     """
 
@@ -182,7 +182,7 @@ _ADOPTS = 36  # PR_SET_CHILD_SUBREAPER
 class Forked:
     """Calls a handler in a child process, with the limit that the request's "timeout" sets (in seconds; see `Clock`).
 
-    Answers have "outcome" and "detail": those of the handler, "timeout" if the child was stopped, "error" if it
+    Answers have "outcome" and "detail": the handler's, "timeout" if the child was stopped, "error" if it
     crashed or ended itself. If something outside ends the child, this process ends too, and the pool sends the request
     again. Processes that the handler starts end with the child, and only the child can answer.
     """

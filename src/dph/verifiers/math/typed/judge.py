@@ -62,7 +62,7 @@ def answer_key(answer: str) -> str:
 
 
 def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
-    """Whether the question holds an answer, in any order of terms, that is no gold answer, number, choice or text."""
+    """Whether the question holds an answer, in any order of terms, except a gold answer, number, choice or text."""
     typed = read(answer)
     if typed is None or any(bare_text(gold) == bare_text(answer) or read(gold) == typed for gold in golds):
         return False
