@@ -45,8 +45,8 @@ def measure(policy: Policy, rows: int, options: argparse.Namespace, clock: Any) 
     prompts = torch.randint(3, vocabulary, (groups, options.prompt), generator=generator).tolist()
     params, keys = SamplingParams(n), torch.arange(groups * n, device=policy.device)
     sampler = HFSampler(policy)
+    start, _ = sampler.way(options.prompt + options.tokens)  # not under autocast: its trials compare with fp32
     with policy.evaluating(), sampler._computing():
-        start, _ = sampler.way(options.prompt + options.tokens)
         decoder: Any = start(policy, prompts, n)
         drawing = began = 0.0
         for step in range(options.tokens):
@@ -60,7 +60,8 @@ def measure(policy: Policy, rows: int, options: argparse.Namespace, clock: Any) 
         seconds = clock() - began
     counted = options.tokens - 2
     replayed = getattr(decoder, "graph", None) is not None
-    return {"rows": groups * n, "step": seconds / counted, "drawing": drawing / counted, "replayed": replayed}
+    found = {"rows": groups * n, "decoder": type(decoder).__name__, "replayed": replayed}
+    return {**found, "step": seconds / counted, "drawing": drawing / counted}
 
 
 def limit(policy: Policy, rows: int, options: argparse.Namespace, rates: tuple[float, float]) -> float:
@@ -99,7 +100,7 @@ def main() -> int:
             lines.add("decode", model=model, prompt=options.prompt, tokens=options.tokens, **found)
             print(f"{model} {where.precision}, {found['rows']} rows: {1000 * found['step']:.2f} ms a token, of which "
                   f"drawing {1000 * found['drawing']:.2f}, limit {1000 * found['limit']:.2f}; graph replayed: "
-                  f"{'yes' if found['replayed'] else 'no'}", flush=True)  # fmt: skip
+                  f"{'yes' if found['replayed'] else 'no'}; {found['decoder']}", flush=True)  # fmt: skip
     return 0
 
 

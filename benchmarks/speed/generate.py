@@ -6,17 +6,20 @@
     python -m benchmarks.speed.generate --precision bf16 --model 13M
 
 The engines run one after the other, each in a process with the model (random weights, by default with the shape of
-SmolLM2-135M). A step samples `--responses` responses to each of `--prompts` prompts at temperature 1; end tokens are
-suppressed, so that all sample the same number of tokens. With `--mean`, so many tokens of the vocabulary end a response
-that it has about this length on average (a model with random weights is nearly uniform). With `--precision bf16` all of
-them keep the weights in bfloat16.
+SmolLM2-135M). With `--clock cpu`, for a machine that is not idle, they take turns and count processor time; vLLM's
+engine and its worker then are one process. A step samples `--responses` responses to each of `--prompts` prompts at
+temperature 1; end tokens are suppressed, so that all sample the same number of tokens. With `--mean`, so many tokens of
+the vocabulary end a response that it has about this length on average (a model with random weights is nearly uniform).
+With `--precision bf16` all of them keep the weights in bfloat16.
 
 It prints medians over the steps of the seconds and of the tokens per second, and how many times as fast as the first
 engine each is.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -29,13 +32,24 @@ from benchmarks._support.turns import Worker, answer, wait
 
 
 def worker(
-    engine: str, folder: str, prompt: int, response: int, prompts: int, responses: int, precision: str, mean: int
+    engine: str,
+    folder: str,
+    prompt: int,
+    response: int,
+    prompts: int,
+    responses: int,
+    precision: str,
+    mean: int,
+    clock: str,
 ) -> None:
     """Sample at each request, and answer with the seconds and the tokens."""
     from transformers import AutoConfig
 
     from benchmarks.engines.step_worker import make_prompts
 
+    now = time.process_time if clock == "cpu" else time.perf_counter
+    if clock == "cpu":
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     vocabulary = AutoConfig.from_pretrained(folder).vocab_size
     ends = list(range(2, 2 + vocabulary // mean)) if mean else []
     make = {"transformers": by_transformers, "ours": ours, "vllm": by_vllm}[engine]
@@ -45,9 +59,9 @@ def worker(
     while True:
         wait()
         step += 1
-        start = time.perf_counter()
+        start = now()
         tokens = sample(drawn, step)
-        seconds = time.perf_counter() - start
+        seconds = now() - start
         assert mean or tokens == prompts * responses * response, tokens
         answer({"seconds": seconds, "tokens": tokens})
 
@@ -126,17 +140,27 @@ def _kept(precision: str) -> str:
 def measure(size: str, folder: str, args: argparse.Namespace) -> dict[str, Any]:
     """Each engine's seconds at one size, after one warm-up step."""
     prompt, response = map(int, size.split("+"))
-    seconds: dict[str, float] = {}
-    rates: dict[str, float] = {}
     pythons = dict.fromkeys(args.engines, sys.executable) | ({"vllm": args.vllm} if args.vllm else {})
-    words = [folder, prompt, response, args.prompts, args.responses, args.precision, args.mean]
-    for engine, python in pythons.items():  # one after the other: vLLM keeps its memory and its cores
-        with Worker("benchmarks.speed.generate", ["--worker", engine, *words], python=python) as one:
-            one.step()
-            steps = [one.step() for _ in range(args.steps)]
-        seconds[engine] = statistics.median(step["seconds"] for step in steps)
-        rates[engine] = statistics.median(step["tokens"] / step["seconds"] for step in steps)
-    facts = {"size": size, "prompts": args.prompts, "n": args.responses, "mean": args.mean}
+    words = [folder, prompt, response, args.prompts, args.responses, args.precision, args.mean, args.clock]
+    steps: dict[str, list[dict[str, float]]] = {engine: [] for engine in pythons}
+    # with the clock on the wall one after the other: vLLM keeps its memory and its cores
+    for together in [list(pythons)] if args.clock == "cpu" else [[engine] for engine in pythons]:
+        with contextlib.ExitStack() as stack:
+            workers = {
+                engine: stack.enter_context(
+                    Worker("benchmarks.speed.generate", ["--worker", engine, *words], python=pythons[engine])
+                )
+                for engine in together
+            }
+            for _ in range(args.steps + 1):
+                for engine, one in workers.items():
+                    steps[engine].append(one.step())
+    seconds = {engine: statistics.median(step["seconds"] for step in taken[1:]) for engine, taken in steps.items()}
+    rates = {
+        engine: statistics.median(step["tokens"] / step["seconds"] for step in taken[1:])
+        for engine, taken in steps.items()
+    }
+    facts = {"size": size, "prompts": args.prompts, "n": args.responses, "mean": args.mean, "clock": args.clock}
     return {**facts, "precision": args.precision, "model": args.model, "seconds": seconds, "rates": rates}
 
 
@@ -152,8 +176,8 @@ def show(found: dict[str, Any], args: argparse.Namespace) -> None:
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        engine, folder, prompt, response, prompts, responses, precision, mean = sys.argv[2:]
-        worker(engine, folder, int(prompt), int(response), int(prompts), int(responses), precision, int(mean))
+        engine, folder, prompt, response, prompts, responses, precision, mean, clock = sys.argv[2:]
+        worker(engine, folder, int(prompt), int(response), int(prompts), int(responses), precision, int(mean), clock)
         return
     from benchmarks._support import shapes
     from benchmarks._support.lines import Lines
@@ -167,6 +191,7 @@ def main() -> None:
     options.add_argument("--responses", type=int, default=8, help="to each prompt")
     options.add_argument("--steps", type=int, default=3, help="measured steps of each engine")
     options.add_argument("--mean", type=int, default=0, help="mean length of responses; 0: all as long as --sizes says")
+    options.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
     options.add_argument("--engines", nargs="*", choices=("transformers", "ours"), default=["transformers", "ours"])
     options.add_argument("--vllm", default="", help="Python of an environment with vLLM")
     options.add_argument("--lines", type=Path, help="file that gets each size at once, as lines of JSON")

@@ -1,24 +1,29 @@
 """`scripts/gpu`: time limits, pieces of a model file, missing packages, and what its tables say."""
 
+import argparse
 import json
 import sys
 import time
 import zipfile
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from transformers import AttentionInterface
 
-from benchmarks._support import workload
+from benchmarks._support import shapes, workload
 from benchmarks._support.lines import Lines, read_lines
 from benchmarks._support.shapes import Where
-from benchmarks.gpu import devices, exactness, packages, pieces, profile, trainers
+from benchmarks.gpu import decode, devices, exactness, packages, pieces, profile, trainers
 from benchmarks.gpu.limits import Command, run_part, shorten
 from benchmarks.gpu.plan import LIMITS, USUAL, Settings, planned
 from benchmarks.gpu.table import page
 from dph.models.attention import Choice
+from dph.models.policy import Policy
 from dph.models.sharing import NAME, shared_prefix_attention
 
 NOTE = "import json, sys; open(sys.argv[1], 'a').write(json.dumps({'what': 'result', 'value': 7}) + '\\n')"
@@ -84,6 +89,10 @@ def test_a_long_log_keeps_its_end(tmp_path: Path) -> None:
     assert log.read_text() == "cdef"
 
 
+class Read(Exception):
+    """A command's options have been read; its arguments are those that are unknown."""
+
+
 def settings(tmp_path: Path, *, toy: bool = False) -> Settings:
     return Settings(tmp_path / "out", tmp_path / "work", "cuda", toy, None, None)
 
@@ -112,6 +121,40 @@ def test_the_dry_run_has_every_part_and_no_gpu(tmp_path: Path) -> None:
     for part in LIMITS:
         commands, _ = planned(part, Settings(tmp_path, tmp_path, "cpu", True, None, None))
         assert commands and not any("cuda" in word for command in commands for word in command.words)
+
+
+def test_every_benchmark_reads_its_full_size_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run has other options, so without a GPU nothing else reads these."""
+    parse, read = argparse.ArgumentParser.parse_known_args, []
+
+    def parse_only(self: argparse.ArgumentParser, *_: object) -> None:
+        rest = parse(self)[1]
+        raise Read(*rest)
+
+    for name in ("parse_args", "parse_known_args"):
+        monkeypatch.setattr(argparse.ArgumentParser, name, parse_only)
+    given = replace(settings(tmp_path), model=tmp_path / "model.gguf")
+    for part in LIMITS:
+        for command in planned(part, given)[0]:
+            name, *words = command.words[2:]
+            module = import_module(name)
+            if hasattr(module, "main"):  # not dph, whose options have tests of their own
+                monkeypatch.setattr(sys, "argv", [name, *words])
+                with pytest.raises(Read) as found:
+                    module.main()
+                rest = found.value.args
+                assert not rest or rest[0].startswith("--rollout."), "kill passes settings on to dph train"
+                read.append(name)
+    assert {"benchmarks.engines.step", "benchmarks.gpu.decode", "benchmarks.speed.generate"} <= set(read)
+
+
+def test_decoding_is_measured_with_the_decoder_that_sampling_takes() -> None:
+    model = shapes.random_model(shapes.settings("0.8M"), Where("cpu", "bf16")).eval()
+    tokenizer: Any = SimpleNamespace(eos_token_id=1)
+    policy = Policy(model, tokenizer, precision="bf16")
+    options = argparse.Namespace(prompt=8, responses=3, tokens=4, draws=False)
+    found = decode.measure(policy, 6, options, time.process_time)
+    assert (found["rows"], found["decoder"], found["replayed"]) == (6, "SharedDecoder", False)
 
 
 def test_a_trainer_that_is_not_installed_is_named(

@@ -117,6 +117,17 @@ def test_refinement_by_hand(tmp_path, monkeypatch, refine, place, label):
     assert {row.problem_id: row.text for row in stored} == expected and len(stored) == len(expected)
 
 
+def test_a_chunk_is_whole_batches_of_the_sampler(tmp_path, monkeypatch):
+    config = presample_config(tmp_path, task=TaskConfig(name="toy", options={"problems": "7"}), max_unjudged=1.0)
+    rollout, sampler = replace(config.rollout, n=4), replace(config.sampler, rows=11)
+    scripted(monkeypatch, FIRST, FURTHER)
+    sizes, sample = [], module.sample_groups
+    monkeypatch.setattr(module, "sample_groups", lambda *args: sizes.append(len(args[3])) or sample(*args))
+    presample(replace(config, rollout=rollout, sampler=sampler, threshold=3))
+    # 11 rows decode 2 problems at once; 5 problems (2 · 11 / 4) would take a third batch for the last of them
+    assert sizes == [4, 3, 4], "two chunks of first draws, and the refinement of four mastered problems"
+
+
 def test_a_refinement_draw_that_could_not_be_judged_says_nothing(tmp_path, monkeypatch):
     monkeypatch.setitem(FURTHER, "train/1", [LOST])
     _, partition, stored = run_scripted(monkeypatch, tmp_path, refine="discard")

@@ -106,7 +106,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
                 return [rollouts_as_json(group) for group in groups]
 
             def draw(what: str, chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:
-                at_once = max(1, 2 * settings.rows // count)
+                at_once = 2 * max(1, settings.rows // count)  # whole batches of the sampler
                 values = chunks.map(what, chosen, at_once, partial(judged, count=count, purpose=purpose), label)
                 return list(map(group_from_json, chosen, values))
 
