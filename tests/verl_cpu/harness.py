@@ -244,7 +244,7 @@ def stock_overrides(model: Path, data: Path, mode: str) -> dict[str, object]:
         f"{a}.ref.fsdp_config.strategy": "fsdp2",
         f"{a}.actor.use_dynamic_bsz": "true",
         f"{a}.actor.ppo_mini_batch_size": 4,
-        "reward.custom_reward_function.path": HERE / "parity_reward.py",
+        "reward.custom_reward_function.path": HERE / "parity.py",
         "reward.custom_reward_function.name": "compute_score",
     }
 

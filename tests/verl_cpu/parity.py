@@ -1,4 +1,7 @@
-"""Test support: a verifier whose verdict a random model meets about half the time, and whose judging can fail."""
+"""Test support: a verifier whose verdict a random model meets about half the time, and whose judging can fail; the same as
+a reward function of verl."""
+
+from typing import Any
 
 from dph.types import Outcome, Verdict
 from dph.verifiers.protocol import register_verifier
@@ -27,3 +30,8 @@ class Parity:
 
 
 register_verifier("parity")(Parity)
+
+
+def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any) -> float:
+    """verl's own kind of reward: 1 iff the number of letters "a" is even."""
+    return float(solution_str.count("a") % 2 == 0)
