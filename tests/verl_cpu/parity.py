@@ -1,5 +1,5 @@
-"""Test support: a verifier whose verdict a random model meets about half the time, and whose judging can fail; the same as
-a reward function of verl."""
+"""Test support: a verifier whose verdict a random model meets about half the time, and whose judging can fail, and
+the same as verl's own kind of reward function."""
 
 from typing import Any
 
@@ -33,5 +33,5 @@ register_verifier("parity")(Parity)
 
 
 def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any) -> float:
-    """verl's own kind of reward: 1 iff the number of letters "a" is even."""
+    """1 iff the number of letters "a" is even."""
     return float(solution_str.count("a") % 2 == 0)
