@@ -67,11 +67,20 @@ RESUMED = ("sft", "presample", "train", "eval", "verify", "certify", "audit")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the process to stop. The exit status is 128 + number: 129 SIGHUP, 130 SIGINT, 143 SIGTERM."""
+    """A signal asked the process to stop. The exit status is 128 + number: 129 SIGHUP, 130 SIGINT, 143 SIGTERM.
 
-    def __init__(self, number: int, message: str = "interrupted; run the same command again") -> None:
+    message: if empty, the command line says `interrupted(command)`.
+    """
+
+    def __init__(self, number: int, message: str = "") -> None:
         super().__init__(message)
         self.number = number
+
+
+def interrupted(command: str) -> str:
+    """The message for a command of `dph` that was interrupted, if nothing more is known."""
+    again = "the same command with --resume continues" if command in RESUMED else "run the same command again"
+    return f"interrupted; {again}"
 
 
 def one_line(text: str, longest: int = 4000) -> str:

@@ -23,6 +23,7 @@ from dph.errors import (
     SettingsError,
     SharedUserError,
     UserError,
+    interrupted,
     is_out_of_memory,
     one_line,
     refused,
@@ -162,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     passk` found more lost problems than allowed; 129, 130 and 143 interrupted by SIGHUP, SIGINT and SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     show_messages()
-    with ending("dph"):
+    with ending("dph", *words[:1]):
         if not words or words[0] in ("-h", "--help"):
             print(_overview())
             sys.exit(0 if words else 2)
@@ -204,10 +205,10 @@ def _run(command: str, arguments: Sequence[str]) -> None:
 
 
 @contextmanager
-def ending(program: str) -> Iterator[None]:
+def ending(program: str, command: str = "") -> Iterator[None]:
     """Ends the process with one sentence after a mistake that the user can fix, and after a signal; see `main`.
 
-    program: what the sentence begins with.
+    program: what the sentence begins with; command: the command of `dph`, for the remedy after a signal.
     """
     try:
         with _sentences():
@@ -219,7 +220,7 @@ def ending(program: str) -> Iterator[None]:
     except KeyboardInterrupt as error:
         stop = error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT)
         if is_first_process():
-            show(f"{program}: {one_line(str(stop))}")
+            show(f"{program}: {one_line(str(stop) or interrupted(command))}")
         sys.exit(128 + stop.number)
 
 

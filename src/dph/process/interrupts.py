@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from dph.errors import RESUMED, Interrupted, SharedUserError
+from dph.errors import Interrupted, SharedUserError, interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_SECONDS = 1.0
@@ -89,8 +89,7 @@ class CommandInterrupts(Interrupts):
     def __init__(self, command: str = "") -> None:
         super().__init__()
         self._over = False
-        again = "the same command with --resume continues" if command in RESUMED else "run the same command again"
-        self._message = f"interrupted; {again}"
+        self._message = interrupted(command)
 
     def __enter__(self) -> "CommandInterrupts":
         super().__enter__()
@@ -114,7 +113,7 @@ class CommandInterrupts(Interrupts):
             _end_by_default(number)
         if _is_importing(frame):
             os._exit(self._tell(number))  # cleans up nothing, as a kill, which every run survives
-        raise Interrupted(number, self._message)
+        raise Interrupted(number)
 
     def _tell(self, number: int) -> int:
         """Say on standard error that the command was interrupted; returns its exit status."""
