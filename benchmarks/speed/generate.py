@@ -123,7 +123,7 @@ def by_vllm(folder: str, responses: int, response: int, precision: str, ends: li
     def sample(prompts: list[list[int]], step: int) -> int:
         length: dict[str, Any] = {"stop_token_ids": ends} if ends else {"min_tokens": response}
         params = SamplingParams(
-            n=responses, temperature=1.0, max_tokens=response, seed=step, detokenize=False, ignore_eos=True, **length
+            n=responses, temperature=1.0, max_tokens=response, detokenize=False, ignore_eos=True, **length
         )
         inputs = [{"prompt_token_ids": ids} for ids in prompts]
         found = llm.generate(inputs, params, use_tqdm=False)
