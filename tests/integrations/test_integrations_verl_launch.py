@@ -27,6 +27,7 @@ from dph.integrations.verl import launch as module
 from dph.integrations.verl import preset_launch, run_launch, settings, write_launch
 from dph.integrations.verl.launch import ModelShape, launch_yaml, plan, read_shape, training_bytes, verl
 from dph.integrations.verl.settings import check_registered
+from dph.runs.files import write_atomically
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
 QWEN_32B = ModelShape(32_763_876_352, 5120, 64, 152_064, 40, 8, 128)
@@ -217,6 +218,19 @@ def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"README\.md is there already and would be replaced"):
         launch(tmp_path, "llama_sql", "dph_js")
     assert [path.name for path in (tmp_path / "launch").iterdir()] == ["README.md"]
+
+
+def test_a_launch_that_was_interrupted_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: Path, text: str) -> None:
+        write_atomically(path, text)
+        if path.name == "launch.yaml":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(module, "write_atomically", write)
+        launch(tmp_path, "llama_sql", "dph_js")
+    assert (tmp_path / "launch" / "launch.yaml").exists()
+    assert (launch(tmp_path, "llama_sql", "dph_js") / "README.md").exists()
 
 
 def test_a_step_that_fails_stops_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def say_other_files(folder: Path, what: str) -> None:
 
 
 def check_ours(files: Iterable[Path], mark: Path) -> None:
-    """Raises RunError if one of the files exists, but not `mark`, which is always written with them."""
+    """Raises RunError if one of the files exists, but not `mark`, which is written before them."""
     if not mark.exists() and (others := [file for file in files if file.exists()]):
         raise RunError(f"{others[0]} is there already and would be replaced; name another directory with --out")
 

@@ -205,10 +205,13 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
     folder = Path(config.out)
     shape = shape or read_shape(config.model.path, trust_remote_code=config.model.trust_remote_code)
     layout = plan(shape, config)
-    files = {"launch.yaml": launch_yaml(verl_config(config, layout, folder)), **_settings_files(config, layout, folder)}
-    files |= scripts(config, folder)
-    files["README.md"] = readme(config, layout, shape)
-    files["verl.toml"] = to_toml(replace(config, start=False))
+    files = {
+        "verl.toml": to_toml(replace(config, start=False)),  # written first: it marks the others as ours
+        "launch.yaml": launch_yaml(verl_config(config, layout, folder)),
+        **_settings_files(config, layout, folder),
+        **scripts(config, folder),
+        "README.md": readme(config, layout, shape),
+    }
     existing = folder / "verl.toml"
     if existing.exists() and existing.read_text(encoding="utf-8") != files["verl.toml"]:
         raise UserError(f"{folder} holds a launch with other settings; name another directory with --out")
