@@ -31,6 +31,7 @@ from dph.errors import UserError, one_line, reason_of
 from dph.evaluation.measures import RULES
 from dph.process.progress import say
 from dph.report.write import report
+from experiments import smollm2
 from helpers import base_run, folder, presampled
 
 SOURCE = Path(dph.__file__).parent
@@ -193,14 +194,14 @@ def test_code_of_models_and_plugins_runs_at_two_places_only():
 def test_every_model_is_loaded_by_a_call_that_says_whether_its_code_may_run():
     """Without the word, transformers asks on the terminal."""
     found = []
-    for path in SOURCE.rglob("*.py"):
+    for path in [*SOURCE.rglob("*.py"), Path(smollm2.__file__)]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
                 (".from_pretrained", "AutoModelForCausalLM.from_config")
             ):
                 words = {word.arg for word in node.keywords}
                 found.append((path.name, bool(words & {"trust_remote_code", None})))  # None: **words
-    assert len(found) >= 5 and all(said for _, said in found), found
+    assert len(found) >= 6 and all(said for _, said in found), found
 
 
 # A run directory that would run code ----------------------------------------------------------------------------------

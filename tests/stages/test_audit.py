@@ -54,6 +54,13 @@ def test_what_a_model_masters_is_certified_to_be_kept(tmp_path: Path, capsys: py
     assert "there is no certificate: " in capsys.readouterr().err
 
 
+def test_a_page_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(UserError, match=r"index\.html is there already and would be replaced"):
+        audit(config(tmp_path))
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("index.html", "mine")]
+
+
 def test_an_interrupted_audit_samples_only_what_is_missing(tmp_path: Path) -> None:
     out = audit(config(tmp_path / "audit"))
     kept = (out / "before/completions.parquet").stat().st_mtime_ns
