@@ -119,8 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show_messages()
     let_jobs_import()
     with ending("language_demo"):
-        demo = DemoConfig(given.out, given.world, given.seed, tuple(given.methods), given.smoke, given.jobs)
-        Language(demo, given.model, given.data).run()
+        named = {name: getattr(given, name) for name in ("out", "world", "seed", "smoke", "jobs")}
+        Language(DemoConfig(**named, methods=tuple(given.methods)), given.model, given.data).run()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks._support.lines import Lines
 from benchmarks.gpu.pieces import SUMS, join
 from benchmarks.gpu.toy_model import write_toy
-from experiments.grid import ROOT, let_jobs_import
+from experiments.grid import let_jobs_import
 from experiments.smollm2 import folder_of
 
 _TO_SAVE = 45.0
@@ -88,17 +88,8 @@ def main() -> int:
     started, out = time.monotonic(), options.out / "demo"
     file = model_file(options.model)
     let_jobs_import()
-    words = ["--world", str(ROOT / "experiments/minisql/english.toml")]
-    words += [
-        "--model",
-        str(folder_of(file)),
-        "--out",
-        str(out),
-        "--jobs",
-        str(options.jobs),
-        "--methods",
-        *options.methods,
-    ]
+    words = ["--model", str(folder_of(file)), "--out", str(out), "--jobs", str(options.jobs)]
+    words += ["--methods", *options.methods]
     status = demo([*words, "--smoke"] if options.toy else words, options.seconds)
     lines, seconds = Lines(options.lines, model=file.name), round(time.monotonic() - started, 1)
     for method in ("base", *options.methods):
