@@ -9,8 +9,11 @@ from safetensors.torch import save_file
 from dph.config import ModelConfig, OptimConfig
 from dph.errors import RunError
 from dph.models.policy import Policy
+from dph.process.distributed import World
+from dph.runs.directory import RunDir
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
+from dph.training.frame import Saver
 from dph.training.optim import Optimizer
 from dph.training.rows import collate
 from helpers import gradient, random_rows, tiny_policy, weights
@@ -168,6 +171,20 @@ def test_the_best_is_kept_besides_the_newest(tmp_path):
     for step, best in ((1, ()), (2, (2,)), (3, (2,)), (4, (2,)), (5, (5,))):
         checkpoints.save(tmp_path, policy, optimizer, TrainState(step=step), 1, best)
         assert checkpoints.steps_saved(tmp_path) == sorted({step, *best})
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, [6]), (2, [4, 6]), (0, [2, 4, 6])])
+def test_what_an_interruption_saved_displaces_no_other_and_goes_with_the_next(tmp_path, keep, left):
+    policy = tiny_policy()
+    saver = Saver(RunDir(tmp_path, {}), policy, Optimizer(policy.trainable(), CONFIG, 10), STATE, World(), keep=keep)
+    kept = []
+    for step, due in ((2, True), (3, False), (4, True), (5, False), (6, True)):
+        saver.state = TrainState(step=step)
+        assert saver.save() is None if due else saver.rescue()
+        kept.append(checkpoints.steps_saved(tmp_path))
+        assert newest_of(tmp_path) == saver.path
+    assert set(kept[3]) == {2, 4, 5} - ({2} if keep == 1 else set())
+    assert kept[-1] == left
 
 
 def test_a_checkpoint_takes_the_place_of_one_of_the_same_step(tmp_path):

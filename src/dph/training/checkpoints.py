@@ -5,6 +5,7 @@ checkpoints/step-00000040/
     model/                the policy, as AutoModelForCausalLM and vLLM load it
     trainer.safetensors   optimizer moments, and adapter weights if there are any
     state.json            step and cursors
+    interim               empty, and only if no checkpoint was due: something interrupted the run after this step
     checksums.json        SHA-256 of every file above
 checkpoints/best.json     which of them had the best measurement
 """
@@ -27,7 +28,7 @@ from dph.process.progress import say
 from dph.runs.files import directory_written_atomically, remove_atomically
 from dph.training.optim import Optimizer
 
-_CHECKSUMS = "checksums.json"
+_CHECKSUMS, _INTERIM = "checksums.json", "interim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,20 @@ def path_of(run: Path, step: int) -> Path:
 
 
 def save(
-    run: Path, policy: Policy, optimizer: Optimizer, state: TrainState, keep: int, keep_too: Collection[int] = ()
+    run: Path,
+    policy: Policy,
+    optimizer: Optimizer,
+    state: TrainState,
+    keep: int,
+    keep_too: Collection[int] = (),
+    *,
+    due: bool = True,
 ) -> Path:
     """Write a checkpoint and remove all but the newest `keep` and the steps `keep_too`; returns its directory.
 
-    Raises UserError when it cannot be written; earlier checkpoints are then unchanged.
+    One that is not due is not counted among the newest, and goes when a later one is written: an interrupted run keeps
+    the checkpoints of an undisturbed one. Raises UserError when it cannot be written; earlier checkpoints are then
+    unchanged.
     """
     tensors = {f"optimizer/{name}": value for name, value in optimizer.state().items()}
     if hasattr(policy.model, "get_base_model"):
@@ -76,12 +86,15 @@ def save(
             policy.save(path / "model")
             save_file({name: value.cpu() for name, value in tensors.items()}, path / "trainer.safetensors")
             (path / "state.json").write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
+            if not due:
+                (path / _INTERIM).touch()
             files = sorted(entry for entry in path.rglob("*") if entry.is_file())
             sums = {entry.relative_to(path).as_posix(): _sha256(entry) for entry in files}
             (path / _CHECKSUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
-        for old in steps_saved(run)[:-keep] if keep > 0 else []:
-            if old not in keep_too:
-                remove_atomically(path_of(run, old))
+        counted = [step for step in steps_saved(run) if not (path_of(run, step) / _INTERIM).exists()]
+        kept = {state.step, *keep_too, *counted[-keep:]}  # of 0, all
+        for old in set(steps_saved(run)) - kept:
+            remove_atomically(path_of(run, old))
     except (OSError, safetensors.SafetensorError) as error:
         before = [step for step in steps_saved(run) if step != state.step]
         then = f"--resume continues after step {before[-1]}" if before else "with --resume the run starts anew"

@@ -76,12 +76,13 @@ class Saver:
         yield
         self._consistent = True
 
-    def save(self) -> None:
+    def save(self, *, due: bool = True) -> None:
         """Write a checkpoint of the state; only the leading process does."""
         self._tried = self.state
         if self._world.leads:
             self.run.sync()
-            checkpoints.save(self.run.path, self._policy, self._optimizer, self.state, self._keep, self.best.steps)
+            what = (self.run.path, self._policy, self._optimizer, self.state)
+            checkpoints.save(*what, self._keep, self.best.steps, due=due)
             self.best.write(self.run.path)
         self._saved = self.state
 
@@ -92,7 +93,7 @@ class Saver:
             return False
         if self.state != self._tried or self._removed():
             try:
-                self.save()
+                self.save(due=False)
             except (UserError, OSError) as error:
                 say(str(error))
         return self.state == self._saved and not self._removed()
