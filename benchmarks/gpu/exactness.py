@@ -112,10 +112,10 @@ def note_attention(device: str, dtypes: Sequence[torch.dtype], lines: Lines) -> 
         for model in ("0.5B", "1.5B"):
             config = settings(model)
             heads, shared = config.num_attention_heads, config.num_key_value_heads
-            found = choose(torch.device(device), dtype, heads, shared, config.hidden_size // heads)
-            lines.add("attention", dtype=str(dtype), model=model, chosen=found.name, failures=found.failures)
-            print(f"attention in {dtype}, heads of {model}: {found}", flush=True)
-            fastest = fastest and (dtype != torch.bfloat16 or device == "cpu" or found.name == "varlen")
+            name, failures = choose(torch.device(device), dtype, heads, shared, config.hidden_size // heads)
+            lines.add("attention", dtype=str(dtype), model=model, chosen=name, failures=failures)
+            print(f"attention in {dtype}, heads of {model}: {name} {failures or ''}", flush=True)
+            fastest = fastest and (dtype != torch.bfloat16 or device == "cpu" or name == "varlen")
     return fastest
 
 

@@ -137,7 +137,7 @@ def remove_atomically(path: Path) -> None:
         path.unlink()
     elif path.exists():
         temporary = _temporary(path, "old")
-        with _lock(path):
+        with _locked(path, fcntl.LOCK_NB):
             os.replace(path, temporary)
             shutil.rmtree(temporary)
 
@@ -146,8 +146,10 @@ def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files and directories in a directory, if it exists, whose processes ended without removing
     them; the files of living processes stay."""
     for entry in folder.glob(".*.tmp"):
-        with _abandoned(entry) as abandoned:  # locked until it is gone: a living process may have just created it
-            if abandoned:
+        if (match := TEMPORARY.fullmatch(entry.name)) is None:
+            continue
+        with _locked(entry, fcntl.LOCK_NB) as ours:  # until it is gone: a living process may have just created it
+            if ours or (ours is None and _has_ended(int(match[2]))):
                 shutil.rmtree(entry, ignore_errors=True)
                 with contextlib.suppress(OSError):  # it was a directory, or is not ours
                     entry.unlink()
@@ -181,73 +183,38 @@ def _held(temporary: Path, create: Callable[[], None]) -> Iterator[None]:
     shutil.rmtree(temporary, ignore_errors=True)  # of an earlier process with this id
     while True:
         create()
-        with _lock(temporary, wait=True) as is_there:  # a process that has just found it may be removing it
-            if is_there:
+        with _locked(temporary) as ours:
+            if ours is not False:  # else a process that has just found it removed it first
                 yield
                 return
 
 
 @contextmanager
-def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a path, if the file system can; yields whether it is still there.
+def _locked(path: Path, flags: int = 0) -> Iterator[bool | None]:
+    """Lock a path; yields whether this process has the lock and the path still is what was locked, or None if nothing
+    can be locked there.
 
-    wait: for a process that has the lock. Without it a path that another has locked stays so: a forked process keeps
-    the locks that it was born with, perhaps for long.
+    flags: LOCK_NB does not wait for a process that has the lock: a forked process keeps the locks that it was born
+    with, perhaps for long.
     """
+    descriptor, ours = -1, None
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:  # removed since it was created, before it was locked
-        yield False
-        return
-    try:
-        with contextlib.suppress(OSError):  # no locks there
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield _is_at(path, descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _abandoned(entry: Path) -> Iterator[bool]:
-    """Whether a directory's entry is a temporary file or directory whose process has ended, and its lock in the
-    context. If nothing can be locked, any living process with its id on this machine counts as that process."""
-    match = TEMPORARY.fullmatch(entry.name)
-    if match is None:
-        yield False
-        return
-    try:
-        descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        yield False
-        return
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+        ours = os.path.samestat(os.fstat(descriptor), path.stat())
+    except (BlockingIOError, FileNotFoundError):
+        ours = False
     except OSError:
-        yield _has_ended(int(match[2]))
-        return
+        pass
     try:
-        yield _can_lock(descriptor, int(match[2])) and _is_at(entry, descriptor)
+        yield ours
     finally:
-        os.close(descriptor)
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether what was opened is still at its path: another may have removed it, and a third have made a new one."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _can_lock(descriptor: int, process: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return _has_ended(process)
-    return True
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _has_ended(process: int) -> bool:
+    """Whether no process of this machine has this id: what counts where nothing can be locked."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

@@ -10,7 +10,7 @@ import torch
 
 import fake_varlen
 from dph.models import attention
-from dph.models.attention import IMPLEMENTATIONS, Choice, choose, implementation, try_attention, using
+from dph.models.attention import IMPLEMENTATIONS, choose, implementation, try_attention, using
 from dph.models.batch import Tokens
 from dph.models.packing import pack
 from helpers import random_policy
@@ -55,13 +55,13 @@ def test_wrong_kernels_fail_their_trial(kernels, wrong):
 def test_the_first_that_passes_is_chosen():
     # flex cannot compute gradients on a CPU, and without the fake there are no kernels for variable lengths
     with fake_varlen.installed():
-        assert str(choose(CPU, torch.bfloat16, *SIZES)) == "varlen"
-        single = choose(CPU, torch.float32, *SIZES)
-    assert single.name == "gather" and "backward on CPU" in single.failures["flex"]
-    found = choose(CPU, torch.bfloat16, *SIZES)
-    assert found.name == "gather" and list(found.failures) == ["varlen", "flex"]
-    assert "_flash_attention_forward" in found.failures["varlen"]
-    assert str(choose(CPU, torch.float64, *SIZES)) == "gather"
+        assert choose(CPU, torch.bfloat16, *SIZES) == ("varlen", {})
+        name, failures = choose(CPU, torch.float32, *SIZES)
+    assert name == "gather" and "backward on CPU" in failures["flex"]
+    name, failures = choose(CPU, torch.bfloat16, *SIZES)
+    assert name == "gather" and list(failures) == ["varlen", "flex"]
+    assert "_flash_attention_forward" in failures["varlen"]
+    assert choose(CPU, torch.float64, *SIZES) == ("gather", {})
 
 
 def test_a_trial_is_made_once_for_each_kind_of_input(monkeypatch, caplog):
@@ -69,7 +69,7 @@ def test_a_trial_is_made_once_for_each_kind_of_input(monkeypatch, caplog):
 
     def counted(*args):
         tried.append(args)
-        return Choice("flex", {"varlen": "no kernel"})
+        return "flex", {"varlen": "no kernel"}
 
     monkeypatch.setattr(attention, "choose", counted)
     attention.chosen.cache_clear()

@@ -7,7 +7,6 @@ reference decides which way is used.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
 
 import torch
@@ -91,40 +90,25 @@ def using(name: str) -> Iterator[None]:
         _forced.pop()
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The implementation that is used, and why earlier candidates are not."""
-
-    name: str
-    failures: dict[str, str]
-    """For each earlier candidate, why it cannot be used."""
-
-    def __str__(self) -> str:
-        return "; ".join([self.name, *(f"{name} cannot be used: {why}" for name, why in self.failures.items())])
-
-
 @cache
 def chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> str:
     """Name of the implementation that is used. The first call makes the trial and says the result in one line."""
     if device.type == "cpu":
         return "split"
-    choice = choose(device, dtype, heads, shared, width)
-    say(f"attention over shared prompts in {str(dtype).removeprefix('torch.')} on {device}: {choice}")
-    return choice.name
+    name, failures = choose(device, dtype, heads, shared, width)
+    said = "; ".join([name, *(f"{other} cannot be used: {why}" for other, why in failures.items())])
+    say(f"attention over shared prompts in {str(dtype).removeprefix('torch.')} on {device}: {said}")
+    return name
 
 
-def choose(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> Choice:
-    """Try the ways for a GPU and a type that need a trial, fastest first; the first that passes is chosen.
-
-    For the arguments see `try_attention`.
-    """
+def choose(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> tuple[str, dict[str, str]]:
+    """The fastest way that passes its trial on a GPU, and why each faster one does not; arguments: `try_attention`."""
     failures: dict[str, str] = {}
     for name in _CANDIDATES.get(dtype, ()):
-        failure = try_attention(name, device, dtype, heads, shared, width)
-        if failure is None:
-            return Choice(name, failures)
+        if (failure := try_attention(name, device, dtype, heads, shared, width)) is None:
+            return name, failures
         failures[name] = failure
-    return Choice("gather", failures)
+    return "gather", failures
 
 
 _CANDIDATES = {torch.bfloat16: ("varlen", "flex"), torch.float16: ("varlen", "flex"), torch.float32: ("flex",)}
