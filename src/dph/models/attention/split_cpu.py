@@ -40,49 +40,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) 
 # One set of keys: queries [B, L, H, D], keys and values [B, S, G, D], H a multiple of G ------------------------------
 
 
-def _by_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rearrange the tensors for the kernel: [batch, heads, tokens, D], with as many key heads as query heads.
-
-    If there are fewer key heads than query heads: for a single sequence, the key heads become the batch and the queries
-    of each become its heads, which read the same keys without a copy. For several sequences, the keys are repeated.
-    """
-    heads, shared = q.shape[2], k.shape[2]
-    if heads == shared:
-        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    if q.shape[0] == 1:
-        q = q[0].unflatten(1, (shared, heads // shared)).permute(1, 2, 0, 3)
-        k, v = (x[0].transpose(0, 1)[:, None].expand(-1, heads // shared, -1, -1) for x in (k, v))
-        return q, k, v
-    k, v = (x.repeat_interleave(heads // shared, dim=2) for x in (k, v))
-    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-
-
-def _queries_back(x: Tensor, batch: int) -> Tensor:
-    """Undo `_by_heads` for a tensor shaped like the queries: [batch, heads, tokens, …] → [B, L, H, …]."""
-    if x.shape[0] == batch:
-        return x.transpose(1, 2)
-    return x.movedim(2, 0).flatten(1, 2)[None]
-
-
-def _keys_back(x: Tensor, batch: int, shared: int) -> Tensor:
-    """Undo `_by_heads` for a key gradient: [batch, heads, tokens, D] → [B, S, G, D], summed over the query heads."""
-    if x.shape[0] != batch:
-        return x.sum(1).transpose(0, 1)[None]
-    x = x.transpose(1, 2)
-    return x if x.shape[2] == shared else x.unflatten(2, (shared, -1)).sum(3)
-
-
-def _like_output(x: Tensor, q: Tensor, by_heads: Tensor) -> Tensor:
-    """Arrange a tensor [B, L, H, …] as `_by_heads` arranged the queries."""
-    if by_heads.shape[0] == q.shape[0]:
-        return x.transpose(1, 2)
-    return x[0].unflatten(1, tuple(by_heads.shape[:2])).movedim(0, 2)
-
-
 def _attend(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     """Outputs [B, L, H, D] and λ [B, L, H]."""
-    out, lse = _forward(*_by_heads(q, k, v), 0.0, causal, scale=scale)
-    return _queries_back(out, q.shape[0]), _queries_back(lse, q.shape[0])
+    out, lse = _forward(*(x.transpose(1, 2) for x in (q, k, v)), 0.0, causal, scale=scale)
+    return out.transpose(1, 2), lse.transpose(1, 2)
 
 
 def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -99,12 +60,8 @@ def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> 
 
 def kernel_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """As `_attend_backward`, by torch's kernel."""
-    grad, q, k, v, out, lse = inputs
-    by_heads = _by_heads(q, k, v)
-    joint = [_like_output(x, q, by_heads[0]) for x in (grad, out, lse)]
-    of_q, of_k, of_v = _backward(joint[0], *by_heads, joint[1], joint[2], 0.0, causal, scale=scale)
-    batch, shared = k.shape[0], k.shape[2]
-    return _queries_back(of_q, batch), _keys_back(of_k, batch, shared), _keys_back(of_v, batch, shared)
+    of_q, of_k, of_v = _backward(*(x.transpose(1, 2) for x in inputs), 0.0, causal, scale=scale)
+    return of_q.transpose(1, 2), of_k.transpose(1, 2), of_v.transpose(1, 2)
 
 
 # All sets of keys: flat tensors [N, heads, D] ------------------------------------------------------------------------
