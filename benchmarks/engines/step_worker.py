@@ -158,7 +158,7 @@ def ours(asked: Asked, clock: Clock) -> None:
     from dph.models.policy import Policy
     from dph.objective import Objective, group_advantages
     from dph.process.distributed import World
-    from dph.process.memory import FreedMemory
+    from dph.process.memory import return_freed
     from dph.sampling.hf import HFSampler
     from dph.sampling.seeding import derive_key
     from dph.training.optim import Optimizer
@@ -179,7 +179,6 @@ def ours(asked: Asked, clock: Clock) -> None:
     torch.Tensor.backward = clock.timed(torch.Tensor.backward, "backward")  # type: ignore[method-assign]
     prompts = make_prompts(asked.prompts, asked.prompt, model.config.vocab_size)
     params = SamplingParams(asked.responses, max_tokens=asked.response)
-    freed = FreedMemory()
     for step in range(STEPS):
         clock.wait()
         keys = [derive_key(step, index) for index in range(asked.prompts)]
@@ -195,7 +194,7 @@ def ours(asked: Asked, clock: Clock) -> None:
         ]
         assert sum(len(row.response_ids) for group in rows for row in group) == asked.tokens
         updater.update([rows], recompute_old=False)
-        freed.after_step()
+        return_freed(step + 1)
         clock.answer()
 
 

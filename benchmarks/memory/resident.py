@@ -24,7 +24,7 @@ from dph.models.batch import Tokens, fitting_tokens, kept_per_token
 from dph.models.logprobs import linear_logprobs, token_logprobs
 from dph.models.policy import Policy
 from dph.process.distributed import World
-from dph.process.memory import FreedMemory, keep_few_kernels, resident
+from dph.process.memory import keep_few_kernels, resident, return_freed
 from dph.stages.sft import supervised_step
 from dph.training.optim import Optimizer
 
@@ -52,13 +52,12 @@ def measure(args: argparse.Namespace, tokens: int) -> None:
     size = tokens or fitting_tokens(policy)
     print(json.dumps({**facts, "tokens": size, "each": kept_per_token(policy)}), flush=True)
     draw, world = random.Random(0), World.join()
-    freed = None if args.keep_freed else FreedMemory()
-    for _ in range(args.steps):
+    for step in range(1, args.steps + 1):
         rows = rows_of(draw, args.rows, policy.model.config.get_text_config().vocab_size)
         start, begun = time.perf_counter(), time.process_time()
         supervised_step(policy, optimizer, rows, size, world)
-        if freed:
-            freed.after_step()
+        if not args.keep_freed:
+            return_freed(step)
         times = {"wall": time.perf_counter() - start, "cpu": time.process_time() - begun}
         memory = {"resident": resident(), "peak": resident("VmHWM")}
         print(json.dumps({**times, **memory, "tokens": sum(row.length for row in rows)}), flush=True)

@@ -7,12 +7,8 @@ from pathlib import Path
 
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
-STEPS_BETWEEN = 4
-"""Fewest steps between two returns of freed memory: to take it from the system again costs up to a tenth of a step."""
-_GROWTH = 1.05
-"""Freed memory is returned once a process has this many times the memory that it had after its second step."""
-RETURNED_FROM = 1 << 28
-"""Bytes: less freed memory is not returned."""
+STEPS_BETWEEN = 8
+"""Steps between two returns of freed memory: to take it from the system again costs up to a tenth of a step."""
 
 
 def free_memory() -> int | None:
@@ -71,41 +67,12 @@ def grow_segments() -> None:
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
 
-class FreedMemory:
-    """Returns freed memory to the system, if the C library is glibc.
+def return_freed(step: int) -> None:
+    """Return freed memory to the system after some steps, if the C library is glibc.
 
     glibc keeps what is freed below a block that is in use. Tensors of other shapes in every step leave gaps between
-    those that stay, so a process would grow for hours although what it uses stays the same. Freed memory is returned
-    from time to time.
+    those that stay, so a process would grow for hours although what it uses stays the same.
     """
-
-    def __init__(self) -> None:
-        self._steps = self._returned = self._usual = 0
-
-    def after_step(self) -> None:
-        """Note the end of a step; returns the freed memory if it is much and the process has grown."""
-        self._steps += 1
-        if self._steps < 2 or (self._steps - self._returned < STEPS_BETWEEN and self._usual):
-            return
-        if held_free() <= RETURNED_FROM:
-            return
-        now = resident()
-        self._usual = self._usual or now
-        if now > _GROWTH * self._usual:
-            ctypes.CDLL(None).malloc_trim(0)
-            self._returned = self._steps
-
-
-class _Mallinfo(ctypes.Structure):
-    """What glibc's `mallinfo2` returns."""
-
-    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", *(f"other{i}" for i in range(7)), "fordblks", "keepcost")]
-
-
-def held_free() -> int:
-    """Bytes that were freed and that the C library holds; 0 if it does not say."""
-    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)  # glibc 2.33 and later
-    if mallinfo is None:
-        return 0
-    mallinfo.restype = _Mallinfo
-    return int(mallinfo().fordblks)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None and step % STEPS_BETWEEN == 0:
+        trim(0)

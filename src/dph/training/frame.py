@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from dph.models.loading import refuse_adapters
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import FreedMemory, peak_memory
+from dph.process.memory import peak_memory, return_freed
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
 from dph.training import checkpoints
@@ -128,7 +128,6 @@ class Frame:
     """The metric that progress shows."""
     ended: Callable[[], bool] = lambda: False
     """Whether the run ends before it has all of its steps."""
-    freed: FreedMemory = field(default_factory=FreedMemory)
 
     def repeat(self, step: Action, measure: Action | None = None) -> None:
         """Run the remaining steps. If anything interrupts them, the state is saved first if that is possible.
@@ -177,7 +176,7 @@ class Frame:
                     step(clock, interrupts)
                 values = {**(saver.state.pending or {}), **measure(clock, interrupts)}
                 self._record(values, clock)
-                self.freed.after_step()
+                return_freed(saver.state.step)
                 tracker.advance(1, f"{self.shown} {values[self.shown]:.3f}")
                 self._check_updates()
                 if world.sum_values({"signal": float(interrupts.signal)})["signal"]:
