@@ -12,6 +12,7 @@ from dph.models.packing import pack
 from helpers import random_policy
 from shared_rows import EXACT, SHARING, error, evaluated, grouped_rows, ungrouped_rows
 
+BLOCK = 128  # tokens of a block of queries or keys, by torch's default
 QUICK = ("llama", "qwen3")  # one with two query heads to a key head, one with four
 
 pytestmark = [
@@ -49,7 +50,7 @@ def test_blocks_of_the_mask_hold_exactly_the_pairs_that_attend():
     ]
     layout = pack(rows).layout
     count = layout.sequences.tokens
-    assert count % flex.BLOCK  # the last block is not full
+    assert count % BLOCK  # the last block is not full
     expected = torch.zeros(count, count, dtype=torch.bool)
     ends = layout.sequences.starts.tolist()
     for first, end in pairwise(ends):
@@ -59,8 +60,8 @@ def test_blocks_of_the_mask_hold_exactly_the_pairs_that_attend():
     mask = flex.block_mask(layout)
     places = torch.arange(count)
     assert torch.equal(mask.mask_mod(0, 0, places[:, None], places[None]), expected)
-    blocks = -(-count // flex.BLOCK)
-    padded = torch.zeros(blocks * flex.BLOCK, blocks * flex.BLOCK, dtype=torch.bool)
+    blocks = -(-count // BLOCK)
+    padded = torch.zeros(blocks * BLOCK, blocks * BLOCK, dtype=torch.bool)
     padded[:count, :count] = expected
     tiles = padded.unflatten(1, (blocks, -1)).unflatten(0, (blocks, -1)).transpose(1, 2).flatten(2)
     kinds = {"part": tiles.any(-1) & ~tiles.all(-1), "whole": tiles.all(-1)}

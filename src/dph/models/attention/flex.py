@@ -1,7 +1,6 @@
 """Attention over packed rows by torch's FlexAttention: one kernel, compiled for a mask, that skips empty blocks of it.
 
-A token attends to two intervals of packed indices: its own sequence up to itself, and its stem. From their overlaps
-with blocks of keys, the blocks that the kernel skips, masks or takes whole follow without a mask of N × N.
+A token attends to two intervals of packed indices: its own sequence up to itself, and its stem.
 """
 
 from collections.abc import Callable
@@ -14,8 +13,6 @@ from torch.nn.functional import pad
 
 from dph.models.packing import PrefixLayout, Spans
 
-BLOCK = 128
-"""Tokens of a block of queries or keys."""
 _NARROWEST_HEAD = 16
 """The compiled kernel takes heads of at least this width."""
 
@@ -45,24 +42,15 @@ def _kernel(device: str) -> Callable[..., Any]:
 
 def block_mask(layout: PrefixLayout) -> Any:
     """Which blocks of keys each block of queries attends to: not at all, in part, or whole."""
-    from torch.nn.attention.flex_attention import BlockMask
+    from torch.nn.attention.flex_attention import create_block_mask
 
     start, stem, stem_end = _intervals(layout)
-    count = len(start)
-    places = torch.arange(count, device=start.device)
-    firsts = torch.arange(0, count, BLOCK, device=start.device)
-    seen = _overlap(start, places + 1, firsts) + _overlap(stem, stem_end, firsts)  # tokens × blocks of keys
-    seen = pad(seen, (0, 0, 0, -count % BLOCK)).unflatten(0, (-1, BLOCK)).sum(1)  # blocks × blocks
-    whole = seen == BLOCK * BLOCK
-    partial = (seen > 0) & ~whole
 
     def mask(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         in_own = (key >= start[query]) & (key <= query)
         return in_own | ((key >= stem[query]) & (key < stem_end[query]))
 
-    return BlockMask.from_kv_blocks(
-        *_ordered(partial), *_ordered(whole), BLOCK_SIZE=BLOCK, mask_mod=mask, seq_lengths=(count, count)
-    )
+    return create_block_mask(mask, None, None, len(start), len(start), device=str(start.device))
 
 
 def _intervals(layout: PrefixLayout) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,14 +66,3 @@ def _intervals(layout: PrefixLayout) -> tuple[Tensor, Tensor, Tensor]:
 def _spread(spans: Spans, values: Tensor) -> Tensor:
     """Repeat a value of each sequence for each of its tokens."""
     return values.repeat_interleave(spans.starts.diff(), output_size=spans.tokens)
-
-
-def _overlap(first: Tensor, end: Tensor, blocks: Tensor) -> Tensor:
-    """Length of the overlap of intervals [first, end) with the blocks that begin at `blocks`: [intervals, blocks]."""
-    return (torch.minimum(end[:, None], blocks + BLOCK) - torch.maximum(first[:, None], blocks)).clamp(min=0)
-
-
-def _ordered(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Number of chosen blocks in each row, and all of a row's blocks, the chosen ones first."""
-    order = chosen.int().argsort(dim=-1, descending=True, stable=True)
-    return chosen.sum(-1, dtype=torch.int32)[None, None], order.int()[None, None]
