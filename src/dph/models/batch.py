@@ -57,15 +57,11 @@ class Inputs:
 
 
 def padded_length(longest: int, context: int | None = None) -> int:
-    """Length to which rows are padded: a multiple of a sixteenth of the next power of two, at most `context`.
+    """Length to which rows of up to `longest` tokens are padded: a multiple of a sixteenth of the next power of two, at
+    most `context`.
 
-    So there are eight lengths between two powers of two, and padding adds 4 % on average, 12.5 % at most. If every
-    micro-batch had a length of its own, none of its tensors would fit where one of the last micro-batch was freed, and
-    gaps would pile up in memory.
-
-    Args:
-        longest: tokens of the longest row.
-        context: the model's context length; no limit if None.
+    Padding adds 4 % on average, 12.5 % at most. If every micro-batch had a length of its own, none of its tensors would
+    fit where one of the last micro-batch was freed, and gaps would pile up in memory.
     """
     step = max(1, (1 << longest.bit_length()) // 16)
     length = -(-longest // step) * step
@@ -73,11 +69,8 @@ def padded_length(longest: int, context: int | None = None) -> int:
 
 
 def microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
-    """Cut rows into micro-batches of at most `token_budget` input tokens each, padding included.
-
-    Rows are batched with rows of similar length, to keep padding small. A row longer than the budget forms a
-    micro-batch of its own. The cut does not change the loss, which is normalised by the counts of the whole mini-batch.
-    """
+    """Cut rows into micro-batches of similar lengths and at most `token_budget` input tokens each, padding included. A
+    row longer than the budget forms one of its own."""
     batches: list[list[R]] = []
     for row in sorted(rows, key=lambda row: row.length, reverse=True):
         if batches and (len(batches[-1]) + 1) * padded_length(batches[-1][0].length) <= token_budget:
@@ -155,10 +148,8 @@ def collate_tokens(
     shared: bool = False,
     context: int | None = None,
 ) -> Inputs:
-    """Build the model inputs for rows: padded or, with `shared`, packed so that common prefixes are stored once.
-
-    Rows are padded to `padded_length`; `context` is the model's context length. Raises ValueError if there are no rows.
-    """
+    """The model inputs for rows: padded to `padded_length`, with `context` the model's context length or, with
+    `shared`, packed so that common prefixes are stored once. Raises ValueError if there are no rows."""
     if not rows:
         raise ValueError("cannot collate an empty batch")
     steps = max(len(row.response_ids) for row in rows)
@@ -176,11 +167,8 @@ def collate_tokens(
 
 
 def fitting_tokens(policy: "Policy") -> int:
-    """Tokens of a micro-batch whose activations fit into memory with the gradients and AdamW's moments.
-
-    On a CPU they are also limited to 320 MiB. The result is between 256 and 16384 and depends, unless memory is
-    short, on the model and the type of device only.
-    """
+    """Tokens of a micro-batch, 256 to 16384, whose activations fit into memory with the gradients and AdamW's moments.
+    On a CPU they take at most 320 MiB. Unless memory is short, the model and the type of device alone decide."""
     room = int(_SHARE * (_free(policy.device) - _state(policy)))
     if policy.device.type == "cpu":
         room = min(room, KEPT_ON_CPU)
@@ -188,15 +176,13 @@ def fitting_tokens(policy: "Policy") -> int:
 
 
 def fitting_rows(policy: "Policy", prompt: int, response: int, *, step: int = 0) -> int:
-    """Responses that can be decoded together: as many as fit into memory, if each has a prompt of its own and no end.
+    """Responses that can be decoded together: as many as fit into memory, if each has a prompt of its own and no end;
+    at least 1, at most MOST_ROWS or, if these are more, all responses of a step.
 
     Each takes keys and values, in buffers of up to twice its length, and logits, of which drawing a token makes copies.
 
-    Args:
-        prompt, response: tokens of the longest prompt and of the longest response.
-        step: responses of a step of training, which also needs memory for gradients and moments; 0 without training.
-    Returns:
-        At least 1; at most MOST_ROWS or, if these are more, all responses of a step.
+    prompt, response: tokens of the longest of each. step: responses of a step of training, which also needs memory for
+    gradients and moments; 0 without training.
     """
     config, narrow = policy.config, policy.precision == "bf16"
     heads, width = (getattr(config, name, None) for name in ("num_key_value_heads", "head_dim"))
@@ -214,11 +200,8 @@ def _state(policy: "Policy") -> int:
 
 
 def kept_per_token(policy: "Policy") -> int:
-    """Bytes that the backward pass keeps for each input token, without those for any number of tokens.
-
-    Measured by two forward passes over a few tokens. A model that recomputes its layers keeps their inputs, which are
-    counted at four bytes a number.
-    """
+    """Bytes that the backward pass keeps for each input token, by two forward passes over a few tokens. A model that
+    recomputes its layers keeps their inputs, which are counted at four bytes a number."""
     config, context = policy.model.config.get_text_config(), policy.context_length
     inputs = 4 * config.hidden_size * config.num_hidden_layers
     few, many = _PROBED if _PROBED[1] <= context else (max(1, context // 4), context)

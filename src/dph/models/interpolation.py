@@ -14,17 +14,11 @@ from dph.models.policy import Policy, merged_state
 
 
 def interpolated(initial: ModelConfig, trained: str, weight: float) -> Policy:
-    """The policy with θ = (1 − weight)·θ_initial + weight·θ_trained, each parameter computed in fp32.
+    """The policy with θ = (1 − weight)·θ_initial + weight·θ_trained, each parameter computed in fp32, on the device and
+    in the precision of `initial`. Embeddings that are tied in one of the models only are not tied.
 
-    Embeddings that are tied in one of the models only are not tied in the result.
-
-    Args:
-        initial: the model that training began with; the result has its device and precision.
-        trained: path or name of the trained model, adapters merged.
-        weight: 0 gives the initial weights, 1 the trained ones.
-
-    Raises UserError for folders of adapters, and when the two differ in their tokenizers, or in the names or shapes of
-    their parameters.
+    trained: path or name of the trained model, adapters merged. Raises UserError for folders of adapters, and when the
+    two differ in their tokenizers, or in the names or shapes of their parameters.
     """
     config = _plain(initial)
     first, last = Policy.load(config), Policy.load(replace(config, path=trained))

@@ -38,14 +38,12 @@ Forward = Callable[[Any, Tensor], Tensor]
 
 
 def make_lean(model: Any) -> None:
-    """Replace the forward pass of norms and gated layers, and keep frozen weights (all but the adapters) in bf16
-    if it holds their values, if that changes no result of the model.
+    """Replace the forward pass of norms and gated layers, and keep frozen weights (all but the adapters) in bf16 if it
+    holds their values, if that changes no result of the model; under autocast only and, on a CPU, with gradients only.
 
-    It changes the model under autocast only and, on a CPU, with gradients only. A layer is recognised by its parts, by
-    the names of what its forward pass takes, and by a trial that compares outputs and gradients. Then outputs and
-    gradients of the whole model are compared, because its other parts may read a norm's output in another type.
-
-    Raises UserError if the model cannot compute in bf16 at all.
+    A layer is recognised by its parts, by what its forward pass takes, and by a trial of outputs and gradients. Then
+    those of the whole model are compared, because other parts may read a norm's output in another type. Raises
+    UserError if the model cannot compute in bf16 at all.
     """
     if _device(model).type == "cpu":
         _sparse_if_tied(model)
@@ -265,10 +263,8 @@ def _same(part: Any, forward: Forward, scale: float) -> bool:
 
 
 def _why_not(model: Any, expected: list[Tensor], exact: list[Tensor]) -> str:
-    """Why the changed model is not as good as before; empty if it is.
-
-    expected, exact: outcomes before the change, in bf16 and in fp32.
-    """
+    """Why the changed model is not as good as before, when its outcomes were `expected` in bf16 and `exact` in fp32;
+    empty if it is."""
     changed = _outcome(model)
     if not fuses(changed[0].device) and not torch.equal(changed[0], expected[0]):
         return "another part reads a norm's output in fp32"

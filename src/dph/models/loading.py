@@ -38,16 +38,11 @@ M = TypeVar("M", bound=ModelConfig)
 
 
 def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
-    """Load a causal language model onto its device, add adapters if configured, and load its tokenizer.
+    """A causal language model on its device, with adapters if configured, and its tokenizer.
 
-    Args:
-        config: path or hub name, device, attention and adapters.
-        seed: seed of the adapters' initial weights, which are the same in every process and on every device.
-    Returns:
-        The model and its tokenizer.
-    Raises:
-        UserError: there is no model, a file is damaged, weights are pickled, missing or not finite, or the model needs
-            code of its own and `trust_remote_code` is off.
+    seed: of the adapters' initial weights, which are the same in every process and on every device. Raises UserError if
+    there is no model, a file is damaged, weights are pickled, missing or not finite, or the model needs code of its own
+    and `trust_remote_code` is off.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -86,10 +81,8 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
 
 
 def read_config(config: ModelConfig) -> Any:
-    """The settings of a model's files; for a folder with adapters, of the model that it names.
-
-    Raises UserError if there is no model or its settings cannot be read.
-    """
+    """The settings of a model's files; for a folder with adapters, of the model that it names. Raises UserError if they
+    cannot be read."""
     with _reading(config) as path:
         return _settings(_base_of(path), config.trust_remote_code)
 
@@ -115,12 +108,9 @@ def _settings(path: str, trust_remote_code: bool) -> Any:
 
 
 def from_hub(model: str) -> str:
-    """The folder to load for a folder, which is returned as it is, or a hub name. The hub is asked once, because
-    transformers would repeat each failed request for a minute; if it does not answer, the folder in its cache is
-    returned.
-
-    Raises UserError for a model that neither the hub nor its cache has.
-    """
+    """What to load for a folder or a hub name: the same or, if the hub does not answer, the folder in its cache. The
+    hub is asked once, because transformers would repeat each failed request for a minute. Raises UserError for a model
+    that neither the hub nor its cache has."""
     if Path(model).is_dir():
         return model
     from huggingface_hub import try_to_load_from_cache
@@ -155,10 +145,8 @@ def _file_of(model: str, name: str) -> Path | None:
 
 
 def _base_of(model: str) -> str:
-    """The folder or name of the model itself: for adapters, of the one that they change.
-
-    Raises UserError for pickled weights, and for adapters whose settings could import a module or open other files.
-    """
+    """The folder or name of the model itself: for adapters, of the one that they change. Raises UserError for pickled
+    weights, and for adapters whose settings could import a module or open other files."""
     _refuse_pickles(Path(model))
     file = _file_of(model, "adapter_config.json")
     if file is None:
@@ -200,10 +188,8 @@ def _refuse_pickles(folder: Path) -> None:
 
 
 def _check_weight_files(model: str, config: Any) -> None:
-    """Raise UserError if a model's index or settings name weights other than safetensors files of its own folder.
-
-    transformers unpickles a file of another name, and follows a path that leads out of the folder.
-    """
+    """Raise UserError if a model's index or settings name weights other than safetensors files of its own folder:
+    transformers unpickles a file of another name, and follows a path that leads out of the folder."""
     named = getattr(config, "transformers_weights", None)
     weights = [] if named is None else [str(named)]
     for index in (SAFE_WEIGHTS_INDEX_NAME, *(name for name in weights if name.endswith(_INDEX))):
@@ -215,9 +201,8 @@ def _check_weight_files(model: str, config: Any) -> None:
                 raise ModelError(f"{file} has no weight_map, which names the file of each weight; save the model again")
             weights += {str(name) for name in listed["weight_map"].values()}
     for name in sorted(set(weights)):
-        if not (name.endswith(".safetensors") or (name == named and name.endswith(_INDEX))) or not _is_inside(
-            model, name
-        ):
+        of_kind = name.endswith(".safetensors") or (name == named and name.endswith(_INDEX))
+        if not of_kind or not _is_inside(model, name):
             raise ModelError(_foreign(model, name))
 
 
@@ -340,10 +325,8 @@ def weight_type(precision: str) -> torch.dtype:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device with this name; "auto" is CUDA if available, else the CPU.
-
-    Raises UserError if the device cannot be used on this machine.
-    """
+    """The device with this name; "auto" is CUDA if available, else the CPU. Raises UserError if it cannot be used
+    here."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -362,13 +345,8 @@ def computed_in(precision: str) -> str:
 
 
 def settled(model: M, run: RunDir, world: World | None = None) -> M:
-    """A model's settings without "auto": with the precision in the run's manifest, or one chosen and written there.
-
-    Args:
-        model: the settings of the run.
-        run: its directory; a resumed run keeps the choice, on any device.
-        world: the processes that train together, of which the leading one chooses.
-    """
+    """A run's model settings without "auto": with the precision in its manifest, so that a resumed run keeps it on any
+    device, or one that the leading process chooses and writes there."""
     if model.precision != "auto":
         return model
     chosen = (world or World()).decided(lambda: run.kept("precision", lambda: choose_precision(model)))

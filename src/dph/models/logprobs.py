@@ -31,8 +31,8 @@ ELEMENTS_ON_CPU = 1 << 18
 """Logits in a block, for each thread: two blocks in fp32 take 2 MiB."""
 ELEMENTS_ON_A_GPU = 1 << 27
 _LEAST = -1000.0
-"""Stands for log-probabilities below it, such as −∞ of masked tokens: a probability this small is 0 in fp32
-and in fp64, and so is its product with this number; with −∞ it would be nan."""
+"""Stands for log-probabilities below it, such as −∞ of masked tokens, whose product with their probability, 0, is
+nan."""
 LOGITS_AT_ONCE = 1 << 25
 """Most logits in memory at once. Beyond it, hidden states are processed in chunks, recomputed in the backward pass."""
 _LOGITS_OF_A_CHUNK = 1 << 24
@@ -187,8 +187,9 @@ def compiles(
 
     def trial() -> str:
         numbers = [torch.full((len(logits),), 5.0, device=device) for _ in range(per_row)]
-        results, expected = (_tensors(one(logits, 0.7, *numbers)) for one in (kernel(function), function))
-        errors = (relative_error(one, other) for one, other in zip(results, expected, strict=True))
+        results, expected = (one(logits, 0.7, *numbers) for one in (kernel(function), function))
+        pairs = zip(results, expected, strict=True) if isinstance(expected, tuple) else [(results, expected)]
+        errors = (relative_error(*pair) for pair in pairs)
         return "" if all(error <= _COMPILED_TOLERANCE for error in errors) else "their results differ"
 
     with plainly(device), torch.no_grad():
@@ -196,10 +197,6 @@ def compiles(
     if reason:
         say(f"logits are not read by compiled kernels on {device}: {reason}")
     return not reason
-
-
-def _tensors(result: Any) -> tuple[Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)
 
 
 # From logits ----------------------------------------------------------------------------------------------------------
@@ -305,19 +302,11 @@ def linear_logprobs(
     entropy: Entropy,
     size: int,
 ) -> tuple[Tensor, Tensor | None]:
-    """As `token_logprobs`, from hidden states and a linear head.
+    """As `token_logprobs`, from hidden states [U, H] and a linear head, weight [V, H] and bias [V].
 
-    Args:
-        hidden: [U, H].
-        weight, bias: of the head, [V, H] and [V]. Under autocast, casts of both and of `hidden` are multiplied, as in
-            any linear layer; the gradients of weight and bias are not rounded to that type.
-        states: int64 [K], the state that predicts each token.
-        targets: int64 [K], the tokens.
-        temperature: divides the logits.
-        entropy: "none", "value" or "gradient".
-        size: hidden states whose logits are in memory at once. The head's gradient is summed over chunks in fp32.
-    Returns:
-        Log-probabilities [K] in nats, and entropies [K] or None.
+    Under autocast, casts of all three are multiplied, as in any linear layer; the gradients of weight and bias are not
+    rounded to that type. size: hidden states whose logits are in memory at once; the head's gradient is summed over
+    chunks in fp32.
     """
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None

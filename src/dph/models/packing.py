@@ -107,10 +107,8 @@ class Spans:
 
 
 class PrefixLayout:
-    """Which packed tokens attend to which, in the two forms that implementations of attention read.
-
-    It is not a dataclass, because FSDP2 copies dataclasses in arguments, and each layer would derive the same again.
-    """
+    """Which packed tokens attend to which, in the two forms that implementations of attention read. Not a dataclass:
+    FSDP2 copies those in arguments, and each layer would derive the same again."""
 
     def __init__(
         self,

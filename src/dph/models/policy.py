@@ -50,18 +50,15 @@ MOST_ADDED = 1_000_000
 class Policy:
     """A causal language model and its tokenizer on one device: the distribution of a token given the tokens before it.
 
-    log π(y_t | x, y_<t) is what the model's own forward pass over x and y_<t predicts, in evaluation mode: dropout and
-    other noise of training never run, whatever mode the model is in. The logits that a forward pass over the whole row
-    has at each token are the same numbers, because a model that is not causal is refused, and so are rows in which a
-    rotary embedding depends on the row's length. So the probability of a token depends neither on the tokens after it
-    nor on the rows it is batched with.
+    log π(y_t | x, y_<t) is what the model's forward pass over x and y_<t predicts without dropout or other noise of
+    training, whatever mode the model is in. A pass over the whole row gives the same numbers: a model that is not
+    causal is refused, and so are rows in which a rotary embedding depends on the row's length.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, precision: str = "fp32", shared_prefix: bool = True) -> None:
         """
         Args:
             model: a transformers causal language model, possibly wrapped by peft.
-            tokenizer: its tokenizer; it must have an EOS token.
             precision: of the computation, "fp32", or "bf16" for autocast.
             shared_prefix: compute the common prefix of rows once, if the model allows it.
 
@@ -192,11 +189,8 @@ class Policy:
 
     @contextmanager
     def casting_once(self) -> Iterator[None]:
-        """Context in which all passes under autocast use one cast of each weight.
-
-        No weight may change in it. If passes with gradients are made, the first one must be, because the casts keep
-        the history that they were made with.
-        """
+        """Context in which all passes under autocast use one cast of each weight. No weight may change in it. If any
+        pass has gradients, the first must, because the casts keep the history that they were made with."""
         with self.autocast():  # keeps the casts until it ends
             if self.precision == "bf16" and self.device.type == "cpu":
                 cast_layers(self.model)
@@ -204,11 +198,8 @@ class Policy:
                 yield
 
     def cut(self, groups: Sequence[Sequence[R]], token_budget: int) -> tuple[list[list[R]], bool]:
-        """Cut groups, each the rows of one prompt, into micro-batches of at most `token_budget` tokens.
-
-        Returns the micro-batches and whether to pack them, which is the case if packing saves tokens and the model
-        allows it.
-        """
+        """Cut groups, each the rows of one prompt, into micro-batches of at most `token_budget` tokens. Returns them,
+        and whether to pack them: if packing saves tokens and the model allows it."""
         shared = self._shares(groups, token_budget)
         if not shared:
             return microbatches([row for group in groups for row in group], token_budget), False
@@ -230,15 +221,8 @@ class Policy:
 
     @torch.no_grad()
     def response_logprobs(self, rows: Sequence[Tokens], temperature: float, token_budget: int) -> list[list[float]]:
-        """Log-probability of every response token of every row, from the forward pass that training uses.
-
-        Args:
-            rows: prompts and responses.
-            temperature: divides the logits, as in sampling.
-            token_budget: largest micro-batch, in tokens.
-        Returns:
-            For each row, in order, one value in nats per response token.
-        """
+        """For each row, log π of each response token at a temperature, in nats, by the forward pass of training in
+        micro-batches of up to `token_budget` tokens."""
         by_row: dict[int, list[float]] = {}
         batches, shared = self.cut(by_prompt(rows), token_budget)
         with self.casting_once():
@@ -275,16 +259,12 @@ class Policy:
     def logprobs(
         self, batch: Inputs, temperature: float = 1.0, *, entropy: Entropy = "none"
     ) -> tuple[Tensor, Tensor | None]:
-        """Log-probability of every response token, log π_θ(y_t | x, y_<t), at a temperature.
-
-        Rows are packed or padded on the right. Right padding needs no attention mask, because a token of a causal model
-        never attends to later ones.
+        """log π_θ(y_t | x, y_<t) of every response token.
 
         Args:
-            batch: B rows with up to T response tokens.
+            batch: B rows with up to T response tokens, packed, or padded on the right: no token attends to later ones.
             temperature: divides the logits, as in sampling.
-            entropy: whether to also return the entropy, in nats, of each token's distribution: "none", "value" (without
-                gradient) or "gradient".
+            entropy: also return the entropy of each token's distribution, as a "value" or with "gradient".
         Returns:
             Log-probabilities in nats, float32 [B, T], and entropies [B, T] or None; 0 beyond a row's tokens.
         """
@@ -337,12 +317,9 @@ class Policy:
     # Texts -----------------------------------------------------------------------------------------------------
 
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
-        """Token ids of a prompt; the tokenizer's chat template is applied if it has one. Without a template, special
-        tokens that the tokenizer puts before a text stay (BOS), and those that it appends are left out (EOS).
-
-        Raises UserError if the template fails or does not end (see `render_prompt`), or a token id is outside the
-        model's vocabulary.
-        """
+        """Token ids of a prompt, by the tokenizer's chat template. Without one, special tokens that the tokenizer puts
+        before a text stay (BOS), and those that it appends are left out (EOS). Raises UserError as `render_prompt`, and
+        for a token id outside the model's vocabulary."""
         return self._checked(prompt_ids(self.tokenizer, prompt))
 
     def encode_response(self, text: str) -> list[int]:
@@ -367,10 +344,8 @@ class Policy:
     # Files -----------------------------------------------------------------------------------------------------
 
     def save(self, path: Path, state: Mapping[str, Tensor] | None = None) -> None:
-        """Write the model, adapters merged, and the tokenizer. AutoModelForCausalLM and vLLM can load them.
-
-        The model's config says that the embeddings are not tied if they differ, as after adapters of one of them were
-        merged. Other programs believe the config, and would read one for both.
+        """Write the model, adapters merged, and the tokenizer, as AutoModelForCausalLM and vLLM load them. Embeddings
+        that differ, as after adapters of one were merged, are not tied in the config: loading would read one for both.
 
         state: what to write instead of `merged_state`, under the same names.
         """

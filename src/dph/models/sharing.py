@@ -21,23 +21,19 @@ from dph.models.traits import attention_window, context_of, rotary_limit
 from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, random_ids, replaced, scale
 
 NAME = "dph_shared_prefix"
-_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
-"""Largest allowed difference between packed and plain outputs, relative to their size; rounding causes 1e-5 or less."""
-_COARSE_TOLERANCE = 0.05
-"""The same for computation in 16 bits."""
-_SHORT = 9
-"""Tokens of the longest of a trial's short rows."""
-_RESPONSE = 8
-"""Tokens of the responses to a trial's long prompts."""
+_TOLERANCE, _COARSE_TOLERANCE = 1e-4, 0.05
+"""Largest allowed difference between packed and plain outputs, relative to their size, in 32 and in 16 bits; rounding
+causes 1e-5 or less in 32."""
+_SHORT, _RESPONSE = 9, 8
+"""Tokens of the longest of a trial's short rows, and of the responses to its long prompts."""
 
 
 class Sharing:
     """Whether, and for which rows, a model can share prefixes.
 
-    A model whose layers carry a state along the sequence, bias scores by distance or bypass transformers' attention
-    interface computes other outputs for packed rows, or fails. So does one that reads a token's place in the batch
-    instead of its position, beyond some length. No list of model names is needed: a trial compares packed with plain
-    rows, at first and whenever rows or batches get longer than in the last trial.
+    A model whose layers carry a state along the sequence, bias scores by distance, bypass transformers' attention
+    interface or, beyond some length, read a token's place in the batch instead of its position, computes other outputs
+    for packed rows, or fails. A trial compares packed with plain rows, and again when rows or batches get longer.
     """
 
     def __init__(
@@ -51,15 +47,14 @@ class Sharing:
     ) -> None:
         """
         Args:
-            compute: returns the model's outputs for every response token of rows, row by row; the flag says whether to
-                pack the rows.
+            compute: the model's outputs for every response token of rows, row by row; the flag asks for packed rows.
             config: the model's text config.
             dtype: the type in which it computes, which sets the tolerance.
             within: runs a trial; it may prepare the model for it.
             failure: why no rows can share prefixes, if that is known without a trial.
         """
         self._compute, self._vocabulary = compute, int(config.vocab_size)
-        self._tolerance = _TOLERANCE.get(dtype, _COARSE_TOLERANCE)
+        self._tolerance = _TOLERANCE if dtype.itemsize >= 4 else _COARSE_TOLERANCE
         self._window, self._limit = attention_window(config), rotary_limit(config)
         self._context = context_of(config)
         self._trial = GrowingTrial(lambda *sizes: attempt(lambda: within(partial(self._try, *sizes))), failure)
@@ -146,17 +141,10 @@ def shared_prefix_attention(
     sliding_window: int | None = None,
     **arguments: Any,
 ) -> tuple[Tensor, None]:
-    """Attention over N packed tokens, with the signature of transformers' attention interface.
+    """Attention over N packed tokens, with the signature of transformers' attention interface: outputs [1, N, H, D] of
+    query [1, H, N, D], key and value [1, G, N, D], and no attention weights.
 
-    Args:
-        query: [1, H, N, D].
-        key, value: [1, G, N, D].
-        prefix_layout: which tokens attend to which.
-        scaling: multiplies the scores; 1/√D if None.
-    Returns:
-        Outputs [1, N, H, D]; None for the attention weights, which are not computed.
-    Raises:
-        NotShareable: the model needs anything but causal softmax attention.
+    scaling: multiplies the scores; 1/√D if None. Raises NotShareable if the model needs anything but causal softmax.
     """
     if prefix_layout is None or query.shape[0] != 1:
         raise NotShareable("its layers do not pass their keyword arguments on to attention")
@@ -184,10 +172,8 @@ def attending_by(name: str, configs: Sequence[Any]) -> AbstractContextManager[No
 
 @contextmanager
 def shared_attention(decoder: torch.nn.Module) -> Iterator[None]:
-    """Context in which a transformers decoder uses `shared_prefix_attention`.
-
-    Layers with gradient checkpointing also use it when they recompute in the backward pass, after the context ended.
-    """
+    """Context in which a transformers decoder uses `shared_prefix_attention`; layers with gradient checkpointing also
+    use it when they recompute in the backward pass, after the context ended."""
     modules: list[Any] = list(decoder.modules())
     configs = list({id(part.config): part.config for part in modules if hasattr(part, "config")}.values())
     name = "_gradient_checkpointing_func"

@@ -31,11 +31,8 @@ _APART = 8
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Names of the arguments of a model's forward pass, read from its signature before it is called.
-
-    Models differ in them, and transformers renames them: `past_key_values` became `cache` in 5.24. A call with a name
-    that the signature does not have could be ignored (models take further keyword arguments), warn, or fail.
-    """
+    """Names of the arguments of a model's forward pass, from its signature. Models differ in them, and transformers
+    renames them: `past_key_values` became `cache` in 5.24. Another name could be ignored, warn, or fail."""
 
     named: frozenset[str]
     cache: str | None
@@ -46,11 +43,8 @@ class Arguments:
         """The arguments of a transformers model, or of the model that peft wraps."""
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         # A subclass may hand its arguments on, as forward(self, *args, **kwargs)
-        forwards = [
-            base.forward,
-            *(vars(base_class)["forward"] for base_class in type(base).__mro__ if "forward" in vars(base_class)),
-        ]
-        for forward in forwards:
+        inherited = (vars(each)["forward"] for each in type(base).__mro__ if "forward" in vars(each))
+        for forward in (base.forward, *inherited):
             named = frozenset(inspect.signature(forward).parameters)
             if "input_ids" in named:
                 return cls(named, next((name for name in _CACHES if name in named), None))
@@ -76,11 +70,8 @@ def without_wrapped_autocast(model: torch.nn.Module) -> AbstractContextManager[N
 
 
 def recomputing(model: torch.nn.Module) -> AbstractContextManager[None]:
-    """Context in which layers with gradient checkpointing recompute their activations.
-
-    transformers recomputes a layer only if it is in training mode. So the layer is in this mode until its
-    checkpointing function is called, which calls the layer itself in evaluation mode.
-    """
+    """Context in which layers with gradient checkpointing recompute their activations. transformers does so in training
+    mode only: a layer is in it until its checkpointing function is called, which calls the layer in evaluation mode."""
     layers: list[Any] = [part for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
     changes: list[tuple[Any, str, Any]] = []
     for layer in layers:
@@ -143,14 +134,9 @@ def plain_head(model: Any, causal_lm: Any) -> Any:
     """A model's output embedding if the logits are its outputs for the decoder's last hidden states. None if the model
     computes logits in another way, for example scales or caps them. The model runs, in fp32, on a few tokens.
 
-    A policy needs a causal model: the logits after a token may depend on that token and on earlier ones only, neither
-    on later tokens nor on the other rows of a batch. Log-probabilities that the sampler computes token by token are
-    then those that training computes for whole padded rows.
-
-    Args:
-        model: a causal language model in evaluation mode, possibly with adapters.
-        causal_lm: the same model as transformers' class, with the adapters in its layers.
-    Raises UserError if the model is not causal.
+    model: a causal language model in evaluation mode, possibly with adapters. causal_lm: the same as transformers'
+    class, with the adapters in its layers. Raises UserError if the logits after a token depend on later tokens or on
+    the other rows of a batch: the sampler's log-probabilities would not be those of whole padded rows.
     """
     config = model.config.get_text_config()
     device = next(model.parameters()).device
@@ -203,14 +189,8 @@ def _head_of(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
 
 @torch.no_grad()
 def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int) -> bool:
-    """Whether the outputs at a token are the same in a row of `longest` tokens and in shorter ones: layers may select
-    tokens, or compute in another way, from some length on.
-
-    Args:
-        outputs: returns the model's outputs [L, …] for ids [1, L].
-        vocabulary: number of tokens.
-        longest: tokens of the longest row.
-    """
+    """Whether the outputs at a token, `outputs` [L, …] for ids [1, L], are the same in a row of `longest` tokens and in
+    shorter ones: layers may select tokens, or compute in another way, from some length on."""
     ids = torch.randint(vocabulary, (1, longest), generator=torch.Generator().manual_seed(0))
     together = outputs(ids).float()
     for length in {longest - 1, longest - _APART, longest // 2}:
@@ -226,12 +206,9 @@ def context_of(config: Any) -> int:
 
 
 def rotary_limit(config: Any) -> int:
-    """Longest row, in tokens, for which a model's rotary embedding does not depend on the row's length.
-
-    "longrope" has other frequencies for rows beyond its original context, and "dynamic" for every length beyond the
-    context. In a longer row the keys of earlier tokens would change as it grows, and with them the probability that
-    these tokens had when they were sampled.
-    """
+    """Longest row, in tokens, for which a model's rotary embedding does not depend on the row's length: "longrope" has
+    other frequencies beyond its original context, "dynamic" for every length beyond the context. The probabilities that
+    tokens had when they were sampled would change as a longer row grows."""
     limit = 1 << 62
     parameters = getattr(config, "rope_parameters", None) or {}
     ropes = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]  # for all or by layer

@@ -36,12 +36,9 @@ def says_of_model(error: Exception) -> bool:
 
 
 def attempt(trial: Callable[[], str], *, of_kernels: bool = False) -> str:
-    """The result of a trial: why the model cannot do something, or an empty text. An expected error is such a reason.
-
-    An error that says nothing about the model is raised: memory that ran out, arguments that the model does not take, a
-    warning that was made an error. In a trial of kernels, any error but memory that ran out is a reason, because
-    kernels and compilers raise anything.
-    """
+    """The result of a trial: why the model cannot do something, or an empty text. An error is such a reason too, unless
+    it says nothing about the model (`says_of_model`) or, in a trial of kernels, which raise anything, memory ran
+    out."""
     try:
         return trial()
     except Unsupported as error:
@@ -111,48 +108,35 @@ def with_first_layers(model: Any, trial: Callable[[], T]) -> T:
 
 
 def scale(tokens: int, most: int) -> int:
-    """Tokens of a trial that vouches for `tokens` tokens: a quarter more or a power of two, but at most `most`.
-
-    Something that begins at the last of these tokens would hardly change their outputs, but begins well within a trial.
-    Trials of doubled length are few: a run has at most some ten.
-    """
+    """Tokens of a trial that vouches for `tokens` tokens: a power of two at least a quarter above, but at most `most`.
+    What begins at the last tokens hardly changes outputs, but begins well within it; a run has at most some ten
+    trials."""
     return min(most, max(_SHORTEST, 1 << (tokens + tokens // 4).bit_length()))
 
 
 class GrowingTrial:
-    """A trial that is made again when sizes are larger than those it was made with; not after it failed once.
-
-    A size is `scale` of a number of tokens.
-    """
+    """A trial that is made again when sizes, each `scale` of a number of tokens, are larger; not after it failed
+    once."""
 
     def __init__(self, trial: Callable[..., str], failure: str = "") -> None:
-        """
-        Args:
-            trial: takes the sizes and returns why something fails; an empty text if it works.
-            failure: the reason, if it is known without a trial.
-        """
+        """trial: takes the sizes and returns why something fails; an empty text if it works. failure: the reason, if it
+        is known without a trial."""
         self._trial, self.failure = trial, failure
         self.sizes: tuple[int, ...] = ()
 
     def failure_at(self, *sizes: int) -> str:
         """Why something fails at these sizes; an empty text if it works."""
-        tried = self.sizes or (0,) * len(sizes)
-        if not self.failure and any(size > before for size, before in zip(sizes, tried, strict=True)):
-            larger = tuple(map(max, sizes, tried))
-            self.failure = self._trial(*larger)
-            self.sizes = larger
+        larger = tuple(map(max, sizes, self.sizes or sizes))
+        if not self.failure and larger != self.sizes:
+            self.failure, self.sizes = self._trial(*larger), larger
         return self.failure
 
 
 @contextmanager
 def first_layers(model: Any) -> Iterator[bool]:
-    """Context in which a causal language model has only its first layers, with at least one layer of every kind.
-
-    Two layers are of one kind if their modules have the same types, shapes and settings (but for a setting that counts
-    the layers), and lists in the model's config have the same entries for both.
-
-    Yields whether any layers are left out.
-    """
+    """Context in which a causal language model has only its first layers, with at least one of every kind; yields
+    whether any are left out. Two are of one kind if their modules have the same types, shapes and settings (but for one
+    that counts the layers), and lists in the model's config have the same entries for both."""
     config = model.config.get_text_config()
     places = [
         (part, name, layers)
@@ -180,10 +164,7 @@ def _descriptions(layers: torch.nn.ModuleList, config: Any) -> list[tuple[Any, .
                 described[index][name] = "number"
     lists = [value for value in vars(config).values() if isinstance(value, list | tuple) and len(value) == len(layers)]
     lists = [value for value in lists if list(value) != list(range(len(layers)))]  # which names all layers
-    return [
-        (sorted(settings.items(), key=lambda item: item[0]), [str(values[index]) for values in lists])
-        for index, settings in enumerate(described)
-    ]
+    return [(settings, [str(values[index]) for values in lists]) for index, settings in enumerate(described)]
 
 
 def _settings(layer: torch.nn.Module) -> dict[str, Any]:

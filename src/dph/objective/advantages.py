@@ -61,22 +61,17 @@ class Reads:
     """Which parts of a `GroupView` an advantage reads that not every engine has."""
 
     reference: bool = False
+    """`ref_logprobs`, for which training holds a reference model."""
     logprobs: bool = False
+    """`old_logprobs`, which not every engine has when it computes advantages."""
     problems: Callable[[Mapping[str, str]], bool] = lambda _options: False
+    """Whether, with these options, styles or answers, which take the problem: trainers of other libraries have none."""
 
 
 ADVANTAGES: Registry[Callable[..., Tensor]] = Registry("advantage", Reads)
 register_advantage = ADVANTAGES.register
 """Decorator: make an advantage available under a name: (GroupView, **settings) → [G], or [G, T] with T at least the
-tokens of the longest response.
-
-Args:
-    reference: it reads `GroupView.ref_logprobs`, so that training holds a reference model; False if left out.
-    logprobs: it reads `GroupView.old_logprobs`, which not every engine has when it computes advantages; False if left
-        out.
-    problems: whether, with these options, it reads styles or answers, which take the problem; the trainers of other
-        libraries have the responses alone. Left out, it never does.
-"""
+tokens of the longest response. Keyword arguments: as `Reads`."""
 
 
 class Advantage:
@@ -120,12 +115,11 @@ def group_advantages(
     Args:
         rewards: float [P, G], P prompts with G rollouts each, or [G] of one prompt.
         valid: bool, of the same shape; False if judging failed. Such a rollout leaves its group: mean and std ignore
-            it, its reward may be anything, NaN included, and its advantage is 0. The trainer also masks it out of the
-            loss.
+            it, its reward may be anything, NaN included, and its advantage is 0.
         normalize_std: False leaves the division out (Dr. GRPO).
     Returns:
-        The shape and dtype of `rewards`, computed in fp64; between −(n − 1)/√n and (n − 1)/√n for n valid rollouts if
-        divided by the std. A group with fewer than two valid rollouts, or with equal rewards, gets 0.
+        The shape and dtype of `rewards`, computed in fp64; at most (n − 1)/√n in size for n valid rollouts if divided
+        by the std. A group with fewer than two valid rollouts, or with equal rewards, gets 0.
     """
     if valid is None:
         valid = torch.ones_like(rewards, dtype=torch.bool)
@@ -170,12 +164,11 @@ def maxrl(group: GroupView) -> Tensor:
 def passk(group: GroupView, *, k: int = 4) -> Tensor:
     """Pass@k training (arXiv 2508.10751, analytical form): a response has the reward of the k-subsets that contain it.
 
-    A subset of k responses has reward 1 if any is correct. With w wrong responses of G, the advantages [G] are
+    A subset of k responses has reward R = 1 if any is correct. With w wrong responses of G, the advantages [G] are the
+    mean of (R − R̄)/σ over the subsets that contain the response, all 0 if σ = 0:
 
         R̄ = 1 − C(w, k)/C(G, k),  σ = √(R̄·(1 − R̄)),
-        correct: (1 − R̄)/σ,       wrong: (1 − C(w − 1, k − 1)/C(G − 1, k − 1) − R̄)/σ,
-
-    the mean of (R − R̄)/σ over the subsets that contain the response; all 0 if σ = 0.
+        correct: (1 − R̄)/σ,       wrong: (1 − C(w − 1, k − 1)/C(G − 1, k − 1) − R̄)/σ.
 
     Raises UserError for k < 1. In a group of fewer than k judged responses, k is their number.
     """

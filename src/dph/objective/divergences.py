@@ -65,12 +65,9 @@ def get_divergence(
 ) -> Divergence:
     """The divergence called `name`: forward_kl, forward_kl_raw, reverse_kl, js, alpha, or one that was registered.
 
-    Args:
-        options: further settings of the divergence, as text.
-        alpha: order of the α-divergence, between 0 (reverse KL) and 1 (forward KL), both excluded; others ignore it.
-        official: the authors' code's formula if it differs from ours (built in: forward_kl).
-
-    Raises UserError for an unknown name, options that the divergence does not take, and an α out of range.
+    options: further settings, as text. alpha: order of the α-divergence, between 0 (reverse KL) and 1 (forward KL).
+    official: the authors' code's formula if it differs from ours (forward_kl). Raises UserError for an unknown name,
+    options that the divergence does not take, and an α out of range.
     """
     factory, what = DIVERGENCES[name], f"divergence {name!r}"
     bound = DIVERGENCES.bind(name, options or {}, alpha=alpha, official=official)

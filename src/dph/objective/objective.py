@@ -222,18 +222,17 @@ def _ref(batch: TokenBatch) -> Tensor:
 def sampler_correction(
     old_logprobs: Tensor, sampled_logprobs: Tensor, mask: Tensor, cap: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Importance weights of tokens for rollouts of an engine whose probabilities differ from the trainer's by rounding,
-    and sums for metrics.
+    """Importance weights [B, T] of tokens for rollouts of an engine whose probabilities differ from the trainer's by
+    rounding, and sums for metrics.
 
-    A token's weight is min(π_old / π_sampler, cap). Up to the cap, the mean of a term over tokens of the sampler is
-    then its expectation under π_old at the same prefix, for the policy loss, the KL penalty and the policy half of JS.
-    (How often a prefix occurs is not corrected.)
+    A token's weight is min(π_old / π_sampler, cap); cap = 0 leaves all at 1. Up to the cap, the mean of a term over
+    tokens of the sampler is then its expectation under π_old at the same prefix, for the policy loss, the KL penalty
+    and the policy half of JS. (How often a prefix occurs is not corrected.)
 
-    old_logprobs, sampled_logprobs: [B, T], of the sampled tokens under the policy that trains, as it was when they were
-    sampled, and under the sampler, in nats. mask: [B, T], nonzero on the tokens that count. cap: the largest weight; 0
-    leaves all at 1.
-    Returns weights [B, T], and sums over the tokens of: |log π_old − log π_sampler| ("exp/sampler_gap"), the unbiased
-    and never negative estimate of KL(π_sampler‖π_old) ("exp/sampler_kl"), and the weights ("exp/importance").
+    old_logprobs, sampled_logprobs: [B, T], in nats, under the policy that trains, as it was when the tokens were
+    sampled, and under the sampler. mask: [B, T], nonzero on the tokens that count. The sums are of
+    |log π_old − log π_sampler| ("exp/sampler_gap"), the unbiased and never negative estimate of KL(π_sampler‖π_old)
+    ("exp/sampler_kl"), and the weights ("exp/importance").
     """
     counts = mask.bool()
     gap = torch.where(counts, old_logprobs - sampled_logprobs, 0.0)
@@ -264,24 +263,16 @@ def mean_metrics(sums: Mapping[str, Tensor]) -> dict[str, float]:
 
 @torch.no_grad()
 def rehearsal_diagnostics(log_ratios: Tensor, divergence: Divergence) -> dict[str, float]:
-    """How far the policy is from π_ref on D_pef.
-
-    Args:
-        log_ratios: [K] log π_θ − log π_ref of every rehearsal token that counts, in nats.
-        divergence: the one that training uses.
-    Returns:
-        Quantiles of log u (log_ratio_q01 … log_ratio_q99), the share of forgotten tokens (u < 0.1), and the mean pull
-        weight u·f′(u). js and alpha lose their pull on tokens that are already forgotten; these numbers show it. Empty
-        if there are no tokens.
-    """
+    """How far the policy is from π_ref on D_pef, from [K] log π_θ − log π_ref of every rehearsal token that counts, in
+    nats: quantiles of log u (log_ratio_q01 … log_ratio_q99), the share of forgotten tokens (u < 0.1), and the mean pull
+    weight u·f′(u) of training's divergence. js and alpha lose their pull on tokens that are already forgotten; these
+    numbers show it. Empty without tokens."""
     if log_ratios.numel() == 0:
         return {}
     quantiles = (0.01, 0.1, 0.5, 0.9, 0.99)
-    levels = torch.tensor(quantiles, dtype=log_ratios.dtype, device=log_ratios.device)
-    out = {
-        f"log_ratio_q{round(100 * level):02d}": value
-        for level, value in zip(quantiles, torch.quantile(log_ratios, levels).tolist(), strict=True)
+    found = torch.quantile(log_ratios, log_ratios.new_tensor(quantiles)).tolist()
+    return {
+        **{f"log_ratio_q{round(100 * level):02d}": value for level, value in zip(quantiles, found, strict=True)},
+        "forgotten": float((log_ratios.exp() < FORGOTTEN_BELOW).to(log_ratios.dtype).mean()),
+        "pull_weight": float(divergence.pull_weight(log_ratios).mean()),
     }
-    out["forgotten"] = float((log_ratios.exp() < FORGOTTEN_BELOW).to(log_ratios.dtype).mean())
-    out["pull_weight"] = float(divergence.pull_weight(log_ratios).mean())
-    return out

@@ -72,23 +72,20 @@ def sequence_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tens
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Facts of a policy loss that training and its metrics need; see `register_policy_loss`."""
+    """Facts of a policy loss that training and its metrics need."""
 
     select: Selection | None = None
+    """Chooses tokens of the whole mini-batch, which the loss takes as `selected`."""
     needs_advantage: bool = False
+    """A response whose advantage is 0 has no gradient, so training leaves out its backward pass."""
     clip_ratio: Callable[[Tensor, Tensor, Tensor], Tensor] | None = importance_ratio
+    """What the loss compares with its clips, for the metrics: (logprobs, old_logprobs, mask), each [B, T], → [B, T], or
+    [B, 1] for a ratio of whole responses; None if its clips stop no gradient."""
 
 
 POLICY_LOSSES: Registry[PolicyLossFunction] = Registry("policy loss", Traits)
 register_policy_loss = POLICY_LOSSES.register
-"""Decorator: make a policy loss available under a name.
-
-Args:
-    select: chooses tokens of the whole mini-batch, which the loss takes as `selected`.
-    needs_advantage: a response whose advantage is 0 has no gradient, so training leaves out its backward pass.
-    clip_ratio: what the loss compares with its clips, for the metrics: (logprobs, old_logprobs, mask), each [B, T], →
-        [B, T], or [B, 1] for a ratio of whole responses; None if its clips stop no gradient.
-"""
+"""Decorator: make a policy loss available under a name. Keyword arguments: as `Traits`."""
 
 
 class PolicyLoss:
@@ -169,7 +166,6 @@ def ppo_clip(
 ) -> Tensor:
     """PPO-clip per token (eq. 5): −min(ρ·A, clip(ρ, 1 − clip_low, 1 + clip_high)·A), [B, T].
 
-    advantages: [B], or [B, T] if they differ by token.
     dual_clip: c > 1 bounds the loss of negative advantages by −c·A (arXiv 1912.09729); 0 is off.
     GRPO has clip_low = clip_high = 0.2, DAPO ("clip-higher") 0.2 and 0.28.
     """
@@ -226,9 +222,7 @@ def largest(
     share: float = 2e-4,
 ) -> Tensor:
     """The `share` of tokens with the largest part in the covariance, at least one; all arguments [K], result bool.
-
-    logprobs: log π_θ; None if it is log π_old.
-    """
+    logprobs: log π_θ; None if it is log π_old."""
     count = max(1, int(len(old_logprobs) * share))
     chosen = torch.zeros(len(old_logprobs), dtype=torch.bool)
     parts = _covariance(old_logprobs if logprobs is None else logprobs, advantages)
@@ -249,11 +243,7 @@ def random_within(
     clip_high: float = torch.inf,
 ) -> Tensor:
     """`share` of all tokens (at least one), drawn from those whose part lies between low and high; [K] → bool [K].
-
-    Tokens that PPO clips are left out: they have no gradient as it is.
-
-    uniform: a random number in [0, 1) for each token. logprobs: log π_θ; None if it is log π_old.
-    """
+    Tokens that PPO clips, which have no gradient, are left out. logprobs: log π_θ; None if it is log π_old."""
     logprobs = old_logprobs if logprobs is None else logprobs
     parts = _covariance(logprobs, advantages)
     ratio = importance_ratio(logprobs, old_logprobs, torch.ones_like(logprobs))

@@ -63,10 +63,7 @@ class Batch(TokenBatch, Inputs):
 def collate(
     rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: bool = False, context: int | None = None
 ) -> Batch:
-    """Rows as tensors: padded or, with `shared`, packed so that common beginnings are stored once.
-
-    They are padded as by `collate_tokens`; `context` is the model's context length. Raises ValueError for no rows.
-    """
+    """Rows as tensors, padded or packed as by `collate_tokens`. Raises ValueError for no rows."""
     inputs = collate_tokens(rows, shared=shared, context=context)
     steps = inputs.present.shape[1]
 
@@ -125,9 +122,7 @@ def mix(
     Args:
         rows_PG: this process's rows; None for a rollout that is left out.
         places_P: place of each of these groups among the step's groups.
-        total: the step's groups over all processes.
-        stored: the step's stored responses over all processes.
-        minibatches: their number.
+        total, stored: the step's groups, and its stored responses, over all processes.
     """
     mixed: list[list[Row]] = [[] for _ in range(minibatches)]
     for place, rows_G in zip(places_P, rows_PG, strict=True):

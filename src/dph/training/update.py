@@ -24,13 +24,8 @@ Groups = Sequence[Sequence[Row]]
 
 
 def recomputes_old(rule: str, engine: str, precision: str) -> bool:
-    """Whether the trainer recomputes log π_old, because the sampler's own numbers are not exact.
-
-    Args:
-        rule: `rollout.old_logprobs`, "auto", "sampler" or "recompute".
-        engine: the sampler's name; the built-in one in fp32 computes the trainer's own numbers.
-        precision: of the policy.
-    """
+    """Whether the trainer recomputes log π_old, by `rollout.old_logprobs` ("auto", "sampler" or "recompute"): the
+    built-in sampler in fp32 computes the trainer's own numbers, others do not."""
     return rule == "recompute" or (rule == "auto" and (engine != "hf" or precision != "fp32"))
 
 
@@ -43,11 +38,12 @@ def count_rows(rows: Sequence[Row]) -> LossCounts:
 
 
 def split_by_gradient(groups: Groups, objective: Objective) -> tuple[list[list[Row]], list[list[Row]]]:
-    """The groups that have a gradient under this objective, and those that only the metrics need.
+    """The groups that have a gradient under this objective, and those that only the metrics need, without rows of
+    weight 0.
 
-    A rollout without advantage has a gradient only if the objective learns everywhere. A row without weight has none,
-    and none of its tokens counts. Groups are kept whole, because their rows are computed together. If no row has a
-    gradient, the first group is treated as if it had one: its zero gradient lets the optimizer advance its moments.
+    A rollout without advantage has a gradient only if the objective learns everywhere. Groups are kept whole, because
+    their rows are computed together. If no row has a gradient, the first group is treated as if it had one: its zero
+    gradient lets the optimizer advance its moments.
     """
 
     def learns(row: Row) -> bool:
@@ -90,14 +86,10 @@ class Updater:
         self._temperature, self._token_budget, self._cap = temperature, token_budget, importance_cap
 
     def update(self, minibatches: Sequence[Groups], *, recompute_old: bool) -> dict[str, float]:
-        """One optimizer step for each mini-batch, in order.
+        """One optimizer step for each mini-batch, in order; returns metrics over all of them and all processes.
 
-        Args:
-            minibatches: this process's groups of each.
-            recompute_old: take log π_old from the policy as it is now instead of from the sampler. The first
-                mini-batch has it from its own forward pass, because no weight has changed until then.
-        Returns:
-            Metrics over all mini-batches and processes.
+        minibatches: this process's groups of each. recompute_old: take log π_old from the policy as it is now instead
+        of from the sampler; the first mini-batch has it from its own forward pass, before any weight changes.
         """
         if recompute_old:
             minibatches = [
@@ -214,10 +206,8 @@ class Updater:
     def _selected(self, rows: Sequence[Row], *, moved: bool) -> list[list[bool]]:
         """The tokens of this process's rollouts that the policy loss selects among the rollouts of all processes.
 
-        moved: the policy is not the one of log π_old any more.
-
-        The random numbers depend only on the response and the number of optimizer steps taken: resumed runs and other
-        numbers of processes draw the same.
+        moved: the policy is not the one of log π_old any more. The random numbers depend on the response and the number
+        of optimizer steps taken: resumed runs and other numbers of processes draw the same.
         """
         assert self._objective.policy.select is not None
         columns = [

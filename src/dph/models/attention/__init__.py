@@ -23,10 +23,7 @@ Attention = Callable[[Tensor, Tensor, Tensor, PrefixLayout, float], Tensor]
 
 def gathered(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
     """Attention over N packed tokens by torch's public attention, on any device: the reference for the other ways.
-
-    Every branch gets a copy of its stem's keys. The copies exist only within attention; all other layers still process
-    each packed token once. Arguments and result as in `dph.models.attention.split_cpu.attend`.
-    """
+    Within it, every branch has a copy of its stem's keys. Arguments and result as in `split_cpu.attend`."""
     repeats = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(repeats, dim=1) if repeats > 1 else x for x in (k, v))
     out = torch.zeros_like(q)
@@ -70,11 +67,8 @@ _forced: list[str] = []
 
 
 def implementation(q: Tensor, k: Tensor) -> Attention:
-    """The way to compute attention for queries [N, H, D] and keys [N, G, D] of this device and type.
-
-    On a CPU it is "split". Elsewhere the first that passes its trial is used, of "varlen" (for 16-bit types) and
-    "flex", else "gather"; one line says which, and why not an earlier one. A trial is made once in a process.
-    """
+    """The way to compute attention for queries [N, H, D] and keys [N, G, D]: on a CPU "split", elsewhere the first that
+    passes its trial, made once in a process, of "varlen" (for 16-bit types), "flex" and "gather"."""
     if _forced:
         return IMPLEMENTATIONS[_forced[-1]]
     return IMPLEMENTATIONS[chosen(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[2])]
@@ -117,14 +111,8 @@ _CANDIDATES = {torch.bfloat16: ("varlen", "flex"), torch.float16: ("varlen", "fl
 def try_attention(
     name: str, device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int
 ) -> str | None:
-    """Why an implementation cannot be used here; None if its outputs and gradients are as exact as the reference's.
-
-    Args:
-        name: one of `IMPLEMENTATIONS`.
-        device, dtype: of queries, keys and values.
-        heads, shared: number of query heads, and of key heads, which divides it.
-        width: of a head.
-    """
+    """Why one of `IMPLEMENTATIONS` cannot be used for a device, a type, `heads` query heads and `shared` key heads of
+    `width` numbers; None if its outputs and gradients are as exact as the reference's."""
     exact_type = torch.float64 if dtype == torch.float32 else torch.float32
 
     def trial(layout: PrefixLayout) -> str:

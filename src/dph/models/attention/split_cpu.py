@@ -24,16 +24,8 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
-    """Attention over N packed tokens, by torch's kernel for CPUs.
-
-    Args:
-        q: [N, H, D].
-        k, v: [N, G, D], H a multiple of G.
-        layout: which tokens attend to which.
-        scale: multiplies the scores.
-    Returns:
-        Outputs [N, H, D].
-    """
+    """Attention over N packed tokens, by torch's kernel for CPUs: outputs [N, H, D] of queries [N, H, D], keys and
+    values [N, G, D], H a multiple of G. layout: which tokens attend to which. scale: multiplies the scores."""
     return _SplitAttention.apply(q, k, v, layout, scale)
 
 
@@ -47,11 +39,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tupl
 
 
 def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys and values.
-
-    Args:
-        inputs: gradient of the outputs, queries, keys, values, and outputs and λ over all keys that the queries see.
-    """
+    """Gradients of queries, keys and values, from the gradient of the outputs, queries, keys, values, and outputs and λ
+    over all keys that the queries see."""
     grad, q, k, v, out, lse = inputs
     if blocks_cpu.usable(q):
         return blocks_cpu.backward(grad, q, k, v, out, lse, causal, scale)
