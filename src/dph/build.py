@@ -92,13 +92,10 @@ def make_verifiers(
     bare_sql: bool = False,
     answers: bool = False,
 ) -> Verifiers:
-    """The verifiers, each with its settings, or a reward function that replaces them all.
+    """The verifiers, each with its settings, or a reward function that judges every problem: `function` in this
+    process, or the one that `reward` names.
 
-    Args:
-        reward: if it names a function, that function judges every problem.
-        function: judges every problem in this process; it overrides the function that `reward` names.
-        bare_sql: responses contain only SQL.
-        answers: `Verifiers.tell` will be asked what judged responses answer.
+    bare_sql: responses contain only SQL. answers: `Verifiers.tell` will be asked what judged responses answer.
     """
 
     def settings(*names: str) -> dict[str, Any]:
@@ -116,12 +113,10 @@ def make_verifiers(
 def make_sampler(
     config: SamplerConfig, policy: "Policy", model: ModelConfig, longest: int, *, training: bool = False
 ) -> "Sampler":
-    """Create the sampler that the settings name.
+    """The sampler that the settings name, for up to `longest` tokens of a prompt and its response.
 
-    Args:
-        model: names a model of the policy's architecture, and the weights of a policy that is not trained.
-        longest: most tokens of a prompt and its response together.
-        training: the policy's weights change between calls; `Sampler.weights_changed` announces it.
+    model: names a model of the policy's architecture, and the weights of a policy that is not trained. training: the
+    policy's weights change between calls; `Sampler.weights_changed` announces it.
     """
     from dph.models.batch import fitting_rows
     from dph.sampling.protocol import SAMPLERS, checked

@@ -17,9 +17,9 @@ from dph.process.interrupts import launched_processes
 T = TypeVar("T")
 
 TIMEOUT = timedelta(hours=6)
-"""How long a process waits for another one: as long as one writes a checkpoint of 120 GB to a slow disk and reads it
-again for its checksums, or samples, while the others wait. torch's own 10 minutes (NCCL) and 30 minutes (gloo) would
-end such a run. A process that dies is noticed long before: torchrun ends the others."""
+"""How long a process waits for another one: while one writes a checkpoint of 120 GB to a slow disk and reads it again,
+or samples, torch's own 10 minutes (NCCL) and 30 minutes (gloo) would end a run. One that dies is noticed long before:
+torchrun ends the others."""
 
 
 class _Mistake(str):
@@ -38,9 +38,7 @@ class World:
         """Join the process group that torchrun describes in the environment; a single process otherwise.
 
         Gradients on a GPU are summed by NCCL, everything else by gloo: a process that waits there needs no GPU. A
-        default group that the caller has made is used as it is, with its timeout.
-
-        timeout: how long a process waits for the others, in each operation.
+        default group that the caller has made is used as it is. timeout: of each operation, waiting for the others.
         """
         if launched_processes() == 1:
             return cls()
@@ -102,7 +100,7 @@ class World:
 
     def joined(self, values: Tensor) -> Tensor:
         """Concatenate the one-dimensional tensors of all processes in rank order, on the CPU; lengths may differ."""
-        return values if self.size == 1 else torch.cat(self.gather(values.cpu()))
+        return torch.cat(self.gather(values.cpu()))
 
     def together(self, action: Callable[[], T]) -> T:
         """Run `action` in every process. A UserError in one process is raised in all of them, so that no process waits
@@ -121,8 +119,6 @@ class World:
 
     def decided(self, action: Callable[[], T]) -> T:
         """Run `action` in the leading process and return its result in all; a UserError is raised in all."""
-        if self.size == 1:
-            return action()
         return self.gather(self.together(lambda: action() if self.leads else None))[0]
 
     def wait(self) -> None:

@@ -20,7 +20,7 @@ from dph.process.progress import progress, say
 
 LOADED = "dph.cli.loaded"
 FORKED_FROM = 2
-"""So many jobs share what one process loads; a single one loads it itself."""
+"""From this number on, jobs share what one process loads; a single one loads it itself."""
 _PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current directory is imported
 POLL_SECONDS = 0.2
 _WATCH_SECONDS = 15.0
@@ -52,20 +52,15 @@ class Job:
 def run_jobs(
     jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_going: bool = False, watch: bool = False
 ) -> list[str]:
-    """Run all jobs on at most `slots` threads. Each job starts as soon as the jobs in `needs` have finished; earlier
-    jobs in the sequence come first.
+    """Run all jobs on at most `slots` threads, each as soon as the jobs in `needs` have finished, earlier ones first.
+    Returns one sentence for each that failed or was skipped.
 
     The output of a job is written to `logs/<name>.log`. An interruption stops all jobs; a job that is asked to stop
     saves its state first. No job outlives this process.
 
-    Args:
-        keep_going: after a failure, skip only the jobs that need the failed one, instead of stopping all.
-        watch: show what each running job says, with the time that it has left.
-    Returns:
-        One sentence for each job that failed or was skipped.
-    Raises:
-        UserError: a job failed and `keep_going` is not set; the message quotes the last line of its output.
-        graphlib.CycleError: jobs need each other (a ValueError).
+    keep_going: after a failure, skip only the jobs that need the failed one; otherwise a failure stops all and raises
+    UserError with the last line of the job's output. watch: show what each running job says, with the time that it has
+    left. Raises graphlib.CycleError (a ValueError) for jobs that need each other.
     """
     logs.mkdir(parents=True, exist_ok=True)
     complete = {job.name for job in jobs if job.done}

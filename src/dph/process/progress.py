@@ -25,15 +25,14 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def keep_streams() -> None:
-    """Replace the standard streams of this process by streams that last; does nothing the second time.
+    """Replace the standard streams of this process by streams that last; does nothing the second time, nor to streams
+    that the program has replaced itself, as notebooks and test runners do.
 
     * A stream that was closed before the process began is the null device, so that no other file gets its number.
-    * Once standard output or standard error cannot be written, because its reader has left or its terminal is gone,
-      all that this process and its children write to it is dropped.
+    * Once the reader of standard output or standard error has left, or its terminal is gone, all that this process and
+      its children write to it is dropped.
     * Other errors, as of a full disk, are raised for standard output, which has results, as OSError with the file name
       "standard output". Standard error has messages and progress, which are dropped then too.
-
-    Streams that the program has replaced itself, as notebooks and test runners do, stay as they are.
     """
     for number, (name, mode) in enumerate(_STREAMS):
         try:

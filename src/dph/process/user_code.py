@@ -27,10 +27,8 @@ def import_file(path: str | Path) -> ModuleType:
 
 
 def describe(error: BaseException, path: str | Path) -> str:
-    """Describe an error as "ValueError in line 7: …", with the last line of `path` in its traceback.
-
-    The line is omitted if the file is not in the traceback, or for a syntax error, whose message includes the line.
-    """
+    """Describe an error as "ValueError in line 7: …", with the last line of `path` in its traceback, if it is in it; a
+    syntax error's message includes the line."""
     named = type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == Path(path).absolute()]
@@ -75,11 +73,8 @@ class TimeLimitReached(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeLimitReached in the block after this number of seconds, in any thread.
-
-    It is raised between two instructions of Python, as KeyboardInterrupt is: a single call of a function in C is not
-    broken off.
-    """
+    """Raises TimeLimitReached in the block after this number of seconds, in any thread: between two instructions of
+    Python, as KeyboardInterrupt is, so a single call of a function in C is not broken off."""
     thread, lock = ctypes.c_ulong(threading.get_ident()), threading.Lock()
     done = reached = False
 

@@ -89,14 +89,8 @@ def open_set(path: Path) -> CheckedSet:
 def check_fit(
     manifest: Mapping[str, Any], policy: Policy, rollout: RolloutConfig, *, same_weights: bool, where: Path
 ) -> None:
-    """Refuse a rehearsal set that was made with another tokenizer, temperature, top-p or model.
-
-    Args:
-        manifest: of the presample run.
-        policy: the policy at the start of training, that is π_ref.
-        rollout: how training samples.
-        same_weights: also compare the weights; switched off when a run is resumed.
-    """
+    """Refuse a rehearsal set, by its run's manifest, that was made with another tokenizer, temperature or top-p than
+    the policy's and training's or, with `same_weights`, with another model than the policy."""
     facts = {"tokenizer_hash": policy.tokenizer_hash(), **sampling_facts(rollout)}
     if same_weights:
         facts["weight_hash"] = policy.weight_hash()
@@ -173,15 +167,8 @@ _LEAST_TOKENS = 100
 
 
 def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence[float]], precision: str) -> None:
-    """Compare a sampler's log-probabilities of its responses with the trainer's forward pass.
-
-    Args:
-        sampled: the sampler's, of each response's tokens, in nats; empty if it gives none.
-        trained: the same from the trainer.
-        precision: of the trainer, "fp32" or "bf16".
-    Raises:
-        UserError: they differ by more than rounding explains, so the responses are not the policy's.
-    """
+    """Raises UserError if a sampler's log-probabilities of its responses' tokens, in nats (empty if it gives none),
+    differ from the trainer's forward pass in a precision by more than rounding explains: they are not the policy's."""
     bands: dict[int, list[float]] = {0: []}  # some errors begin at a length, and a mean over all would hide them
     for ours, theirs in zip(trained, sampled, strict=True):
         for place, (one, other) in enumerate(zip(theirs, ours, strict=True) if theirs else (), 1):
@@ -201,10 +188,8 @@ def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence
 
 
 def check_start(checked: CheckedSet, policy: Policy, rollout: RolloutConfig, count: int, token_budget: int) -> float:
-    """Recompute stored log-probabilities of `count` rows, spread evenly over the set, and report their deviation.
-
-    Returns the largest deviation in nats. Raises UserError when it shows that the set is not this model's own.
-    """
+    """Recompute stored log-probabilities of `count` rows, spread evenly over the set; reports and returns the largest
+    deviation in nats. Raises UserError when it shows that the set is not this model's own."""
     rows = checked.stored
     sample = [rows[place * len(rows) // count] for place in range(count)] if count < len(rows) else rows
     deviation = recheck(policy, sample, rollout.temperature, token_budget)
@@ -215,10 +200,8 @@ def check_start(checked: CheckedSet, policy: Policy, rollout: RolloutConfig, cou
 
 
 def check_deviation(checked: CheckedSet, deviation: float, allowed: float) -> str:
-    """Raises UserError if stored log-probabilities deviate from recomputed ones by more than allowed, both in nats.
-
-    Returns a note on the packages whose versions changed since the set was made, or nothing.
-    """
+    """Raises UserError if stored log-probabilities deviate from recomputed ones by more than allowed, both in nats;
+    returns a note on the packages whose versions changed since the set was made, or nothing."""
     changed = other_versions(checked.run.manifest)
     versions = f"; versions have changed: {', '.join(changed)}" if changed else ""
     if not deviation <= allowed:  # a deviation that is not a number is refused too
@@ -230,12 +213,8 @@ def check_deviation(checked: CheckedSet, deviation: float, allowed: float) -> st
 
 
 def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir, *, fresh: bool) -> CheckedSet | None:
-    """The stored responses of a training run, with every check that needs no model; None for a run without them.
-
-    Args:
-        rollout: how training samples.
-        run: the training run; on resume it must have started with the same set.
-    """
+    """The stored responses of a training run that samples as `rollout` says, with every check that needs no model; None
+    for a run without them. On resume it must have started with the same set."""
     if config.rows == 0 or not config.path:
         return None
     path = Path(config.path)
@@ -259,11 +238,7 @@ def check_rehearsal(
     leads: bool,
 ) -> None:
     """Check stored responses against the policy that training starts from; on resume, against its tokenizer only. The
-    leading process records the set's hash and the deviation in the run's manifest.
-
-    Args:
-        token_budget: tokens per micro-batch of the check.
-    """
+    leading process records the set's hash and the deviation in the run's manifest."""
     check_fit(checked.run.manifest, policy, rollout, same_weights=fresh, where=checked.run.path)
     if not fresh:
         return

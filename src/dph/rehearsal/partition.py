@@ -74,13 +74,8 @@ def _rows(run: RunDir, *further: str) -> list[dict[str, Any]]:
 
 
 def check_problems(run: RunDir, problems: Sequence[Problem], splits: str) -> None:
-    """Raises UserError if a problem of the partition is not, in prompt, answer, verifier and database, the one that the
-    presample run sampled.
-
-    Args:
-        problems: the task's problems that now have the ids of the partition.
-        splits: their splits. Of a run of the same splits every problem must still be there.
-    """
+    """Raises UserError if one of a task's problems with an id of the partition is not, in prompt, answer, verifier and
+    database, what the presample run sampled. Of a run of the same splits every problem must still be there."""
     rows = [row for row in _rows(run) if row["set"] != "dropped"]
     before, now = {row["problem_id"]: row["content"] for row in rows}, content_hashes(problems)
     if _names(splits) != _names(run.manifest["task"]["split"]) and before.keys() & now.keys():
@@ -96,14 +91,11 @@ def training_problems(
     *,
     fresh: bool = True,
 ) -> list[Problem]:
-    """The exploration set, or all that pre-sampling did not drop, or without a partition all problems, or all because
-    the presample run has none of them. Says how many problems are in no set.
+    """Of all problems of a task, the exploration set, or all that pre-sampling did not drop, or without a presample run
+    (`path`) all, or all because it has none of them. Says how many are in no set.
 
-    Args:
-        path: run directory of `dph presample`, or empty.
-        task: of the training; the presample run must cover it, and have sampled the same problems.
-        problems: all problems of the task.
-        fresh: a resumed run compares its problems with its own record instead (`dph.runs.pinned.pin`).
+    The presample run must cover the task, and have sampled the same problems, unless the run is resumed (`fresh` is
+    off), which compares them with its own record (`dph.runs.pinned.pin`).
     """
     if not path:
         return list(problems)

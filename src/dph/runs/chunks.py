@@ -51,7 +51,7 @@ class Chunks:
     def __init__(
         self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str], world: Any = None
     ) -> None:
-        """Open what a run has saved.
+        """Open what a run has saved. Raises UserError if that was done with other inputs or problems.
 
         Args:
             run: the run directory, which the leading process has locked; None: nothing is saved.
@@ -59,8 +59,6 @@ class Chunks:
             problems: hashes of the problems by id, in their order.
             world: the `World` whose processes compute chunks in turn (not imported, as it loads torch). All get all
                 values; the leading one reads and writes.
-        Raises:
-            UserError: the saved work was done with other inputs or problems.
         """
         self._world = world
         self._path = run / CHUNKS if run is not None and (world is None or world.leads) else None
@@ -86,12 +84,8 @@ class Chunks:
     ) -> list[Any]:
         """One JSON-able value for each thing, in order; values that are saved are not computed.
 
-        Args:
-            what: what the things are, in the plural, without a tab.
-            at_once: things of a chunk, which is saved soon after it is computed (`_APART`). Chunks do not depend on the
-                number of processes.
-            make: computes the values of a chunk.
-            label: what the progress says.
+        what: what the things are, in the plural, without a tab. at_once: things of a chunk, whatever the number of
+        processes. make: computes the values of a chunk, which are saved soon (`_APART`). label: what the progress says.
         """
         values = self._decided(lambda: [value for stored in iter(lambda: self._read(what), None) for value in stored])
         size = 1 if self._world is None else self._world.size

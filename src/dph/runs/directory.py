@@ -68,19 +68,14 @@ class RunDir:
         extend: Callable[["RunDir", Any], None] | None = None,
     ) -> "RunDir":
         """Create the directory, or reopen it if `resume` is set, and lock it until the run is finished or the process
-        ends.
+        ends. One whose run failed before it produced anything, as for a mistyped path, counts as new.
 
-        A directory whose run failed before it produced anything, for example because of a mistyped path, counts as
-        new. Temporary files of a killed process are removed.
+        versions: of other things that the stage depends on, such as the rules of its verifiers. extend: takes the run
+        and its old settings, and raises UserError if the run cannot continue for more steps; without it no run can.
 
-        Args:
-            versions: versions of other things that the stage depends on, such as the rules of its verifiers.
-            extend: takes the run and its old settings, and raises UserError if the run cannot continue for more steps;
-                without it no run can.
-        Raises:
-            UserError: a setting is out of its bounds; no directory is named; it cannot be written; another process uses
-                it; it already holds a run and `resume` is not set; or the settings, or a Python file that they name,
-                have changed since the start.
+        Raises UserError if a setting is out of its bounds; no directory is named, it cannot be written, another process
+        uses it, or it holds a run and `resume` is not set; or the settings, or a Python file that they name, have
+        changed since the start.
         """
         check_processes(stage)
         check_bounds(config)

@@ -87,10 +87,8 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file, which replaces `path` if the block succeeds and is deleted if it fails.
-
-    The block writes the file. It and its new name are on the disk when this returns.
-    """
+    """Yield the path of a temporary file, which replaces `path` if the block, which writes it, succeeds, and is deleted
+    if it fails. It and its new name are on the disk when this returns."""
     remove_leftovers(path.parent)
     temporary = _temporary(path)
     with naming(path), _held(temporary, temporary.touch):
@@ -105,10 +103,8 @@ def written_atomically(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def directory_written_atomically(path: Path) -> Iterator[Path]:
-    """Yield a temporary directory, which is renamed to `path` if the block succeeds and deleted if it fails.
-
-    Files, directories and the new name are on the disk when this returns. An existing directory `path` is replaced.
-    """
+    """Yield a temporary directory, which replaces `path` if the block succeeds and is deleted if it fails. Files,
+    directories and the new name are on the disk when this returns."""
     with drafted_directory(path) as temporary:
         yield temporary
         for entry in [*temporary.rglob("*"), temporary]:
@@ -192,11 +188,7 @@ def _held(temporary: Path, create: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def _locked(path: Path, flags: int = 0) -> Iterator[bool | None]:
     """Lock a path; yields whether this process has the lock and the path still is what was locked, or None if nothing
-    can be locked there.
-
-    flags: LOCK_NB does not wait for a process that has the lock: a forked process keeps the locks that it was born
-    with, perhaps for long.
-    """
+    can be locked there. flags: LOCK_NB does not wait: a forked process keeps its parent's locks, perhaps for long."""
     descriptor, ours = -1, None
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -239,10 +231,8 @@ _locks_held: dict[tuple[int, Path], int] = {}
 
 
 def lock(folder: Path) -> None:
-    """Lock a directory until `unlock` or the end of this process; does nothing if this process already holds the lock.
-
-    Raises UserError naming the owner if another process holds the lock, and OSError if the lock file cannot be created.
-    """
+    """Lock a directory, if this process has not yet, until `unlock` or its end. Raises UserError naming the owner if
+    another process holds the lock, and OSError if the lock file cannot be created."""
     if owner := _take(folder):
         raise RunError(f"{folder} is in use by {owner}; wait until it ends, or use a different --out")
 

@@ -44,16 +44,11 @@ class Pinned:
 def pin(
     run: Path, problems: Sequence[Problem], measured: Sequence[Problem], weights: str, *, fresh: bool, note: bool
 ) -> Pinned:
-    """Record the inputs of a new run, or compare the inputs of a resumed run with the record.
+    """Record the inputs of a new run (`fresh`), or compare those of a resumed run with the record. Raises UserError if
+    one differs from the one that the run started with.
 
-    Args:
-        problems: the training problems, in order.
-        measured: the evaluation problems.
-        weights: hash of the initial weights; empty if a resumed run does not load them.
-        fresh: whether the run is new.
-        note: whether this process writes the record.
-    Raises:
-        UserError: an input differs from the one that the run started with.
+    problems, measured: of training, in order, and of evaluation. weights: hash of the initial weights; empty if a
+    resumed run does not load them. note: whether this process writes the record.
     """
     facts = {"weights": weights, "problems": _problem_hashes(problems), "measured": _problem_hashes(measured)}
     every = [*problems, *measured]
