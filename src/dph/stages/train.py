@@ -18,7 +18,7 @@ from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.process.user_code import ask
-from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another_judge
+from dph.rehearsal.check import CheckedSet, check_rehearsal, open_rehearsal, warn_of_another_judge
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import SOURCES
 from dph.runs.coverage import drop_visits
@@ -26,7 +26,9 @@ from dph.runs.directory import RunDir, read_metrics
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
+from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import usable_problems
+from dph.tasks import Task
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
@@ -34,6 +36,7 @@ from dph.training.loop import Learner, Training, objective_of
 from dph.training.monitor import Best, Certifier, Monitor, monitored_sets
 from dph.training.optim import Optimizer
 from dph.training.watch import Watch, ledger_after
+from dph.types import Problem
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
 
@@ -90,25 +93,10 @@ def load(
     saved: Path | None,
 ) -> tuple[Policy, Training]:
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
-    fresh, rollout = saved is None, config.rollout
-    # The checks that need no model
+    fresh = saved is None
     source = SOURCES.bind(config.rehearsal.source, config.rehearsal.source_options)
-    task, problems = load_problems(config.task)
-    stored = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
-    if stored is not None and world.leads:
-        warn_of_another_judge(stored.run, config.verifier, config.reward)
-    held = CertificationSet.open(config.certify) if config.certify.set else None
-    problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
-    if held is not None:
-        problems = [problem for problem in problems if problem.id not in held.base]
-        held.check_apart("rehearsed", (row.problem_id for row in (stored.stored if stored else ())))
-    problems = usable_problems(verifiers, problems)
-    if world.leads and rollout.prompts > len(problems):
-        of = counted(len(problems), "problem")
-        say(f"rollout.prompts is {rollout.prompts}, of {of}: steps draw some repeatedly")
-    if world.leads and config.rehearsal.path and not config.rehearsal.rows and config.prompt_set == "all":
-        say(f"method {config.method!r} does not rehearse: of {config.rehearsal.path} only the pass rates are read")
-    # The policy with its state; the model that it began with must have made the stored responses
+    task, problems, stored, held = data_of(config, run, verifiers, world, fresh=fresh)
+
     policy = load_policy(config.model, config.seed, saved)
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
@@ -119,27 +107,16 @@ def load(
         run.rewind(logged)
         drop_samples(run.path, done)
         drop_visits(run.path, done)
-    if stored is not None:
-        check_rehearsal(stored, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
-    # What draws and learns, and what measures and watches
+    if stored is not None:  # which the model that training began with must have made
+        check_rehearsal(stored, config.rehearsal, config.rollout, policy, run, budget, fresh=fresh, leads=world.leads)
+
     learner = Learner(config, task, problems, verifiers, policy, optimizer, world, budget, run)
     learner.updater.reduced_budget = state.token_budget
-    sampler = learner.sampler
-    tries = rollout.params(config.monitor.n)
-    evaluator = Evaluator(policy, sampler, verifiers, tries, rollout.max_prompt_tokens, config.seed)
-    logged_lines, shuffle = read_metrics(run.path), config.task.shuffle
-    sets = monitored_sets(config.monitor, task, logged_lines, shuffle=shuffle) if config.monitor.every else []
-    monitor = Monitor(config.monitor, evaluator, sets, world)
-    certifier = None
-    if held is not None:
-        held.check_apart("monitored", (problem.id for problem in monitor.problems))
-        held.check(policy, config, base=fresh)
-        save = partial(save_with_card, run, policy.save)
-        certifier = Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save, logged)
-    ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
+    monitor, certifier = measuring(config, run, verifiers, world, task, held, policy, learner.sampler, logged)
     initial = policy if fresh or config.model.lora_rank else learner.reference
     weights = initial.weight_hash() if initial else ""
     pinned = pin(run.path, problems, monitor.problems, weights, fresh=fresh, note=world.leads)
+    ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
     by_function = verifiers.only == "function"
     make = partial(source, stored.stored if stored else [], config.seed, state.source)
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
@@ -154,3 +131,52 @@ def load(
         metrics=metrics,
         certifier=certifier,
     )
+
+
+def data_of(
+    config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World, *, fresh: bool
+) -> tuple[Task, list[Problem], CheckedSet | None, CertificationSet | None]:
+    """The task, the problems to draw prompts from, the stored responses, and the certification set, with all checks
+    that need no model."""
+    task, problems = load_problems(config.task)
+    stored = open_rehearsal(config.rehearsal, config.rollout, run, fresh=fresh)
+    if stored is not None and world.leads:
+        warn_of_another_judge(stored.run, config.verifier, config.reward)
+    held = CertificationSet.open(config.certify) if config.certify.set else None
+    problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
+    if held is not None:
+        problems = [problem for problem in problems if problem.id not in held.base]
+        held.check_apart("rehearsed", (row.problem_id for row in (stored.stored if stored else ())))
+    problems = usable_problems(verifiers, problems)
+    if world.leads and config.rollout.prompts > len(problems):
+        of = counted(len(problems), "problem")
+        say(f"rollout.prompts is {config.rollout.prompts}, of {of}: steps draw some repeatedly")
+    if world.leads and config.rehearsal.path and not config.rehearsal.rows and config.prompt_set == "all":
+        say(f"method {config.method!r} does not rehearse: of {config.rehearsal.path} only the pass rates are read")
+    return task, problems, stored, held
+
+
+def measuring(
+    config: TrainConfig,
+    run: RunDir,
+    verifiers: Verifiers,
+    world: World,
+    task: Task,
+    held: CertificationSet | None,
+    policy: Policy,
+    sampler: Sampler,
+    logged: int,
+) -> tuple[Monitor, Certifier | None]:
+    """What measures the policy on held-out problems, and what certifies it; logged: the last step that the run has
+    metrics of, -1 for a new run."""
+    params = config.rollout.params(config.monitor.n)
+    evaluator = Evaluator(policy, sampler, verifiers, params, config.rollout.max_prompt_tokens, config.seed)
+    lines, shuffle = read_metrics(run.path), config.task.shuffle
+    sets = monitored_sets(config.monitor, task, lines, shuffle=shuffle) if config.monitor.every else []
+    monitor = Monitor(config.monitor, evaluator, sets, world)
+    if held is None:
+        return monitor, None
+    held.check_apart("monitored", (problem.id for problem in monitor.problems))
+    held.check(policy, config, base=logged < 0)
+    save = partial(save_with_card, run, policy.save)
+    return monitor, Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save, logged)
