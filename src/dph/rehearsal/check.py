@@ -6,7 +6,6 @@ training is refused, and so is one whose files have changed since they were writ
 because the recomputed log-probabilities measure their effect.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from dph.models.policy import Policy
 from dph.process.progress import say, warn
 from dph.rehearsal.store import Rehearsal, read_rehearsal
 from dph.runs.directory import RunDir, package_versions
+from dph.runs.files import sha256
 from dph.verifiers import judging_versions
 
 FILES = ("partition.parquet", "rehearsal.parquet")
@@ -45,14 +45,10 @@ class CheckedSet:
 
 def file_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of each file of a presample run. Raises UserError for one that is missing."""
-    hashes = {}
-    for name in FILES:
-        try:
-            with (folder / name).open("rb") as file:
-                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise RunError(refused(f"{folder / name} cannot be read", error, "run `dph presample` again")) from error
-    return hashes
+    try:
+        return {name: sha256(folder / name) for name in FILES}
+    except OSError as error:
+        raise RunError(refused(f"{error.filename} cannot be read", error, "run `dph presample` again")) from error
 
 
 def open_presampled(path: Path) -> RunDir:

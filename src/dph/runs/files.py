@@ -9,6 +9,7 @@ abandoned, and the next process that writes into the same directory removes it.
 import atexit
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import os
 import re
@@ -157,6 +158,12 @@ def appended(path: Path) -> Iterator[BinaryIO]:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     with naming(path), os.fdopen(os.open(path, flags, 0o666), "ab") as file:
         yield file
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file."""
+    with naming(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

@@ -10,7 +10,6 @@ checkpoints/step-00000040/
 checkpoints/best.json     which of them had the best measurement
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping
@@ -25,7 +24,7 @@ from dph.config.text import read_json
 from dph.errors import RunError, UserError, refused
 from dph.models.policy import Policy
 from dph.process.progress import say
-from dph.runs.files import directory_written_atomically, remove_atomically
+from dph.runs.files import directory_written_atomically, remove_atomically, sha256
 from dph.training.optim import Optimizer
 
 _CHECKSUMS, _INTERIM = "checksums.json", "interim"
@@ -89,7 +88,7 @@ def save(
             if not due:
                 (path / _INTERIM).touch()
             files = sorted(entry for entry in path.rglob("*") if entry.is_file())
-            sums = {entry.relative_to(path).as_posix(): _sha256(entry) for entry in files}
+            sums = {entry.relative_to(path).as_posix(): sha256(entry) for entry in files}
             (path / _CHECKSUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
         counted = [step for step in steps_saved(run) if not (path_of(run, step) / _INTERIM).exists()]
         kept = {state.step, *keep_too, *counted[-keep:]}  # of 0, all
@@ -113,7 +112,7 @@ def damage(checkpoint: Path) -> str:
     try:
         sums: dict[str, str] = read_json(checkpoint / _CHECKSUMS)
         for name, expected in sums.items():
-            if _sha256(checkpoint / name) != expected:
+            if sha256(checkpoint / name) != expected:
                 return f"{name} is not as it was written"
         read_state(checkpoint)
     except FileNotFoundError as error:
@@ -126,10 +125,8 @@ def damage(checkpoint: Path) -> str:
 
 
 def newest_intact(run: Path) -> int | None:
-    """Step of the newest intact checkpoint, or None if there are no checkpoints.
-
-    Newer ones that are damaged are reported and renamed. Raises UserError when all are damaged.
-    """
+    """Step of the newest intact checkpoint, or None without any; newer ones, which are damaged, are reported and
+    renamed. Raises UserError when all are damaged."""
     damaged = []
     for step in reversed(steps_saved(run)):
         fault = damage(path_of(run, step))
@@ -165,10 +162,8 @@ def read_state(checkpoint: Path) -> TrainState:
 
 
 def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainState:
-    """Load optimizer and adapter weights (whole models are loaded from the checkpoint's folder `model`).
-
-    Raises UserError when the files belong to another policy.
-    """
+    """Load optimizer and adapter weights (whole models are loaded from the checkpoint's folder `model`). Raises
+    UserError when the files belong to another policy."""
     state = read_state(checkpoint)
     parameters = dict(policy.trainable())
     try:
@@ -181,8 +176,3 @@ def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainStat
     except (OSError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
         raise RunError(f"the checkpoint {checkpoint} does not fit this run: {error}") from error
     return state
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

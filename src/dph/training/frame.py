@@ -57,12 +57,8 @@ class Saver:
         keep: int,
         best: Best | None = None,
     ) -> None:
-        """
-        Args:
-            state: of the newest checkpoint, or of a new run.
-            keep: how many of the newest checkpoints are kept.
-            best: names the step whose checkpoint is kept too.
-        """
+        """state: of the newest checkpoint, or of a new run. keep: how many of the newest checkpoints are kept, and the
+        one of `best` too."""
         self.run, self.state, self.best = run, state, best or Best("", 0.0, "")
         self._policy, self._optimizer, self._world, self._keep = policy, optimizer, world, keep
         self._saved = state
@@ -132,9 +128,8 @@ class Frame:
     def repeat(self, step: Action, measure: Action | None = None) -> None:
         """Run the remaining steps. If anything interrupts them, the state is saved first if that is possible.
 
-        Args:
-            step: takes a step; the saver's state becomes the one after it, with the step's metrics pending.
-            measure: returns further metrics of the state, none if none are due.
+        step: takes a step; the saver's state becomes the one after it, with the step's metrics pending. measure:
+        returns further metrics of the state, none if none are due.
         """
         saver, steps = self.saver, self.config.steps
         if self.world.leads and not (steps and self.config.optim.lr):
@@ -250,12 +245,8 @@ def microbatch_tokens(asked: int, policy: Policy, run: RunDir, world: World) -> 
 
 
 def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Callable[[], Mapping[str, Any]]) -> Path:
-    """Write the folder `model` with its card and mark the run as complete; returns the run directory.
-
-    Args:
-        save: writes the model into a folder.
-        facts: what the manifest says of the run besides.
-    """
+    """Write the folder `model`, by `save`, with its card, and mark the run as complete, with further `facts` for its
+    manifest; returns the run directory."""
     if world.leads:
         save_with_card(run, save, run.path / "model")
         run.finish(**facts())

@@ -62,12 +62,8 @@ class Learner:
         token_budget: int,
         run: RunDir | None = None,
     ) -> None:
-        """
-        Args:
-            problems: those to draw prompts from.
-            token_budget: tokens per micro-batch of an update.
-            run: the run directory that keeps the number of rows that are sampled together.
-        """
+        """problems: those to draw prompts from. token_budget: tokens per micro-batch of an update. run: the run
+        directory that keeps the number of rows that are sampled together."""
         rollout, advantage = config.rollout, Advantage(config.advantage.name, config.advantage.options)
         objective = objective_of(config)
         needs_reference = objective.needs_reference or advantage.needs_reference

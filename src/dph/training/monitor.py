@@ -160,11 +160,9 @@ class Monitor:
 
 @dataclass(slots=True)
 class Best:
-    """The best of the measured steps, step 0 included; a function of metrics.jsonl alone.
-
-    Greedy accuracy may be highest after a policy has collapsed onto few solutions. So steps
-    whose value is within a tolerance of the highest count as equal, and among these pass@k decides.
-    """
+    """The best of the measured steps, step 0 included; a function of metrics.jsonl alone. Greedy accuracy may be
+    highest after a policy has collapsed onto few solutions: steps within a tolerance of it are equal, and pass@k
+    decides."""
 
     metric: str
     within: float
@@ -239,10 +237,7 @@ def deciding(values: Mapping[str, float], prefix: str = "eval/") -> list[str]:
 
 class Certifier:
     """Certificates of checkpoints, in their order, until one fails; the last certified model is kept. Its state is
-    certificate.jsonl.
-
-    Its findings may only end training. Checkpoints of a run that rolled back and continued would depend on the set.
-    """
+    certificate.jsonl. Its findings may only end training: a run that rolled back would depend on the set."""
 
     def __init__(
         self,

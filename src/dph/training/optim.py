@@ -120,10 +120,8 @@ class Optimizer:
 
 
 def _own_pages(like: Tensor) -> Tensor:
-    """Zeros of a tensor's shape and type in pages of their own, for a tensor that stays.
-
-    Allocated like others, among the tensors of a backward pass, it would leave gaps between them when they are freed.
-    """
+    """Zeros of a tensor's shape and type, for a tensor that stays, in pages of their own: among the tensors of a
+    backward pass it would leave gaps between them when they are freed."""
     size = like.numel() * like.element_size()
     if size < mmap.PAGESIZE or not like.is_contiguous():
         return torch.zeros_like(like)
@@ -132,10 +130,7 @@ def _own_pages(like: Tensor) -> Tensor:
 
 def _stepped(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
     """The tensor that is stepped for a parameter: itself, or an fp32 copy that takes over the gradient of each backward
-    pass.
-
-    On a CPU its gradient is kept in pages of its own.
-    """
+    pass. On a CPU its gradient is kept in pages of its own."""
     narrow = parameter.dtype.itemsize < 4
     stepped = torch.nn.Parameter(parameter.detach().float()) if narrow else parameter
     place = _own_pages(stepped.detach()) if stepped.device.type == "cpu" else None

@@ -62,11 +62,8 @@ class Explorer:
         self._order = EpochOrder(len(items), config.seed, "explore")
 
     def draw(self, cursor: int) -> Drawn:
-        """Groups for one step, starting at a position of the endless order.
-
-        With dynamic sampling, groups that are all correct or all wrong are replaced by the next prompts, for at most
-        `max_attempts` rounds; then the step continues with those it has.
-        """
+        """Groups for one step, from a position of the endless order on. With dynamic sampling, groups that are all
+        correct or all wrong are replaced by the next prompts, for at most `max_attempts` rounds."""
         wanted, dynamic = self._config.rollout.prompts, self._config.dynamic_sampling
         kept: list[tuple[int, Group]] = []
         dropped: list[Group] = []

@@ -111,22 +111,15 @@ class Watch:
     def __init__(
         self, run: Path, world: World, pinned: Pinned, ledger: Ledger, *, max_unjudged: float, by_function: bool
     ) -> None:
-        """
-        Args:
-            run: run directory, whose coverage.jsonl gets a line for each step.
-            ledger: what earlier steps showed of each problem.
-            max_unjudged: share of a step's responses whose judging may fail.
-            by_function: a reward function judges, not the verifiers.
-        """
+        """run: run directory, whose coverage.jsonl gets a line for each step. ledger: what earlier steps showed of each
+        problem. max_unjudged: share of a step's responses whose judging may fail. by_function: as `VerdictAlarm`."""
         self._run, self._world, self._pinned, self._ledger = run, world, pinned, ledger
         self._max_unjudged, self._alarm = max_unjudged, VerdictAlarm(by_function)
 
     def check(self, step: int, drawn: Drawn, stats: StepStats) -> dict[str, float]:
-        """Note the rollouts of a step; returns the metrics coverage/….
-
-        Raises SharedUserError (UserError in a single process) if the run must stop: judging failed for too many
-        responses, or a database of the step's problems has changed since the run started. The state can be saved.
-        """
+        """Note the rollouts of a step; returns the metrics coverage/…. Raises SharedUserError (UserError in a single
+        process) if the run must stop: judging failed for too many responses, or a database of the step's problems has
+        changed since the run started."""
         lost = stats.outcomes.get(Outcome.INFRA_ERROR, 0)
         if fault := unjudged_fault(lost, stats.responses, stats.reasons, self._max_unjudged):
             raise SharedUserError(fault)
