@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
@@ -42,39 +42,37 @@ class Drawn:
         return [*self.groups, *(self.dropped or ())]
 
 
+@dataclass(frozen=True)
 class Explorer:
     """Draws groups for D_exp (or, for baselines, for the whole training set)."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        sampler: Sampler,
-        verifiers: Verifiers,
-        items: Sequence[Prompted],
-        config: TrainConfig,
-        world: World,
-    ) -> None:
-        """items: the prompts to draw from. config: how many for a step over all processes, how responses are sampled,
-        which groups are replaced, and the seed of the prompts' order and of the responses."""
-        self.sampler = sampler
-        self._policy, self._verifiers, self._items = policy, verifiers, items
-        self._config, self._world = config, world
-        self._order = EpochOrder(len(items), config.seed, "explore")
+    policy: Policy
+    sampler: Sampler
+    verifiers: Verifiers
+    items: Sequence[Prompted]
+    """The prompts to draw from."""
+    config: TrainConfig
+    """How many for a step over all processes, how responses are sampled, which groups are replaced, and the seed."""
+    world: World
+
+    @cached_property
+    def _order(self) -> EpochOrder:
+        return EpochOrder(len(self.items), self.config.seed, "explore")
 
     def draw(self, cursor: int) -> Drawn:
         """Groups for one step, from a position of the endless order on. With dynamic sampling, groups that are all
         correct or all wrong are replaced by the next prompts, for at most `max_attempts` rounds."""
-        wanted, dynamic = self._config.rollout.prompts, self._config.dynamic_sampling
+        wanted, dynamic = self.config.rollout.prompts, self.config.dynamic_sampling
         kept: list[tuple[int, Group]] = []
         dropped: list[Group] = []
         total, start = 0, cursor
         for _ in range(dynamic.max_attempts if dynamic.enabled else 1):
             count = wanted - total
-            groups = self._world.together(partial(self._sample, cursor, count))
+            groups = self.world.together(partial(self._sample, cursor, count))
             cursor += count
-            drawn = dict(zip(self._world.share(count), groups, strict=True))
+            drawn = dict(zip(self.world.share(count), groups, strict=True))
             useful = [number for number, group in drawn.items() if not dynamic.enabled or is_informative(group)]
-            numbers = sorted(number for numbers in self._world.gather(useful) for number in numbers)
+            numbers = sorted(number for numbers in self.world.gather(useful) for number in numbers)
             places = {number: place for place, number in enumerate(numbers, total)}
             for number, group in drawn.items():
                 if number in places:
@@ -94,12 +92,12 @@ class Explorer:
         )
 
     def _sample(self, cursor: int, count: int) -> list[Group]:
-        positions = [cursor + offset for offset in self._world.share(count)]
-        items = [replace(self._items[self._order.item(position)], draw=position) for position in positions]
+        positions = [cursor + offset for offset in self.world.share(count)]
+        items = [replace(self.items[self._order.item(position)], draw=position) for position in positions]
         if not items:
             return []
-        params, seed = self._config.rollout.params(), self._config.seed
-        return sample_groups(self._policy, self.sampler, self._verifiers, items, params, seed, "train")
+        params, seed = self.config.rollout.params(), self.config.seed
+        return sample_groups(self.policy, self.sampler, self.verifiers, items, params, seed, "train")
 
 
 def is_informative(group: Group) -> bool:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
 
 import torch
@@ -57,33 +57,25 @@ def split_by_gradient(groups: Groups, objective: Objective) -> tuple[list[list[R
     return moving, [group for group, has in zip(counted, moves, strict=True) if not has]
 
 
+@dataclass
 class Updater:
     """Applies the objective to mini-batches, each given as groups."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        objective: Objective,
-        optimizer: Optimizer,
-        *,
-        temperature: float,
-        token_budget: int,
-        importance_cap: float = 0.0,
-        own_reference: Policy | None = None,
-        world: World,
-    ) -> None:
-        """
-        Args:
-            temperature: of sampling; log-probabilities of training are taken at the same.
-            token_budget: tokens per micro-batch.
-            importance_cap: largest weight of a token whose sampler is not the trainer; 0 weighs all alike.
-            own_reference: π_ref, if training needs it on rollouts; a policy with adapters needs none.
-        """
-        self.reduced_budget = 0
-        """Tokens per micro-batch if memory ran out with the settings', perhaps before a resume; else 0."""
-        self.optimizer = optimizer
-        self._policy, self._own_reference, self._objective, self._world = policy, own_reference, objective, world
-        self._temperature, self._token_budget, self._cap = temperature, token_budget, importance_cap
+    policy: Policy
+    objective: Objective
+    optimizer: Optimizer
+    _: KW_ONLY
+    temperature: float
+    """Of sampling; log-probabilities of training are taken at the same."""
+    token_budget: int
+    """Tokens per micro-batch."""
+    importance_cap: float = 0.0
+    """Largest weight of a token whose sampler is not the trainer; 0 weighs all alike."""
+    own_reference: Policy | None = None
+    """π_ref, if training needs it on rollouts; a policy with adapters needs none."""
+    world: World
+    reduced_budget: int = 0
+    """Tokens per micro-batch if memory ran out with the settings', perhaps before a resume; else 0."""
 
     def update(self, minibatches: Sequence[Groups], *, recompute_old: bool) -> dict[str, float]:
         """One optimizer step for each mini-batch, in order; returns metrics over all of them and all processes.
@@ -98,7 +90,7 @@ class Updater:
             ]
             later = [_filled(groups, "old_logprobs", _is_rollout, self._logprobs) for groups in minibatches[1:]]
             minibatches = [*minibatches[:1], *later]
-        if self._objective.needs_reference:
+        if self.objective.needs_reference:
             minibatches = [
                 _filled(groups, "ref_logprobs", lambda row: row.ref_logprobs is None, self.reference_logprobs)
                 for groups in minibatches
@@ -109,7 +101,7 @@ class Updater:
         loss = 0.0
         for index, groups in enumerate(minibatches):
             doing(f"update {index + 1} of {len(minibatches)}")
-            if self._objective.policy.select is not None:
+            if self.objective.policy.select is not None:
                 select = partial(self._selected, moved=index > 0)
                 groups = _filled(groups, "selected", lambda row: _is_rollout(row) and row.weight > 0, select)
             sums, ratios, norm = self._step(groups, on_policy=recompute_old and index == 0)
@@ -119,7 +111,7 @@ class Updater:
             norms.append(norm)
             log_ratios += ratios
         means = mean_metrics({name: torch.tensor(value, dtype=torch.float64) for name, value in totals.items()})
-        spread = rehearsal_diagnostics(self._world.joined(torch.cat(log_ratios)), self._objective.divergence)
+        spread = rehearsal_diagnostics(self.world.joined(torch.cat(log_ratios)), self.objective.divergence)
         means |= {f"pef/{name}": spread.pop(name) for name in ("forgotten", "pull_weight") if name in spread}
         return {
             **dict(sorted(means.items())),
@@ -132,7 +124,7 @@ class Updater:
     def _step(self, groups: Groups, *, on_policy: bool) -> tuple[dict[str, float], list[Tensor], float]:
         """Step on a mini-batch; returns the sums of its metrics over all processes, what `_accumulate` returns of its
         stored responses, and the gradient norm."""
-        counts = LossCounts(**self._world.sum_values(asdict(count_rows([row for group in groups for row in group]))))
+        counts = LossCounts(**self.world.sum_values(asdict(count_rows([row for group in groups for row in group]))))
         try:
             accumulated = self._accumulate(groups, counts, on_policy)
         except (MemoryError, RuntimeError) as error:
@@ -140,15 +132,15 @@ class Updater:
                 raise
             accumulated = None
         if accumulated is None:  # outside the handler, which holds on to the tensors of the failed attempt
-            self.reduced_budget = max(1, self._token_budget // 2)
+            self.reduced_budget = max(1, self.token_budget // 2)
             say(f"out of memory: continuing with optim.tokens_per_microbatch {self.reduced_budget}")
             self.optimizer.clear()
             accumulated = self._accumulate(groups, counts, on_policy)
         sums, log_ratios = accumulated
-        self._world.sum_gradients(self.optimizer.parameters)
+        self.world.sum_gradients(self.optimizer.parameters)
         norm = self.optimizer.step()
-        names = sorted({name for names in self._world.gather(sorted(sums)) for name in names})
-        return self._world.sum_values({name: float(sums.get(name, 0.0)) for name in names}), log_ratios, norm
+        names = sorted({name for names in self.world.gather(sorted(sums)) for name in names})
+        return self.world.sum_values({name: float(sums.get(name, 0.0)) for name in names}), log_ratios, norm
 
     def _accumulate(
         self, groups: Groups, counts: LossCounts, on_policy: bool
@@ -160,10 +152,10 @@ class Updater:
         """
         sums: dict[str, Tensor] = {}
         log_ratios: list[Tensor] = []
-        moving, still = split_by_gradient(groups, self._objective)
-        with self._policy.casting_once():
+        moving, still = split_by_gradient(groups, self.objective)
+        with self.policy.casting_once():
             for some, learns in ((moving, True), (still, False)):
-                for _, batch in batches(self._policy, some, self.budget):
+                for _, batch in batches(self.policy, some, self.budget):
                     logprobs, terms = self._pass(batch, counts, on_policy, learns)
                     for name, value in terms.items():
                         sums[name] = sums[name] + value if name in sums else value
@@ -179,16 +171,18 @@ class Updater:
 
         learns: its gradient is added to the parameters' gradient.
         """
-        entropy_mode = "gradient" if self._objective.config.entropy_coef else "value"
+        entropy_mode = "gradient" if self.objective.config.entropy_coef else "value"
         importance, gaps = None, {}
         with torch.set_grad_enabled(learns):
-            logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
+            logprobs, entropy = self.policy.logprobs(batch, self.temperature, entropy=entropy_mode)
             if on_policy:
                 batch = replace(batch, old_logprobs=logprobs.detach())
             if batch.sampled_logprobs is not None:
                 mask = batch.response_mask * ~batch.is_rehearsal[:, None]
-                importance, gaps = sampler_correction(batch.old_logprobs, batch.sampled_logprobs, mask, self._cap)
-            loss, terms = self._objective(logprobs, batch, counts, entropy, importance)
+                importance, gaps = sampler_correction(
+                    batch.old_logprobs, batch.sampled_logprobs, mask, self.importance_cap
+                )
+            loss, terms = self.objective(logprobs, batch, counts, entropy, importance)
         if learns:
             loss.backward()
         return logprobs.detach(), terms | gaps
@@ -196,12 +190,12 @@ class Updater:
     def reference_logprobs(self, rows: Sequence[Tokens]) -> list[list[float]]:
         """log π_ref of every response token of every row, in nats: of a model of its own or, for a policy with
         adapters, of the policy with its adapters switched off."""
-        policy = self._own_reference or self._policy
-        with self._policy.reference() if self._own_reference is None else nullcontext():
-            return policy.response_logprobs(rows, self._temperature, self.budget)
+        policy = self.own_reference or self.policy
+        with self.policy.reference() if self.own_reference is None else nullcontext():
+            return policy.response_logprobs(rows, self.temperature, self.budget)
 
     def _logprobs(self, rows: Sequence[Row]) -> list[list[float]]:
-        return self._policy.response_logprobs(rows, self._temperature, self.budget)
+        return self.policy.response_logprobs(rows, self.temperature, self.budget)
 
     def _selected(self, rows: Sequence[Row], *, moved: bool) -> list[list[bool]]:
         """The tokens of this process's rollouts that the policy loss selects among the rollouts of all processes.
@@ -209,22 +203,22 @@ class Updater:
         moved: the policy is not the one of log π_old any more. The random numbers depend on the response and the number
         of optimizer steps taken: resumed runs and other numbers of processes draw the same.
         """
-        assert self._objective.policy.select is not None
+        assert self.objective.policy.select is not None
         columns = [
             [row.old_logprobs for row in rows],
             [row.token_advantages for row in rows],
             [self._random(row) for row in rows],
         ]
-        if moved and self._objective.policy.selects_by_policy:
+        if moved and self.objective.policy.selects_by_policy:
             columns.append(self._logprobs(rows))
         old, advantages, uniform, *now = (
-            self._world.joined(torch.tensor([value for row in column for value in row], dtype=torch.float32))
+            self.world.joined(torch.tensor([value for row in column for value in row], dtype=torch.float32))
             for column in columns
         )
         sizes = [len(row.response_ids) for row in rows]
-        before = sum(self._world.gather(sum(sizes))[: self._world.rank])
+        before = sum(self.world.gather(sum(sizes))[: self.world.rank])
         current = {"logprobs": now[0]} if now else {}
-        chosen = self._objective.policy.select(old, advantages, uniform, **current)[before : before + sum(sizes)]
+        chosen = self.objective.policy.select(old, advantages, uniform, **current)[before : before + sum(sizes)]
         return [marks.tolist() for marks in chosen.split(sizes)]
 
     def _random(self, row: Row) -> list[float]:
@@ -235,7 +229,7 @@ class Updater:
     @property
     def budget(self) -> int:
         """Tokens per micro-batch."""
-        return self.reduced_budget or self._token_budget
+        return self.reduced_budget or self.token_budget
 
 
 def _is_rollout(row: Row) -> bool:
