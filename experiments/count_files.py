@@ -14,8 +14,10 @@ model) and problem:
 """
 
 import json
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,14 +26,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.config import to_dict
-from dph.errors import UserError
+from dph.errors import RunError, UserError
 from dph.evaluation.measures import MEASURES, powers_of_two
 from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
 from dph.report.data import EvalRun, Split, Value, read_problems
-from dph.runs.files import written_atomically
+from dph.runs.files import lock, unlock, written_atomically
 from experiments.finished import Counts, Results
 from experiments.plan import AGAIN, Choice, RunPaths, check_same, check_settings, settings_of, stages_of
+
+
+@contextmanager
+def waiting_for(folder: Path) -> Iterator[None]:
+    """Hold the lock on a directory, waiting for its current owner first. Raises OSError as `lock` does."""
+    said = False
+    while True:
+        try:
+            lock(folder)
+            break
+        except RunError as error:
+            if not said:
+                say(f"waiting: {error}")
+            said = True
+            time.sleep(0.5)
+    try:
+        yield
+    finally:
+        unlock(folder)
+
 
 _OPTIONAL = ("kind", "content", "style_counts", *MEASURES)
 _COLUMNS = (

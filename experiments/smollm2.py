@@ -21,7 +21,8 @@ import torch
 from dph.errors import ModelError, UserError, reason_of, refused
 from dph.models.loading import save_tokenizer
 from dph.process.progress import say, show_messages
-from dph.runs.files import cache_folder, directory_written_atomically, waiting_for
+from dph.runs.files import cache_folder, directory_written_atomically
+from experiments.count_files import waiting_for
 
 NAME = "smollm2"
 """Name of the folder among the cache's models, which `model.path` accepts."""

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from dph.process.jobs import is_complete
 from dph.runs.directory import RunDir
-from dph.runs.files import waiting_for, written_atomically
+from dph.runs.files import written_atomically
 from experiments.anchor.design import Arm, Made
-from experiments.count_files import styles_of
+from experiments.count_files import styles_of, waiting_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,10 @@ import math
 import re
 import shutil
 import statistics
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -22,7 +26,7 @@ from dph.process.jobs import Job
 from dph.report.data import EvalRun, read_eval
 from dph.report.tables import Table, to_markdown
 from experiments.config import ReproduceConfig
-from experiments.count_files import read_counts, recorded_settings, write_table
+from experiments.count_files import read_counts, recorded_settings, waiting_for, write_table
 from experiments.finished import DOMAINS, Results, difference, mean_value, read_results
 from experiments.grid import read_grid
 from experiments.plan import Choice, RunPaths, write_settings
@@ -681,3 +685,27 @@ def test_the_published_figures_at_equal_rollouts_are_those_of_the_published_coun
     assert gap("dapo", "pass@32") == [3.9, 2.1, 5.7] and gap("grpo", "pass@32") == [1.4, -0.3, 3.1]
     assert gap("dph_js", "pass@32") == [-4.5, -6.3, -2.7] and gap("dph_f", "pass@32") == [-5.7, -7.8, -3.7]
     assert "3.9 points" in text and "+1.4 (−0.3 to +3.1)" in text and "5.7 (3.7 to 7.8)" in text
+
+
+def test_a_second_process_waits_for_a_folder(tmp_path, capsys):
+    code = (
+        f"import time; from pathlib import Path; from dph.runs.files import lock; lock(Path({str(tmp_path)!r})); "
+        "print('held', flush=True); time.sleep(60)"
+    )
+    ended = []
+
+    def use():
+        with waiting_for(tmp_path):
+            ended.append(time.monotonic())
+
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        thread = threading.Thread(target=use)
+        thread.start()
+        time.sleep(1.0)
+        assert ended == []
+        killed = time.monotonic()
+        process.kill()
+        thread.join(20)
+    assert len(ended) == 1 and ended[0] >= killed
+    assert f"in use by process {process.pid}" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import dph
 from dph.config import TrainConfig
 from dph.errors import RunError
 from dph.runs.directory import RunDir
-from dph.runs.files import LOCK, lock, unlock, waiting_for
+from dph.runs.files import LOCK, lock, unlock
 from workers import state_of
 
 SOURCE = str(Path(dph.__file__).parents[1])
@@ -77,26 +76,6 @@ def test_a_finished_run_can_be_read_while_another_process_has_its_directory(tmp_
     run.finish()
     with holder(tmp_path):
         assert RunDir.start(str(tmp_path), "train", config, resume=True).complete
-
-
-def test_a_second_process_waits_for_a_folder(tmp_path, capsys):
-    ended = []
-
-    def use():
-        with waiting_for(tmp_path):
-            ended.append(time.monotonic())
-            assert (tmp_path / LOCK).exists()
-
-    with holder(tmp_path) as process:
-        thread = threading.Thread(target=use)
-        thread.start()
-        time.sleep(1.0)
-        assert ended == []
-        killed = time.monotonic()
-        process.kill()
-        thread.join(20)
-    assert len(ended) == 1 and ended[0] >= killed
-    assert f"waiting for process {process.pid}" in capsys.readouterr().err
 
 
 def test_workers_end_with_a_killed_parent_even_while_they_are_busy(tmp_path):

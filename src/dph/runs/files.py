@@ -16,7 +16,6 @@ import re
 import shutil
 import socket
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -232,7 +231,6 @@ def cache_folder() -> Path:
 
 LOCK = ".lock"
 """Name of the file that is locked in a directory."""
-_POLL_SECONDS = 0.5
 _locks_held: dict[tuple[int, Path], int] = {}
 """File descriptors of held locks, by process id and path of the lock file; a forked child holds none."""
 
@@ -251,21 +249,6 @@ def unlock(folder: Path) -> None:
         with contextlib.suppress(OSError):  # the directory may be gone
             file.unlink()
         os.close(descriptor)
-
-
-@contextmanager
-def waiting_for(folder: Path) -> Iterator[None]:
-    """Hold the lock on a directory, waiting for its current owner first. Raises OSError as `lock` does."""
-    announced = False
-    while owner := _take(folder):
-        if not announced:
-            say(f"waiting for {owner}, which is using {folder}")
-        announced = True
-        time.sleep(_POLL_SECONDS)
-    try:
-        yield
-    finally:
-        unlock(folder)
 
 
 def _take(folder: Path) -> str:
