@@ -50,7 +50,7 @@ def test_a_set_is_refused_where_tokenizer_sampling_or_weights_differ():
     manifest, model, sampling = RunDir.open(presampled(), "presample").manifest, policy(), rollout()
 
     def check(manifest=manifest, sampling=sampling, same_weights=True):
-        check_fit(manifest, model, sampling, same_weights=same_weights, where=presampled())
+        check_fit(RunDir(presampled(), manifest), model, sampling, same_weights=same_weights)
 
     check()
     with pytest.raises(

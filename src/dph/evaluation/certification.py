@@ -59,7 +59,7 @@ class CertificationSet:
         """Raises UserError for a policy with another tokenizer, with `base` also for other weights, and for settings
         that judge otherwise than the presample run."""
         facts = {"tokenizer_hash": policy.tokenizer_hash()} | ({"weight_hash": policy.weight_hash()} if base else {})
-        check_facts(self.run.manifest, facts, self.run.path)
+        check_facts(self.run, facts)
         if changed := differences(judging_rules(to_dict(self.made)), judging_rules(to_dict(config or self.made))):
             how = f"{self.run.path} judged the base model otherwise ({'; '.join(changed)})"
             raise RunError(f"{how}; use its settings, or run `dph presample` again")

@@ -82,15 +82,13 @@ def open_set(path: Path) -> CheckedSet:
     return checked
 
 
-def check_fit(
-    manifest: Mapping[str, Any], policy: Policy, rollout: RolloutConfig, *, same_weights: bool, where: Path
-) -> None:
-    """Refuse a rehearsal set, by its run's manifest, that was made with another tokenizer, temperature or top-p than
-    the policy's and training's or, with `same_weights`, with another model than the policy."""
+def check_fit(run: RunDir, policy: Policy, rollout: RolloutConfig, *, same_weights: bool) -> None:
+    """Refuse a rehearsal set that was made with another tokenizer, temperature or top-p than the policy's and
+    training's or, with `same_weights`, with another model than the policy."""
     facts = {"tokenizer_hash": policy.tokenizer_hash(), **sampling_facts(rollout)}
     if same_weights:
         facts["weight_hash"] = policy.weight_hash()
-    check_facts(manifest, facts, where)
+    check_facts(run, facts)
 
 
 def sampling_facts(rollout: RolloutConfig) -> dict[str, float]:
@@ -98,15 +96,13 @@ def sampling_facts(rollout: RolloutConfig) -> dict[str, float]:
     return {"temperature": rollout.temperature, "top_p": rollout.top_p}
 
 
-def check_facts(manifest: Mapping[str, Any], facts: Mapping[str, Any], where: Path) -> None:
+def check_facts(run: RunDir, facts: Mapping[str, Any]) -> None:
     """Raises UserError if a rehearsal set's manifest differs from the facts of this training in one of their keys."""
-    wrong = [
-        f"{name} {manifest.get(name)!r} there, {now!r} here" for name, now in facts.items() if manifest.get(name) != now
-    ]
-    if wrong:
+    there = {name: run.manifest.get(name) for name in facts}
+    if wrong := [f"{name} {there[name]!r} there, {now!r} here" for name, now in facts.items() if there[name] != now]:
         raise RunError(
-            f"the rehearsal set of {where} does not fit this run ({'; '.join(wrong)}); run `dph presample` with this "
-            "model and this sampling, or train with the model and sampling of the set"
+            f"the rehearsal set of {run.path} does not fit this run ({'; '.join(wrong)}); run `dph presample` with "
+            "this model and this sampling, or train with the model and sampling of the set"
         )
 
 
@@ -215,7 +211,7 @@ def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir,
         return None
     path = Path(config.path)
     checked = open_set(path)
-    check_facts(checked.run.manifest, sampling_facts(rollout), path)
+    check_facts(checked.run, sampling_facts(rollout))
     begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
     if not fresh and begun != checked.hash:
         raise RunError(f"the rehearsal set of {path} is not the one that {run.path} was started with; restore it")
@@ -235,7 +231,7 @@ def check_rehearsal(
 ) -> None:
     """Check stored responses against the policy that training starts from; on resume, against its tokenizer only. The
     leading process records the set's hash and the deviation in the run's manifest."""
-    check_fit(checked.run.manifest, policy, rollout, same_weights=fresh, where=checked.run.path)
+    check_fit(checked.run, policy, rollout, same_weights=fresh)
     if not fresh:
         return
     facts: dict[str, str | int | float] = {"hash": checked.hash}

@@ -75,7 +75,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         model = self.accelerator.unwrap_model(self.model)
         policy = Policy(model, self._tokenizer, precision="bf16" if self.args.bf16 or self.args.fp16 else "fp32")
         rollout = RolloutConfig(temperature=self.args.temperature, top_p=self.args.top_p)
-        check_fit(checked.run.manifest, policy, rollout, same_weights=False, where=path)
+        check_fit(checked.run, policy, rollout, same_weights=False)
         if count := min(self.args.rehearsal_check_rows, len(checked.stored)):
             check_start(checked, policy, rollout, count, self.args.rehearsal_check_tokens)
         return checked.stored

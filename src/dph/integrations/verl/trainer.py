@@ -435,7 +435,7 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
             checked = open_set(path)
             sampling = {"temperature": float(rollout.temperature), "top_p": float(rollout.top_p)}
             facts = {"tokenizer_hash": tokenizer_hash(self.tokenizer), **sampling}
-            check_facts(checked.run.manifest, facts, path)  # the weights are compared before the first update
+            check_facts(checked.run, facts)  # the weights are compared before the first update
             self._stored = checked, RehearsalSet(checked.stored, self._dph.seed)
 
     def _init_resource_pool_mgr(self) -> None:
