@@ -43,21 +43,18 @@ def test_gradients_of_micro_batches_are_summed_in_fp32():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_are_summed_in_memory_that_stays(dtype):
+def test_gradients_are_summed_over_passes_and_a_parameter_without_one_is_skipped(dtype):
     used, unused = (torch.nn.Parameter(torch.ones(5, dtype=dtype)) for _ in range(2))
     optimizer = Optimizer([("used", used), ("unused", unused)], OptimConfig(lr=0.5, weight_decay=0.1), 10)
     stepped, other = optimizer.parameters
-    places = []
     for step in (1.0, 2.0):
         (step * used).sum().backward()
-        assert stepped.grad is not None
-        places.append(stepped.grad.data_ptr())
         (3 * used).sum().backward()
-        assert stepped.grad.tolist() == [step + 3.0] * 5 and stepped.grad.data_ptr() == places[0]
+        assert stepped.grad is not None and stepped.grad.tolist() == [step + 3.0] * 5
         assert other.grad is None, "a parameter without a gradient is skipped, without weight decay"
         optimizer.step()
         assert stepped.grad is None
-    assert places[0] == places[1] and unused.tolist() == [1.0] * 5
+    assert unused.tolist() == [1.0] * 5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -1,7 +1,6 @@
 """The optimizer, its learning rate as a function of the step count, and its state as plain tensors."""
 
 import math
-import mmap
 
 import torch
 from torch import Tensor
@@ -10,8 +9,6 @@ from dph.config import OptimConfig
 
 _STATE_NAMES = ("exp_avg", "exp_avg_sq", "step")
 _MASTER = "master"
-_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-"""For memory that forked processes do not share."""
 
 
 def learning_rate(config: OptimConfig, step: int, total: int) -> float:
@@ -67,22 +64,11 @@ class Optimizer:
         if math.isfinite(norm):
             for group in self._adamw.param_groups:
                 group["lr"] = learning_rate(self._config, self.steps_taken, self._total)
-            self._place_moments()
             self._adamw.step()
             self._round()
         self.clear()
         self.steps_taken += 1
         return norm
-
-    def _place_moments(self) -> None:
-        """On a CPU, give moments memory of their own before AdamW makes them, for parameters that have a gradient."""
-        for parameter in self.parameters:
-            if parameter.grad is not None and parameter.device.type == "cpu" and parameter not in self._adamw.state:
-                self._adamw.state[parameter] = {
-                    "step": torch.zeros((), dtype=torch.float32),
-                    "exp_avg": _own_pages(parameter.detach()),
-                    "exp_avg_sq": _own_pages(parameter.detach()),
-                }
 
     def clear(self) -> None:
         """Clear the gradients."""
@@ -119,35 +105,17 @@ class Optimizer:
         self._round()
 
 
-def _own_pages(like: Tensor) -> Tensor:
-    """Zeros of a tensor's shape and type, for a tensor that stays, in pages of their own: among the tensors of a
-    backward pass it would leave gaps between them when they are freed."""
-    size = like.numel() * like.element_size()
-    if size < mmap.PAGESIZE or not like.is_contiguous():
-        return torch.zeros_like(like)
-    return torch.frombuffer(mmap.mmap(-1, size, _PRIVATE), dtype=like.dtype).view(like.shape)
-
-
 def _stepped(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
     """The tensor that is stepped for a parameter: itself, or an fp32 copy that takes over the gradient of each backward
-    pass. On a CPU its gradient is kept in pages of its own."""
-    narrow = parameter.dtype.itemsize < 4
-    stepped = torch.nn.Parameter(parameter.detach().float()) if narrow else parameter
-    place = _own_pages(stepped.detach()) if stepped.device.type == "cpu" else None
-
-    def settle(source: Tensor) -> None:
-        if source.grad is not place:
-            assert source.grad is not None and place is not None
-            source.grad = place.copy_(source.grad)
+    pass."""
+    if parameter.dtype.itemsize >= 4:
+        return parameter
+    stepped = torch.nn.Parameter(parameter.detach().float())
 
     def take_over(source: Tensor) -> None:
         assert source.grad is not None
-        if stepped.grad is None:
-            stepped.grad = source.grad.float() if place is None else place.copy_(source.grad)
-        else:
-            stepped.grad += source.grad
+        stepped.grad = source.grad.float() if stepped.grad is None else stepped.grad.add_(source.grad)
         source.grad = None
 
-    if narrow or place is not None:
-        parameter.register_post_accumulate_grad_hook(take_over if narrow else settle)
+    parameter.register_post_accumulate_grad_hook(take_over)
     return stepped
