@@ -52,10 +52,6 @@ def write_eval(
         "metrics": found,
         "pass_curve": {"1": interval(share), "2": interval(0.6), "4": interval(0.75)},
         "style_shares": shares or {"direct": 0.75, "other": 0.25},
-        "by_kind": {
-            "join": {"problems": 1, "greedy": 1.0, "pass@1": 0.5},
-            "list": {"problems": 1, "greedy": 0, "pass@1": 0},
-        },
     }
     problems: list[dict[str, Any]] = []
     completions = []

@@ -136,5 +136,5 @@ def test_a_tiny_model_is_evaluated_on_a_benchmark(tmp_path: Path, name: str):
     [(split, summary)] = json.loads((tmp_path / "run/scores.json").read_text())["splits"].items()
     assert (split, summary["problems"], summary["samples"]) == ("test" if name == "math500" else "dev", 2, 2)
     assert summary["metrics"]["greedy"]["mean"] == 0 and summary["metrics"]["token_entropy"]["mean"] > 0
-    kinds = {"distinct_answers"} if name == "math500" else {"distinct_sql", "distinct_plans"}
+    kinds = {"distinct_answers"} if name == "math500" else {"distinct_sql"}
     assert {key for key in summary["metrics"] if key.startswith("distinct") and not key.endswith("correct")} == kinds

@@ -419,7 +419,6 @@ def evaluation(path, hostile):
         "metrics": {"greedy": value, "pass@1": value},
         "pass_curve": {"1": value, "2": value},
         "style_shares": {text("style"): 1.0},
-        "by_kind": {text("kind"): {"problems": 3, "greedy": 0.5}},
     }
     (path / "scores.json").write_text(
         json.dumps({"label": text("label"), "model": "m", "measures": RULES, "splits": {"test": split}})

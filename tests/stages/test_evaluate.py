@@ -138,14 +138,6 @@ def test_nothing_could_be_judged():
     assert summary["metrics"] == {} and summary["pass_curve"] == {} and summary["problems"] == 2
 
 
-def test_kinds_leave_out_what_could_not_be_judged():
-    items = [scored(4, 1, True, kind="a"), scored(0, 0, None, kind="a"), scored(2, 2, False, kind="a")]
-    by_kind = summarise([*items, scored(4, 2, None, kind="b")], 4)["by_kind"]
-    assert by_kind["a"] == pytest.approx({"problems": 3, "greedy": 1 / 2, "pass@1": (1 / 4 + 1) / 2})
-    assert by_kind["b"] == pytest.approx({"problems": 1, "pass@1": 1 / 2})
-    assert summarise([scored(4, 1, kind="")], 4)["by_kind"] == {}
-
-
 # The stage ----------------------------------------------------------------------------------------------------------
 
 
@@ -176,8 +168,7 @@ def test_scores_follow_from_the_stored_completions(run):
         assert summary["metrics"]["pass@8"]["mean"] == pytest.approx(len(correct) / 6)
         greedy = [row["outcome"] == "correct" for row in own if row["sample"] == -1]
         assert summary["metrics"]["greedy"]["mean"] == pytest.approx(sum(greedy) / 6)
-        assert (summary["problems"], summary["samples"], set(summary["by_kind"])) == (6, 8, {"easy", "hard"})
-        assert summary["by_kind"]["easy"]["greedy"] == 1  # the base model masters them
+        assert (summary["problems"], summary["samples"]) == (6, 8)
         styles = {name: {row["style"] for row in own if row["id"] == name and row["sample"] >= 0} for name in correct}
         problems = {
             row["id"]: row for row in pq.read_table(run / "problems.parquet").to_pylist() if row["split"] == split

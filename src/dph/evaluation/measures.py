@@ -13,9 +13,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import combinations
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -26,9 +25,8 @@ from sqlglot.errors import SqlglotError
 
 from dph.evaluation.passk import bootstrap_interval, majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
 from dph.tasks import Task, style_of
-from dph.types import UNPARSED, Group, Problem, Rollout, SamplingParams
+from dph.types import UNPARSED, Group, Problem, SamplingParams
 from dph.verifiers.math.answer import find_answer
-from dph.verifiers.sql.plan import PlanReader
 from dph.verifiers.sql.text import extract_sql
 
 AMONG = 32
@@ -68,8 +66,6 @@ METRICS = (
     Metric("pass@k", "pass@k", table="main", measured=False),  # for the k that a table shows
     _count("distinct_sql", "distinct SQL"),  # queries, up to layout, letter case and aliases
     _count("distinct_sql_correct", "distinct SQL (correct)"),
-    _count("distinct_plans", "distinct plans"),  # SQLite's execution plans, without the query's own names
-    _count("distinct_plans_correct", "distinct plans (correct)"),
     _count("distinct_answers", "distinct answers"),
     _count("distinct_answers_correct", "distinct answers (correct)"),
     _count("distinct_solutions", "distinct solutions"),  # as a verifier with a method `solutions` tells them
@@ -124,6 +120,7 @@ def ngram_overlap(texts: Sequence[str], n: int = 4) -> float:
     return total / (len(texts) * (len(texts) - 1) / 2)
 
 
+@lru_cache(1024)  # equal queries are common
 def canonical_sql(sql: str) -> str:
     """Normalize a query, so that queries that differ only in writing have equal texts.
 
@@ -173,7 +170,6 @@ def token_entropy(logprobs: Iterable[Sequence[float]]) -> float:
 def diversity_of(
     group: Group,
     params: SamplingParams,
-    plans: PlanReader,
     answers: Sequence[str | None] = (),
     solutions: Sequence[str | None] = (),
 ) -> dict[str, float]:
@@ -188,7 +184,10 @@ def diversity_of(
     if not scored:
         return {}
     values: dict[str, float] = {}
-    classes = _classes(group.problem, scored, plans)
+    classes: dict[str, list[str | None]] = {}
+    if group.problem.verifier in _ANSWERS:
+        name = "sql" if group.problem.verifier == "sql" else "answers"
+        classes[name] = [answer_of(group.problem, rollout.text) for rollout in scored]
     if solutions:
         classes["solutions"] = _of_scored(solutions, group)
     votes = _of_scored(answers, group) if answers else []
@@ -223,26 +222,12 @@ def _of_scored(texts: Sequence[str | None], group: Group) -> list[str | None]:
 
 def answer_of(problem: Problem, response: str) -> str | None:
     """The answer of a response, its query or its final answer, without differences of writing. None without one."""
-    if problem.verifier == "sql":
-        query = extract_sql(response)
-        return None if query is None else canonical_sql(query)
     return _ANSWERS[problem.verifier](response) if problem.verifier in _ANSWERS else None
 
 
-def _classes(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> dict[str, list[str | None]]:
-    """The class of each sample, by every notion of sameness of its problem; None for one without an answer."""
-    if problem.verifier == "sql":
-        queries = [extract_sql(rollout.text) for rollout in rollouts]
-        distinct = [sql for sql in dict.fromkeys(queries) if sql is not None]
-        plan_of = dict(zip(distinct, plans.plans(Path(problem.meta["db"]), distinct), strict=True))
-        text_of = {sql: canonical_sql(sql) for sql in distinct}
-        return {
-            "sql": [None if sql is None else text_of[sql] for sql in queries],
-            "plans": [None if sql is None else plan_of[sql] for sql in queries],
-        }
-    if problem.verifier in _ANSWERS:
-        return {"answers": [_ANSWERS[problem.verifier](rollout.text) for rollout in rollouts]}
-    return {}
+def _query(response: str) -> str | None:
+    query = extract_sql(response)
+    return None if query is None else canonical_sql(query)
 
 
 def _math_answer(response: str) -> str | None:
@@ -257,7 +242,7 @@ def _last_line(response: str) -> str | None:
     return lines[-1].strip() if lines else None
 
 
-_ANSWERS: dict[str, Callable[[str], str | None]] = {"math": _math_answer, "exact": _last_line}
+_ANSWERS: dict[str, Callable[[str], str | None]] = {"sql": _query, "math": _math_answer, "exact": _last_line}
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +303,6 @@ def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
         "style_shares": {
             name: count / styles.total() for name, count in sorted(styles.items()) if len(styles) <= _MOST_SHARES
         },
-        "by_kind": _by_kind(scored),
     }
 
 
@@ -338,19 +322,3 @@ def metric_values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.floa
 def _with_interval(values: NDArray[np.float64]) -> dict[str, float]:
     interval = bootstrap_interval(values)
     return {"mean": interval.estimate, "low": interval.low, "high": interval.high, "problems": len(values)}
-
-
-def _by_kind(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
-    """Means over the problems of each kind that have the metric; none if the problems have no kinds."""
-    kinds: dict[str, list[Scored]] = {}
-    for item in scored:
-        kinds.setdefault(str(item.problem.meta.get("kind", "")), []).append(item)
-    if set(kinds) == {""}:
-        return {}
-    summaries = {}
-    for kind, items in sorted(kinds.items()):
-        values = metric_values(items, 1)
-        named = {"greedy": values.get("greedy"), "pass@1": values.get("mean@1")}
-        means = {name: float(numbers.mean()) for name, numbers in named.items() if numbers is not None}
-        summaries[kind] = {"problems": len(items)} | means
-    return summaries

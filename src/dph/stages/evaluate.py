@@ -29,7 +29,6 @@ from dph.tasks import Task, style_of
 from dph.types import Group, Problem, as_text
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
-from dph.verifiers.sql.plan import PlanReader
 
 _Item = tuple[str, Prompted]
 """A split, and one of its problems."""
@@ -63,7 +62,6 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     with (
         Chunks(run.path, inputs, hashes, world) as chunks,
         make_verifiers(config.verifier, config.reward, reward, answers=True) as verifiers,
-        PlanReader(workers=config.verifier.workers, timeout=config.verifier.timeout) as plans,
     ):
         items: list[_Item] = []
         for split, problems in chosen.items():
@@ -73,7 +71,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         settings = settled_rows(config.sampler, policy, [item for _, item in items], rollout, run, world)
         sampler = make_sampler(settings, policy, config.model, rollout.longest)
         evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
-        score = partial(_sampled, task, evaluator, verifiers, plans, config.max_unjudged)
+        score = partial(_sampled, task, evaluator, verifiers, config.max_unjudged)
         at_once, doing = problems_at_once(rollout.n), f"evaluating {', '.join(chosen)}"
         samples = chunks.map("problems", items, at_once, score, doing)
         greedy: list[dict[str, Any]] = [{"greedy": None, "rows": []}] * len(items)
@@ -104,7 +102,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
 
 
 def _sampled(
-    task: Task, evaluator: Evaluator, verifiers: Verifiers, plans: PlanReader, most: float, items: Sequence[_Item]
+    task: Task, evaluator: Evaluator, verifiers: Verifiers, most: float, items: Sequence[_Item]
 ) -> list[dict[str, Any]]:
     """Each problem's scores, without its greedy response, and its rows of completions."""
     values, groups = [], evaluator.sampled([item for _, item in items])
@@ -112,7 +110,7 @@ def _sampled(
     for (split, _), group in zip(items, groups, strict=True):
         texts = [(group.problem, rollout.text) for rollout in group.rollouts]
         answers, solutions = verifiers.tell("answers", texts), verifiers.tell("solutions", texts)
-        diversity = diversity_of(group, evaluator.params, plans, answers, solutions)
+        diversity = diversity_of(group, evaluator.params, answers, solutions)
         score = replace(score_group(task, group, None), diversity=diversity)
         stored = {name: getattr(score, name) for name in _STORED}
         values.append({"score": stored, "rows": _completion_rows(split, task, group)})
