@@ -24,7 +24,7 @@ def test_a_benchmark_brings_its_split_rule_and_number_of_samples():
     found = settings("eval", "--task=AIME24", "--data=x")
     assert (found.task.name, found.task.split, found.rollout.n) == ("aime24", "test", 128)
     assert (found.verifier.comparator, found.verifier.policy) == ("strict", "qwen")
-    found = settings("verify", "--task", "mini-dev", "--data", "x")
+    found = settings("verify", "--task", "bird-mini-dev", "--data", "x")
     assert (found.task.name, found.task.split, found.verifier.comparator) == ("bird", "mini_dev", "bird")
 
 
