@@ -1,9 +1,8 @@
 """The metrics of an evaluation (paper §6), of problems and of splits: greedy accuracy, unbiased pass@k, mean@k, styles,
-and the diversity of repeated samples, by the same measures for every problem and policy.
+and the diversity of repeated samples.
 
 METRICS is the one table of what `dph eval` measures and how a report shows it; docs/reference/metrics.md says which
-problems have each. A new measure is an entry there and a value in `diversity_of`. A mean is over the problems that have
-the metric.
+problems have each, over which a mean is taken. A new measure is an entry there and a value in `diversity_of`.
 
 Every count of distinct items is *rarefied*: it is the expected number in a random subset of m of the n samples. Like
 pass@k, it is unbiased and uses all samples, and it makes runs with different n comparable.
@@ -34,9 +33,6 @@ AMONG = 32
 _VOTERS = (8, 32)
 _MOST_SHARES = 24
 """Shares of more styles are left out: they belong to single problems, as solutions do."""
-RULES = 2
-"""Version of the rules by which problems have a measure, for the record of an evaluation. By the first, which left no
-record, maj@k was absent, and not 0, for a problem whose verifier tells answers if no response had one."""
 _PRECISION = 4  # decimals of the entropy: log-probabilities vary by less, with what else was sampled together
 
 
@@ -104,10 +100,8 @@ def expected_distinct(classes: Iterable[Hashable], m: int) -> float:
 
 
 def ngram_overlap(texts: Sequence[str], n: int = 4) -> float:
-    """Mean Jaccard overlap of the sets of word n-grams over all pairs of texts: 1 if all are equal, 0 for no overlap.
-
-    A text of fewer than n words counts as one n-gram. NaN for fewer than two texts.
-    """
+    """Mean Jaccard overlap of the sets of word n-grams over all pairs of texts: 1 if all are equal, 0 for no overlap,
+    NaN for fewer than two texts. A text of fewer than n words counts as one n-gram."""
     if len(texts) < 2:
         return float("nan")
     # Equal texts are common: each pair of distinct texts is compared once and counted as often as it occurs.
@@ -122,11 +116,8 @@ def ngram_overlap(texts: Sequence[str], n: int = 4) -> float:
 
 @lru_cache(1024)  # equal queries are common
 def canonical_sql(sql: str) -> str:
-    """Normalize a query, so that queries that differ only in writing have equal texts.
-
-    Layout, comments, letter case and quoting of identifiers, and the names of table aliases are normalised; the order
-    of conditions and columns is kept. A query that does not parse is returned with its white space collapsed.
-    """
+    """A query without layout and comments, with normalised letter case and quoting of identifiers and names of table
+    aliases; the order of conditions and columns is kept. If it does not parse, only its white space is collapsed."""
     try:
         tree = sqlglot.parse_one(sql, read="sqlite")
     except (SqlglotError, RecursionError):
@@ -145,11 +136,8 @@ def canonical_sql(sql: str) -> str:
 
 
 def pass_area(n: ArrayLike, c: ArrayLike, largest: int) -> np.ndarray:
-    """Area under each problem's pass@k over log₂ k from 1 to `largest`, divided by the width: a mean pass@k in [0, 1].
-
-    Trapezoidal rule over the powers of two up to `largest`; with `largest` = 1 it is pass@1. Shapes and errors are
-    as in `dph.evaluation.passk.pass_at_k`.
-    """
+    """Area under each problem's pass@k over log₂ k from 1 to `largest`, by the trapezoidal rule over the powers of two,
+    divided by the width: a mean pass@k in [0, 1]. Shapes and errors are as in `dph.evaluation.passk.pass_at_k`."""
     doublings = max(1, largest).bit_length() - 1
     curve = np.stack([pass_at_k(n, c, 1 << i) for i in range(doublings + 1)])
     if doublings == 0:
@@ -158,10 +146,8 @@ def pass_area(n: ArrayLike, c: ArrayLike, largest: int) -> np.ndarray:
 
 
 def token_entropy(logprobs: Iterable[Sequence[float]]) -> float:
-    """The policy's entropy per token in nats, estimated as the mean of −log p over all tokens of its own samples.
-
-    Unbiased if the policy itself sampled at the temperature of the log-probabilities. NaN without tokens.
-    """
+    """The policy's entropy per token in nats, estimated as the mean of −log p over all tokens of its own samples:
+    unbiased if it sampled at the temperature of the log-probabilities. NaN without tokens."""
     rows = list(logprobs)
     count = sum(map(len, rows))
     return -sum(map(sum, rows)) / count if count else float("nan")
@@ -175,10 +161,9 @@ def diversity_of(
 ) -> dict[str, float]:
     """The measures of one problem, without those that do not apply to it or that need more samples than it has.
 
-    answers: the answer of each response by the problem's verifier (`Verifiers.tell`); if it is empty, the final answers
-    of mathematics and exact answers are compared as texts. If no response has an answer, maj@k is 0; a problem lacks
+    answers, solutions: of each response by the problem's verifier (`Verifiers.tell`), if it tells any. Without answers,
+    those of mathematics and exact answers are compared as texts. If no response has one, maj@k is 0; a problem lacks
     maj@k only if nobody reads its answers.
-    solutions: the solution of each response by the problem's verifier, if it has `solutions`.
     """
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     if not scored:
@@ -288,11 +273,8 @@ def greedy_verdict(group: Group) -> bool | None:
 
 
 def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
-    """Metrics of a split with 95 % intervals by bootstrap over problems (layout: docs/reference/runs.md).
-
-    A metric's "problems" is the number of problems that it is the mean over: those that have it. Problems with fewer
-    than n judged samples have pass@k only for those k that they reach.
-    """
+    """Metrics of a split with 95 % intervals by bootstrap over the "problems" that have each: with fewer than n judged
+    samples only pass@k for those k that they reach. Layout: docs/reference/metrics.md."""
     metrics = {name: _with_interval(values) for name, values in metric_values(scored, n).items()}
     styles = sum((item.styles for item in scored), Counter[str]())
     return {

@@ -17,7 +17,7 @@ from dph.config import read_settings
 from dph.config.checks import unfinished
 from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
-from dph.evaluation.measures import MEASURES, METRICS, RULES, Scored, metric, summarise
+from dph.evaluation.measures import MEASURES, METRICS, Scored, metric, summarise
 from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.runs.directory import RunDir, read_metrics, step_lines
 from dph.tasks.tables import read_rows
@@ -94,10 +94,8 @@ Answer = tuple[str, str, str, int, bool]
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
-    """Evaluations and training runs among the directories, each in the order given.
-
-    Raises UserError when a directory is missing, of another kind or damaged, and when none is an evaluation.
-    """
+    """Evaluations and training runs among the directories, each in the order given. Raises UserError when a directory
+    is missing, of another kind or damaged, and when none is an evaluation."""
     evals: list[EvalRun] = []
     trains: list[Path] = []
     for path in paths:
@@ -125,13 +123,11 @@ def read_eval(path: Path) -> EvalRun:
         return _read_verify(path, scores)
     try:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
-        label, model, rules = str(scores["label"]), Path(str(scores["model"])), scores["measures"]
+        label, model = str(scores["label"]), Path(str(scores["model"]))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
     if not splits:
         raise RunError(f"{file} holds no split; {EVALUATE_AGAIN}")
-    if rules != RULES:
-        raise RunError(f"{file} was made by other rules of what is measured; {EVALUATE_AGAIN}")
     columns = ["split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct"]
     problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", *MEASURES), EVALUATE_AGAIN)
     return EvalRun(path, label, model, splits, problems)
@@ -209,10 +205,8 @@ def _finite(value: float) -> float:
 def read_problems(
     file: Path, columns: Sequence[str], optional: Sequence[str], remedy: str, filters: Any = None
 ) -> list[dict[str, Any]]:
-    """Rows of a table about problems or completions; columns that are `optional` may be absent.
-
-    Raises UserError with the remedy when the file is missing or damaged.
-    """
+    """Rows of a table about problems or completions; columns that are `optional` may be absent. Raises UserError with
+    the remedy when the file is missing or damaged."""
     try:
         names = [*columns, *(set(optional) & set(pq.read_schema(file).names))]
         rows = pq.read_table(file, columns=names, filters=filters).to_pylist()

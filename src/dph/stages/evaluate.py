@@ -15,7 +15,7 @@ from dph.build import make_sampler, make_task, make_verifiers, select, split_nam
 from dph.config import EvalConfig, absolute
 from dph.errors import counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
-from dph.evaluation.measures import MEASURES, RULES, Scored, diversity_of, greedy_verdict, score_group, summarise
+from dph.evaluation.measures import MEASURES, Scored, diversity_of, greedy_verdict, score_group, summarise
 from dph.models.loading import settled
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -36,10 +36,8 @@ _STORED = ("samples", "correct", "styles", "styles_correct", "diversity")
 
 
 def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
-    """Run the stage on every split named in the settings; returns its run directory.
-
-    reward: judges every response instead of the verifiers; see `dph.stages.train.train`.
-    """
+    """Run the stage on every split named in the settings; returns its run directory. reward: judges every response
+    instead of the verifiers; see `dph.stages.train.train`."""
     world, versions = World.join(), judging_versions()
     run = world.decided(lambda: RunDir.start(config.out, "eval", config, resume=resume, versions=versions))
     if run.complete:
@@ -93,7 +91,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
             with written_atomically(run.path / f"{name}.parquet") as file:
                 pq.write_table(pa.Table.from_pylist(table), file)
         splits = {split: summarise(scores, rollout.n) for split, scores in scored.items()}
-        scores = {"label": facts["label"], "model": config.model.path, "measures": RULES, "splits": splits}
+        scores = {"label": facts["label"], "model": config.model.path, "splits": splits}
         write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
         run.finish(model=absolute(config.model.path), **facts)
     _say_scores(splits)
