@@ -206,10 +206,8 @@ def _run(command: str, arguments: Sequence[str]) -> None:
 
 @contextmanager
 def ending(program: str, command: str = "") -> Iterator[None]:
-    """Ends the process with one sentence after a mistake that the user can fix, and after a signal; see `main`.
-
-    program: what the sentence begins with; command: the command of `dph`, for the remedy after a signal.
-    """
+    """Ends the process with one sentence, which begins with `program`, after a mistake that the user can fix, and after
+    a signal, with the remedy for the `command` of `dph`; see `main`."""
     try:
         with _sentences():
             yield

@@ -47,13 +47,10 @@ class Prediction:
 
 
 def read_predictions(path: Path, count: int | None, field: str = "") -> list[Prediction]:
-    """Read a file of predictions.
+    """The predictions of a file. Raises UserError if it is missing, damaged or in an unknown format.
 
-    Args:
-        count: number of questions, which distinguishes empty lines between dialogues from missing predictions.
-        field: the column to read, if rows have several possible ones.
-    Raises:
-        UserError: the file is missing, damaged or in an unknown format.
+    count: number of questions, which distinguishes empty lines between dialogues from missing predictions. field: the
+    column to read, if rows have several possible ones.
     """
     name = path.name.lower()
     if not name.endswith((*_ROWS, ".json")):
@@ -128,11 +125,8 @@ class Pairing:
 
 def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pairing:
     """Pair predictions with problems by id, position among the questions, or the question's number (at the end of the
-    id, or "question_id" in the problem's meta).
-
-    A question that a split repeats shares its predictions: each problem has an equal part of them, in order, or all of
-    them if they cannot be divided evenly.
-    """
+    id, or "question_id" in the problem's meta). Of a question that a split repeats, each problem has an equal part of
+    the predictions, in order, or all of them if they cannot be divided evenly."""
     places: dict[tuple[str, str], list[int]] = {}
     for place, problem in enumerate(problems):
         split, _, last = problem.id.rpartition("/")
@@ -235,12 +229,9 @@ def _rules(config: VerifyConfig, judged: Sequence[JudgedProblem]) -> dict[str, s
 
 
 def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
-    """With one prediction per problem: "accuracy" with a Wilson interval; else mean@n and pass@k with bootstrap
-    intervals.
-
-    A problem counts towards pass@k only if at least k of its predictions were judged, and towards the others only if
-    one was; "problems" is the number of those that count, if some do not.
-    """
+    """With one prediction per problem "accuracy" with a Wilson interval, else mean@n and pass@k with bootstrap
+    intervals. A problem counts towards pass@k only if k of its predictions were judged, and towards the others only if
+    one was; "problems" is the number of those that count, if some do not."""
     pairs = [(sum(v.scored for v in item.verdicts), sum(v.correct for v in item.verdicts)) for item in items]
     counts = [(scored, correct) for scored, correct in pairs if scored]
     if not counts:
@@ -249,10 +240,7 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
         accuracy = wilson_interval(sum(correct for _, correct in counts), len(counts))
         intervals = {"accuracy": (accuracy, len(counts))}
     else:
-        from dph.evaluation.passk import (
-            bootstrap_interval,  # which loads numpy
-            sample_metrics,
-        )
+        from dph.evaluation.passk import bootstrap_interval, sample_metrics  # which load numpy
 
         metrics = sample_metrics(counts, samples)
         intervals = {name: (bootstrap_interval(values), len(values)) for name, values in metrics.items()}
@@ -264,10 +252,7 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
 
 
 def wilson_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
-    """Wilson's score interval of a share of successes (Wilson 1927), which has a width at 0 and at 1 too.
-
-    Raises ValueError unless 0 ≤ successes ≤ count and count ≥ 1.
-    """
+    """Wilson's score interval of a share of successes (Wilson 1927), which has a width at 0 and at 1 too."""
     if not 0 <= successes <= count or count < 1:
         raise ValueError(f"a share needs 0 ≤ successes ≤ count and count ≥ 1, but they are {successes} and {count}")
     share, z = successes / count, NormalDist().inv_cdf((1.0 + level) / 2.0)

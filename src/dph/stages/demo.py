@@ -88,10 +88,7 @@ class Course:
         return planned
 
     def run(self, *, watch: bool = False) -> Path:
-        """Run the commands, or what is missing of them, and return the report's page.
-
-        watch: show what each running command says.
-        """
+        """Run the commands, or what is missing of them, and return the report's page. watch: show what each says."""
         started, out = time.monotonic(), Path(self.config.out)
         run_jobs(self.jobs(), out / "logs", self.config.jobs, "demo", watch=watch)
         names = [Path(method).stem for method in self.config.methods]

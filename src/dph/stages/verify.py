@@ -26,10 +26,7 @@ _PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
 
 
 def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
-    """Run the stage: print the scores and, with `out`, write scores.json and verdicts.jsonl; returns that directory.
-
-    Raises UserError if files are missing, damaged or inconsistent.
-    """
+    """Run the stage: print the scores and, with `out`, write scores.json and verdicts.jsonl; returns that directory."""
     check_bounds(config)
     if not config.predictions:
         raise SettingsError("no file of predictions was named; add --predictions FILE")
@@ -110,10 +107,8 @@ def _paired(
 def _judge(
     verifiers: Verifiers, pairing: Pairing, chunks: Chunks, *, bare: bool
 ) -> tuple[list[JudgedProblem], dict[str, str]]:
-    """The judged problems, and those whose gold answer fails with the reason.
-
-    Raises UserError if a prediction could not be judged: a score without it would not be the benchmark's.
-    """
+    """The judged problems, and those whose gold answer fails with the reason. Raises UserError if a prediction could
+    not be judged: a score without it would not be the benchmark's."""
 
     def judge(some: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
         """For each problem its verdicts and flags, or why its gold answer fails."""

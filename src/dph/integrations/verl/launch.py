@@ -126,11 +126,8 @@ def training_bytes(shape: ModelShape, config: VerlConfig, tokens: int, offload: 
 
 
 def plan(shape: ModelShape, config: VerlConfig) -> ClusterLayout:
-    """The simplest layout that fits by estimate.
-
-    It keeps states on the GPUs rather than in host memory, and whole sequences rather than shared ones. Values that the
-    settings fix are kept. Raises UserError if no layout fits.
-    """
+    """The simplest layout that fits by estimate: states on the GPUs rather than in host memory, whole sequences rather
+    than shared ones, and the values that the settings fix. Raises UserError if none fits."""
     cluster, adapters = config.cluster, config.model.lora_rank > 0
     microbatch, rollout = config.optim.tokens_per_microbatch, config.rollout
     if not microbatch:
@@ -188,9 +185,7 @@ class Launch:
 
 
 def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
-    """Write a launch into the directory `config.out`.
-
-    shape: of the model; by default it is read from the model's configuration.
+    """Write a launch into `config.out`; the shape of the model is read from its configuration if it is not given.
 
     Raises UserError for settings that verl has no counterpart for, for a model that does not fit the memory by
     estimate, and for a directory that holds another launch.
