@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
 from dph.evaluation.measures import (
     MEASURES,
-    Scored,
+    Scores,
     canonical_sql,
     diversity_of,
     expected_distinct,
@@ -228,9 +228,8 @@ def test_no_entropy_without_log_probabilities_and_nothing_without_verdicts():
 
 
 def test_means_are_over_the_problems_that_a_measure_applies_to():
-    def item(**diversity: float) -> Scored:
-        plain = score_group(ToyTask(), group(Problem("p", "", "", "exact"), ("yes", GOOD)), None)
-        return Scored(plain.problem, 1, 1, None, plain.styles, plain.styles_correct, diversity)
+    def item(**diversity: float) -> Scores:
+        return score_group(ToyTask(), group(Problem("p", "", "", "exact"), ("yes", GOOD)), None) | diversity
 
     metrics = summarise([item(distinct_sql=2.0), item(distinct_answers=5.0), item(distinct_sql=3.0)], 1)["metrics"]
     assert metrics["distinct_sql"]["mean"] == 2.5 and metrics["distinct_answers"]["mean"] == 5

@@ -10,8 +10,8 @@ pass@k, it is unbiased and uses all samples, and it makes runs with different n 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations
 from typing import Any, Literal
@@ -230,40 +230,24 @@ def _last_line(response: str) -> str | None:
 _ANSWERS: dict[str, Callable[[str], str | None]] = {"sql": _query, "math": _math_answer, "exact": _last_line}
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """One problem's results."""
-
-    problem: Problem
-    samples: int
-    """Samples that could be judged."""
-    correct: int
-    greedy: bool | None
-    """Whether the greedy response is correct; None if there is none or it could not be judged."""
-    styles: Counter[str]
-    """The first AMONG samples by style (paper App. B); empty if the task knows no styles."""
-    styles_correct: Counter[str]
-    """The correct samples among them, by style."""
-    diversity: Mapping[str, float] = field(default_factory=dict)
-    """Measures of diversity by name (`dph.evaluation.measures`); empty if they were not taken."""
-
-    @property
-    def distinct_styles_correct(self) -> int:
-        """Named styles among the correct samples; "other" does not count."""
-        return len(self.styles_correct.keys() - {"other"})
+Scores = dict[str, Any]
+"""One problem's results, as problems.parquet has them (docs/reference/runs.md), and `style_counts`, the number of the
+first AMONG judged samples of each style."""
 
 
-def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scored:
-    """Results of one problem from its samples and its greedy response."""
+def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scores:
+    """Results of one problem from its samples and its greedy response. Styles (paper App. B) are those of the first
+    AMONG judged samples, None if the task knows none; "other" does not count among the correct ones."""
     correct, judged = group.counts
-    styles, correct_styles = Counter[str](), Counter[str]()
+    counts, right = Counter[str](), set[str]()
     for rollout in [rollout for rollout in group.rollouts if rollout.verdict.scored][:AMONG]:
         style = style_of(task, group.problem, rollout.text)
         if style is not None:
-            styles[style] += 1
-            correct_styles[style] += rollout.verdict.correct
+            counts[style] += 1
+            right |= {style} - {"other"} if rollout.verdict.correct else set()
     greedy = greedy_verdict(greedy_group) if greedy_group else None
-    return Scored(group.problem, judged, correct, greedy, styles, +correct_styles)
+    styles = {"styles": len(counts) or None, "styles_correct": len(right) if counts else None}
+    return {"samples": judged, "correct": correct, "greedy": greedy, **styles, "style_counts": dict(counts)}
 
 
 def greedy_verdict(group: Group) -> bool | None:
@@ -272,11 +256,11 @@ def greedy_verdict(group: Group) -> bool | None:
     return verdict.correct if verdict.scored else None
 
 
-def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
+def summarise(scored: Sequence[Scores], n: int) -> dict[str, Any]:
     """Metrics of a split with 95 % intervals by bootstrap over the "problems" that have each: with fewer than n judged
     samples only pass@k for those k that they reach. Layout: docs/reference/metrics.md."""
     metrics = {name: _with_interval(values) for name, values in metric_values(scored, n).items()}
-    styles = sum((item.styles for item in scored), Counter[str]())
+    styles = sum((Counter(item.get("style_counts")) for item in scored), Counter[str]())
     return {
         "problems": len(scored),
         "samples": n,
@@ -288,15 +272,14 @@ def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
     }
 
 
-def metric_values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.float64]]:
+def metric_values(scored: Sequence[Scores], n: int) -> dict[str, NDArray[np.float64]]:
     """Every metric's value for each problem that has one; a metric that no problem has is left out."""
-    metrics: dict[str, Iterable[float]] = {
-        "greedy": [item.greedy for item in scored if item.greedy is not None],
-        **sample_metrics([(item.samples, item.correct) for item in scored], n),
-        "styles": [len(item.styles) for item in scored if item.styles],
-        "styles_correct": [item.distinct_styles_correct for item in scored if item.styles],
-        **{name: [item.diversity[name] for item in scored if name in item.diversity] for name in MEASURES},
-    }
+
+    def of(*names: str) -> dict[str, Iterable[float]]:
+        return {name: [item[name] for item in scored if item.get(name) is not None] for name in names}
+
+    counts = [(item["samples"], item["correct"]) for item in scored]
+    metrics = of("greedy") | sample_metrics(counts, n) | of("styles", "styles_correct", *MEASURES)
     arrays = {name: np.asarray(values, dtype=float) for name, values in metrics.items()}
     return {name: values for name, values in arrays.items() if values.size}
 

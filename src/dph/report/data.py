@@ -17,11 +17,11 @@ from dph.config import read_settings
 from dph.config.checks import unfinished
 from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
-from dph.evaluation.measures import MEASURES, METRICS, Scored, metric, summarise
+from dph.evaluation.measures import MEASURES, METRICS, metric, summarise
 from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.runs.directory import RunDir, read_metrics, step_lines
 from dph.tasks.tables import read_rows
-from dph.types import UNSCORED, Outcome, Problem
+from dph.types import UNSCORED, Outcome
 
 VERDICTS = "verdicts.jsonl"
 """The file of a run of `dph verify` that one of `dph eval` does not have."""
@@ -140,23 +140,18 @@ def _read_verify(path: Path, scores: Any) -> EvalRun:
         by_id.setdefault(row["id"], []).append(row)
     try:
         split = str(scores["split"])
-        scored = [_scored(id, rows) for id, rows in by_id.items()]
+        problems = [{"split": split, "id": id} | _judged(rows) for id, rows in by_id.items()]
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} is damaged ({type(error).__name__}: {error}); run `dph verify` again") from error
-    problems = [
-        {"split": split, "id": item.problem.id, "kind": item.problem.meta["kind"], "content": ""}
-        | {"samples": item.samples, "correct": item.correct, "answer": str(item.problem.answer)}
-        for item in scored
-    ]
-    summary = _read_split(summarise(scored, max(map(len, by_id.values()))))
+    summary = _read_split(summarise(problems, max(map(len, by_id.values()))))
     return EvalRun(path, path.name, Path(str(scores.get("predictions", ""))), {split: summary}, problems)
 
 
-def _scored(id: str, rows: Sequence[Mapping[str, Any]]) -> Scored:
+def _judged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     outcomes = [Outcome(row["outcome"]) for row in rows]
-    problem = Problem(id, "", rows[0].get("gold"), "", {"kind": str(rows[0].get("difficulty") or "")})
-    judged = sum(outcome not in UNSCORED for outcome in outcomes)
-    return Scored(problem, judged, outcomes.count(Outcome.CORRECT), None, Counter(), Counter())
+    counts = {"samples": sum(one not in UNSCORED for one in outcomes), "correct": outcomes.count(Outcome.CORRECT)}
+    kind, answer = str(rows[0].get("difficulty") or ""), str(rows[0].get("gold"))
+    return {"kind": kind, "content": "", **counts, "answer": answer}
 
 
 def _read_split(split: Mapping[str, Any]) -> Split:
