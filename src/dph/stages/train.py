@@ -39,12 +39,13 @@ from dph.verifiers.function import RewardFunction
 
 
 def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
-    """Run the stage; returns its run directory, whose folder `model` holds the trained policy. Raises UserError for
-    settings that contradict each other or do not fit the presampled data, and when the run must stop; Interrupted on
-    SIGINT, SIGTERM and SIGHUP. In both cases the state is saved first.
+    """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
 
     reward: judges every response, in this process, instead of the verifiers: `(prompt, completion, **columns)` → a
     number, or None for a response that cannot be judged. It is not recorded with the run; `config.reward` is.
+
+    Raises UserError for settings that contradict each other or do not fit the presampled data, and when the run must
+    stop; Interrupted on SIGINT, SIGTERM and SIGHUP. In both cases the state is saved first.
     """
     check_train(config)
     Advantage(config.advantage.name, config.advantage.options)  # a mistake in its settings shows before the run begins
@@ -81,7 +82,12 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
 
 
 def load(
-    config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World, metrics: Metrics, saved: Path | None
+    config: TrainConfig,
+    run: RunDir,
+    verifiers: Verifiers,
+    world: World,
+    metrics: Metrics,
+    saved: Path | None,
 ) -> tuple[Policy, Training]:
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
     fresh, rollout = saved is None, config.rollout
