@@ -804,20 +804,20 @@ class DoctorConfig:
 
 
 STAGES: dict[str, type[Any]] = {
+    "demo": DemoConfig,
     "init": InitConfig,
     "check": CheckConfig,
     "sft": SftConfig,
     "presample": PresampleConfig,
     "train": TrainConfig,
-    "verl": VerlConfig,
     "eval": EvalConfig,
-    "certify": CertifyStageConfig,
     "verify": VerifyConfig,
+    "certify": CertifyStageConfig,
     "interpolate": InterpolateConfig,
-    "report": ReportConfig,
     "passk": PasskConfig,
     "audit": AuditConfig,
-    "demo": DemoConfig,
+    "report": ReportConfig,
+    "verl": VerlConfig,
     "doctor": DoctorConfig,
 }
-"""Settings class of each stage."""
+"""Settings class of each command, in the order in which `dph --help` lists them."""
