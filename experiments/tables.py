@@ -234,7 +234,7 @@ def diversity_table(results: Results, base: Base) -> Table | None:
 
 
 def variety_table(results: Results, base: Base) -> Table | None:
-    """Distinct queries, plans and answers, overlap, area under pass@k and entropy, of all samples and correct ones."""
+    """Distinct queries and answers, overlap, area under pass@k and entropy, of all samples and correct ones."""
     split = results.split(IN_DOMAIN)
     if not split:
         return None

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.evaluation.measures import RULES
 from dph.runs.samples import MONITOR, Sample, write_samples
 from dph.types import Completion, Outcome, Problem, Rollout, Verdict
 
@@ -35,12 +34,11 @@ def write_eval(
     shares: Mapping[str, float] | None = None,
     kinds: Sequence[str] = ("join",),
     columns: Mapping[str, Sequence[Any]] = {},
-    measures: int = RULES,
 ) -> Path:
     """An evaluation of len(correct) problems, of which problem i has correct[i] correct samples, greedy iff any.
 
     wrong: how many distinct wrong completions there are. shares: of the solution styles. kinds: of the problems, in
-    turn. columns: of problems.parquet, in place of or besides the usual ones. measures: the version of their rules.
+    turn. columns: of problems.parquet, in place of or besides the usual ones.
     """
     path.mkdir(parents=True)
     share = sum(correct) / samples / len(correct)
@@ -52,10 +50,6 @@ def write_eval(
         "metrics": found,
         "pass_curve": {"1": interval(share), "2": interval(0.6), "4": interval(0.75)},
         "style_shares": shares or {"direct": 0.75, "other": 0.25},
-        "by_kind": {
-            "join": {"problems": 1, "greedy": 1.0, "pass@1": 0.5},
-            "list": {"problems": 1, "greedy": 0, "pass@1": 0},
-        },
     }
     problems: list[dict[str, Any]] = []
     completions = []
@@ -88,7 +82,7 @@ def write_eval(
         has_it = [row["samples"] >= needed if needed else row.get(name) is not None for row in of_split]
         if any(has_it):
             value["problems"] = sum(has_it)
-    scores = {"label": label, "model": str(model), "measures": measures, "splits": dict.fromkeys(splits, split)}
+    scores = {"label": label, "model": str(model), "splits": dict.fromkeys(splits, split)}
     (path / "scores.json").write_text(json.dumps(scores))
     pq.write_table(pa.Table.from_pylist(problems), path / "problems.parquet")
     pq.write_table(pa.Table.from_pylist(completions), path / "completions.parquet")

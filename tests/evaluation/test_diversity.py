@@ -4,7 +4,6 @@ every measure by hand, what does not apply is absent, the files hold what was me
 
 import json
 import math
-import sqlite3
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -18,8 +17,7 @@ from hypothesis import strategies as st
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
 from dph.evaluation.measures import (
     MEASURES,
-    RULES,
-    Scored,
+    Scores,
     canonical_sql,
     diversity_of,
     expected_distinct,
@@ -33,7 +31,6 @@ from dph.stages.evaluate import evaluate
 from dph.tasks import register_task
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import register_verifier
-from dph.verifiers.sql.plan import PlanReader
 from helpers import ToyTask, base_run
 
 
@@ -121,12 +118,6 @@ def test_token_entropy_of_a_known_distribution():
 GOOD, BAD, LOST, NONE = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR, Outcome.NO_ANSWER
 
 
-@pytest.fixture(scope="module")
-def plans():
-    with PlanReader() as reader:
-        yield reader
-
-
 def group(problem: Problem, *pairs, logprobs=(-1.0,)):
     rollouts = [
         Rollout(Completion([7] * len(logprobs), list(logprobs), "stop"), text, Verdict(outcome, 0.0))
@@ -135,24 +126,19 @@ def group(problem: Problem, *pairs, logprobs=(-1.0,)):
     return Group(problem, [1], rollouts)
 
 
-def test_queries_and_plans(plans: PlanReader, tmp_path: Path):
-    path = tmp_path / "db.sqlite"
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE club (id INTEGER PRIMARY KEY, town TEXT)")
-    connection.close()
+def test_queries():
     texts = [
         ("```sql\nSELECT town FROM club\n```", GOOD),
-        ("```sql\nselect T.town\nfrom club AS T\n```", GOOD),  # another text of the plan "scan club"
+        ("```sql\nselect T.town\nfrom club AS T\n```", GOOD),
         ("```sql\nSELECT  town FROM Club\n```", GOOD),  # the first query again
         ("```sql\nSELECT town FROM club WHERE id = 1\n```", BAD),
-        ("```sql\nSELECT nothing FROM club\n```", Outcome.ERROR),  # a query, but without a plan
+        ("```sql\nSELECT nothing FROM club\n```", Outcome.ERROR),  # a query, though it does not run
         ("no SQL", NONE),
         ("```sql\nSELECT 1\n```", LOST),  # never counted
     ]
-    found = diversity_of(group(Problem("p", "", "", "sql", {"db": str(path)}), *texts), SamplingParams(7), plans)
-    assert {name: found[name] for name in found if name.startswith("distinct")} == pytest.approx(
-        {"distinct_sql": 4, "distinct_sql_correct": 2, "distinct_plans": 2, "distinct_plans_correct": 1}
-    )
+    found = diversity_of(group(Problem("p", "", "", "sql"), *texts), SamplingParams(7))
+    distinct = {name: found[name] for name in found if name.startswith("distinct")}
+    assert distinct == pytest.approx({"distinct_sql": 4, "distinct_sql_correct": 2})
     assert "pass_area" not in found  # six of seven samples could be judged
 
 
@@ -164,21 +150,21 @@ def test_queries_and_plans(plans: PlanReader, tmp_path: Path):
         ("judged elsewhere", ["a", "b", "c", "d"], None, None),
     ],
 )
-def test_final_answers(plans: PlanReader, task: str, texts: list[str], distinct: int | None, correct: int | None):
+def test_final_answers(task: str, texts: list[str], distinct: int | None, correct: int | None):
     outcomes = [GOOD, GOOD, BAD, BAD]
     pairs = list(zip(texts, outcomes, strict=True))
-    found = diversity_of(group(Problem("p", "", "", task), *pairs), SamplingParams(4), plans)
+    found = diversity_of(group(Problem("p", "", "", task), *pairs), SamplingParams(4))
     assert found.get("distinct_answers") == (None if distinct is None else pytest.approx(distinct))
     assert found.get("distinct_answers_correct") == (None if correct is None else pytest.approx(correct))
 
 
-def test_a_vote_of_texts_and_a_vote_of_what_the_verifier_reads(plans: PlanReader):
+def test_a_vote_of_texts_and_a_vote_of_what_the_verifier_reads():
     pairs = [*[("yes", GOOD)] * 3, *[("no", BAD)] * 4, ("", NONE)]
     voters = group(Problem("p", "", "", "exact"), *pairs)
-    assert diversity_of(voters, SamplingParams(8), plans)["maj@8"] == 0
+    assert diversity_of(voters, SamplingParams(8))["maj@8"] == 0
     read = ["A", "A", "A", "A", "B", "B", "B", None]  # one of the four answers "A" was judged wrong
-    assert diversity_of(voters, SamplingParams(8), plans, read)["maj@8"] == pytest.approx(3 / 4)
-    assert "maj@32" not in diversity_of(voters, SamplingParams(8), plans)
+    assert diversity_of(voters, SamplingParams(8), read)["maj@8"] == pytest.approx(3 / 4)
+    assert "maj@32" not in diversity_of(voters, SamplingParams(8))
 
 
 @pytest.mark.parametrize(
@@ -195,33 +181,31 @@ def test_a_vote_of_texts_and_a_vote_of_what_the_verifier_reads(plans: PlanReader
         ("another", "yes", [], None),
     ],
 )
-def test_a_vote_without_any_answer_is_lost_if_answers_are_told(plans, tmp_path, verifier, text, told, expected):
-    path = tmp_path / "db.sqlite"
-    sqlite3.connect(path).close()
+def test_a_vote_without_any_answer_is_lost_if_answers_are_told(verifier, text, told, expected):
     right = GOOD if expected or expected is None else BAD
-    voters = group(Problem("p", "", "", verifier, {"db": str(path)}), *[(text, right)] * 8)
-    found = diversity_of(voters, SamplingParams(8), plans, told)
+    voters = group(Problem("p", "", "", verifier), *[(text, right)] * 8)
+    found = diversity_of(voters, SamplingParams(8), told)
     assert found.get("maj@8") == expected and "maj@32" not in found
     lost = group(voters.problem, *[(text, right)] * 7, (text, LOST))
-    assert "maj@8" not in diversity_of(lost, SamplingParams(8), plans, told)  # seven could be judged
+    assert "maj@8" not in diversity_of(lost, SamplingParams(8), told)  # seven could be judged
 
 
-def test_a_tied_vote_is_drawn_and_silent_samples_do_not_vote(plans: PlanReader):
-    voters = group(Problem("p", "", "", "sql", {"db": ""}), *[("", GOOD)] * 2, *[("", BAD)] * 2, *[("", NONE)] * 4)
-    assert diversity_of(voters, SamplingParams(8), plans, [*"AABB", *[None] * 4])["maj@8"] == pytest.approx(1 / 2)
+def test_a_tied_vote_is_drawn_and_silent_samples_do_not_vote():
+    voters = group(Problem("p", "", "", "sql"), *[("", GOOD)] * 2, *[("", BAD)] * 2, *[("", NONE)] * 4)
+    assert diversity_of(voters, SamplingParams(8), [*"AABB", *[None] * 4])["maj@8"] == pytest.approx(1 / 2)
 
 
-def test_more_than_32_samples_are_thinned_out(plans: PlanReader):
+def test_more_than_32_samples_are_thinned_out():
     pairs = [("yes", GOOD)] * 39 + [("no", BAD)]
-    found = diversity_of(group(Problem("p", "", "", "exact"), *pairs), SamplingParams(40), plans)
+    found = diversity_of(group(Problem("p", "", "", "exact"), *pairs), SamplingParams(40))
     assert found["distinct_answers"] == pytest.approx(1 + 32 / 40)  # the one "no" is among 32 of 40 with p = 32/40
     assert found["distinct_answers_correct"] == 1
 
 
-def test_overlap_area_and_entropy(plans: PlanReader):
+def test_overlap_area_and_entropy():
     pairs = [("a b c d", GOOD), ("a b c d e", GOOD), ("x", BAD), ("x", BAD)]
     toy = Problem("p", "", "", "exact")
-    found = diversity_of(group(toy, *pairs, logprobs=(-1.0, -2.0)), SamplingParams(4), plans)
+    found = diversity_of(group(toy, *pairs, logprobs=(-1.0, -2.0)), SamplingParams(4))
     # 4-grams {abcd}, {abcd, bcde}, {x}, {x}: of the six pairs one overlaps by 1/2 and one wholly.
     assert found["ngram_overlap"] == pytest.approx((1 / 2 + 1) / 6)
     assert found["ngram_overlap_correct"] == pytest.approx(1 / 2)
@@ -231,29 +215,28 @@ def test_overlap_area_and_entropy(plans: PlanReader):
 
 
 @pytest.mark.parametrize("params", [SamplingParams(1, top_p=0.9), SamplingParams(1, temperature=0.0)])
-def test_no_entropy_where_the_samples_are_not_of_that_distribution(plans: PlanReader, params: SamplingParams):
-    found = diversity_of(group(Problem("p", "", "", "exact"), ("yes", GOOD)), params, plans)
+def test_no_entropy_where_the_samples_are_not_of_that_distribution(params: SamplingParams):
+    found = diversity_of(group(Problem("p", "", "", "exact"), ("yes", GOOD)), params)
     assert "token_entropy" not in found and "ngram_overlap" not in found  # one sample has nothing to overlap with
 
 
-def test_no_entropy_without_log_probabilities_and_nothing_without_verdicts(plans: PlanReader):
+def test_no_entropy_without_log_probabilities_and_nothing_without_verdicts():
     problem = Problem("p", "", "", "exact")
-    silent = diversity_of(group(problem, ("yes", GOOD), logprobs=()), SamplingParams(1), plans)
+    silent = diversity_of(group(problem, ("yes", GOOD), logprobs=()), SamplingParams(1))
     assert "token_entropy" not in silent and silent["distinct_answers"] == 1
-    assert diversity_of(group(problem, ("yes", LOST)), SamplingParams(1), plans) == {}
+    assert diversity_of(group(problem, ("yes", LOST)), SamplingParams(1)) == {}
 
 
 def test_means_are_over_the_problems_that_a_measure_applies_to():
-    def item(**diversity: float) -> Scored:
-        plain = score_group(ToyTask(), group(Problem("p", "", "", "exact"), ("yes", GOOD)), None)
-        return Scored(plain.problem, 1, 1, None, plain.styles, plain.styles_correct, diversity)
+    def item(**diversity: float) -> Scores:
+        return score_group(ToyTask(), group(Problem("p", "", "", "exact"), ("yes", GOOD)), None) | diversity
 
     metrics = summarise([item(distinct_sql=2.0), item(distinct_answers=5.0), item(distinct_sql=3.0)], 1)["metrics"]
     assert metrics["distinct_sql"]["mean"] == 2.5 and metrics["distinct_answers"]["mean"] == 5
     assert metrics["distinct_sql"]["low"] == 2 and metrics["distinct_sql"]["high"] == 3
     counts = {name: metrics[name]["problems"] for name in ("distinct_sql", "distinct_answers", "pass@1", "mean@1")}
     assert counts == {"distinct_sql": 2, "distinct_answers": 1, "pass@1": 3, "mean@1": 3}
-    assert not {"ngram_overlap", "distinct_plans", "token_entropy"} & metrics.keys()
+    assert not {"ngram_overlap", "distinct_solutions", "token_entropy"} & metrics.keys()
 
 
 class Silent:
@@ -304,7 +287,6 @@ def test_a_mixed_split(tmp_path: Path, judge, voters: int, rows, capsys):
     run = evaluate(settings, reward=judge)
     scores = json.loads((run / "scores.json").read_text())
     metrics = scores["splits"]["dev"]["metrics"]
-    assert scores["measures"] == RULES
     assert [metrics[name]["problems"] for name in ("maj@8", "styles", "pass@8")] == [voters, 3, 4]
     found = pq.read_table(run / "problems.parquet").to_pylist()
     assert [found[3][name] for name in ("styles", "styles_correct", "distinct_answers", "maj@8")] == rows

@@ -114,10 +114,13 @@ def test_paths_that_are_there_become_absolute(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "own.py").touch()
-    folder = launch(tmp_path, "llama_sql", "grpo", task={"options": {"path": "data"}}, plugins=["own.py"])
+    folder = launch(
+        tmp_path, "llama_sql", "grpo", task={"options": {"path": "data"}}, plugins=["own.py"], prompt_set="explore"
+    )
     assert settings_of(folder, "train", TrainConfig).task.options["path"] == str(tmp_path / "data")
     assert verls(folder)["dph"]["plugins"] == [str(tmp_path / "own.py")]
-    assert f"--plugin {tmp_path / 'own.py'}" in (folder / "data.sh").read_text()
+    for stage, cls in (("presample", PresampleConfig), ("train", TrainConfig), ("eval", EvalConfig)):
+        assert settings_of(folder, stage, cls).plugins == (str(tmp_path / "own.py"),)
     assert settings_of(folder, "train", TrainConfig).model.path == "some/model"
 
 
@@ -141,7 +144,7 @@ def test_scripts_start_what_they_say(tmp_path: Path) -> None:
         return done.stdout.strip()
 
     assert command("presample.sh") == f"-m dph presample --config {folder}/presample.toml --resume"
-    assert command("data.sh") == f"-m dph.integrations.verl.data --config {folder}/train.toml --out {folder}/data"
+    assert command("data.sh") == f"-m dph.integrations.verl.data {folder}"
     wanted = f"--config-dir {folder} --config-name launch hydra.run.dir={folder}/hydra trainer.save_freq=5"
     assert command("train.sh", "trainer.save_freq=5") == f"-m dph.integrations.verl {wanted}"
     assert command("ray.sh", "10.0.0.1").endswith("--address=10.0.0.1:6379 --num-gpus=8")

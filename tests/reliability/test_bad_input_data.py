@@ -219,7 +219,6 @@ BENCHMARKS = {
     "no set": ("gsm8k", {}, "no file of gsm8k's split 'test' found; looked for"),
     "no answer": ("gsm8k", {"test.jsonl": {"question": "q"}}, "row 1: no answer; it has: question"),
     "a number as question": ("gsm8k", {"test.jsonl": {"question": 3, "answer": "4"}}, "row 1: no question"),
-    "a body alone": ("svamp", {"test.jsonl": {"Body": "b", "Answer": 4}}, "row 1: no question; it has: Body, Answer"),
     "other facts": ("gsm8k", {"test.jsonl": {"extra_info": 5, "answer": "4"}}, "row 1: no question"),
 }
 
@@ -245,7 +244,6 @@ OPTIONS = {
     "a word for true": ("spider", {"root": ".", "subset": "maybe"}, "task.options subset must be true or false"),
     "a word for a number": ("countdown", {"seed": "x"}, "task.options seed must be a whole number, not 'x'"),
     "a style": ("spider", {"root": ".", "prompt_style": "x"}, "no SQL prompt style is named 'x'; known are: "),
-    "a set": ("math_sets", {"root": "."}, "no math set is named 'test'; known are: "),
 }
 
 

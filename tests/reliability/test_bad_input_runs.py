@@ -278,7 +278,7 @@ def test_a_damaged_log_does_not_stop_a_run(tmp_path, capsys, content):
 
 # Reports -----------------------------------------------------------------------------------------------------------
 
-SPLIT = {"problems": 1, "samples": 2, "metrics": {}, "pass_curve": {}, "style_shares": {}, "by_kind": {}}
+SPLIT = {"problems": 1, "samples": 2, "metrics": {}, "pass_curve": {}, "style_shares": {}}
 
 
 def split(**values):

@@ -225,7 +225,7 @@ def test_predictions_of_any_shape(tmp_path, content):
     ("name", "columns"),
     [
         ("gsm8k", ("question", "answer", "solution", "extra_info", "reward_model", "level", "problem")),
-        ("sat_math", ("question", "answer", "options", "Body", "Question", "prompt")),
+        ("minerva_math", ("question", "answer", "final_answer", "prompt")),
         ("spider", ("db_id", "question", "query")),
     ],
 )

@@ -28,7 +28,6 @@ from complaints import run
 from dph.cli.main import COMMANDS, main
 from dph.config import ModelConfig
 from dph.errors import UserError, one_line, reason_of
-from dph.evaluation.measures import RULES
 from dph.process.progress import say
 from dph.report.write import report
 from experiments import smollm2
@@ -419,11 +418,8 @@ def evaluation(path, hostile):
         "metrics": {"greedy": value, "pass@1": value},
         "pass_curve": {"1": value, "2": value},
         "style_shares": {text("style"): 1.0},
-        "by_kind": {text("kind"): {"problems": 3, "greedy": 0.5}},
     }
-    (path / "scores.json").write_text(
-        json.dumps({"label": text("label"), "model": "m", "measures": RULES, "splits": {"test": split}})
-    )
+    (path / "scores.json").write_text(json.dumps({"label": text("label"), "model": "m", "splits": {"test": split}}))
     facts = {"split": "test", "samples": 2, "greedy": False, "styles": 1, "styles_correct": 0, "content": "c"}
     rows = [facts | {"id": f"{i}{text('')}", "kind": text("kind"), "correct": i % 2} for i in range(3)]
     shown = {"prompt": text("prompt"), "answer": text("answer")}

@@ -10,7 +10,7 @@ import pytest
 
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
 from dph.errors import DataError, RunError, SettingsError
-from dph.evaluation.measures import Scored, metric_values, powers_of_two, score_group, summarise
+from dph.evaluation.measures import metric_values, powers_of_two, score_group, summarise
 from dph.stages import evaluate as module
 from dph.stages.evaluate import evaluate
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
@@ -25,10 +25,10 @@ def group(*pairs, problem=None):
     return Group(problem or Problem("p", "", "yes", "exact", {"kind": "k"}), [1], rollouts)
 
 
-def scored(samples, correct, greedy=None, styles=(), right=(), kind="k"):
-    return Scored(
-        Problem("p", "", "", "exact", {"kind": kind}), samples, correct, greedy, Counter(styles), Counter(right)
-    )
+def scored(samples, correct, greedy=None, styles=(), right=None):
+    counts = dict(Counter(styles))
+    found = {"styles": len(counts) or None, "styles_correct": right, "style_counts": counts}
+    return {"samples": samples, "correct": correct, "greedy": greedy, **found}
 
 
 def test_shares_of_styles_that_belong_to_single_problems_are_left_out():
@@ -50,22 +50,22 @@ def test_a_group_is_scored_without_what_could_not_be_judged():
         ("", Outcome.TIMEOUT),
     ]
     found = score_group(ToyTask(), group(*pairs), group(("yes", GOOD)))
-    assert (found.samples, found.correct, found.greedy) == (4, 2, True)
-    assert found.styles == Counter({"yes": 1, "no": 1, "other": 2})
-    assert found.styles_correct == Counter({"yes": 1, "other": 1})
+    assert (found["samples"], found["correct"], found["greedy"]) == (4, 2, True)
+    assert found["style_counts"] == {"yes": 1, "no": 1, "other": 2}
+    assert (found["styles"], found["styles_correct"]) == (3, 1)  # "other" is no style among correct ones
 
 
 @pytest.mark.parametrize(("outcome", "expected"), [(GOOD, True), (BAD, False), (LOST, None)])
 def test_a_greedy_response(outcome, expected):
-    assert score_group(ToyTask(), group(("yes", GOOD)), group(("yes", outcome))).greedy is expected
-    assert score_group(ToyTask(), group(("yes", GOOD)), None).greedy is None
+    assert score_group(ToyTask(), group(("yes", GOOD)), group(("yes", outcome)))["greedy"] is expected
+    assert score_group(ToyTask(), group(("yes", GOOD)), None)["greedy"] is None
 
 
 def test_styles_are_counted_in_the_first_32_judged_samples():
     pairs = [("yes", LOST)] * 5 + [("yes", BAD)] * 31 + [("no", GOOD), ("maybe", GOOD)]
     found = score_group(ToyTask(), group(*pairs), None)
-    assert (found.samples, found.correct) == (33, 2)
-    assert found.styles == Counter({"yes": 31, "no": 1}) and found.styles_correct == Counter({"no": 1})
+    assert (found["samples"], found["correct"]) == (33, 2)
+    assert found["style_counts"] == {"yes": 31, "no": 1} and found["styles_correct"] == 1
 
 
 def test_a_task_without_styles_counts_none():
@@ -73,7 +73,8 @@ def test_a_task_without_styles_counts_none():
         def style(self, problem, response):
             return None
 
-    assert not score_group(Plain(), group(("yes", GOOD)), None).styles
+    found = score_group(Plain(), group(("yes", GOOD)), None)
+    assert found["styles"] is found["styles_correct"] is None and found["style_counts"] == {}
 
 
 def test_powers_of_two():
@@ -89,9 +90,9 @@ def test_powers_of_two():
 
 def test_metrics_by_hand():
     items = [
-        scored(4, 1, True, {"yes": 3, "other": 1}, {"yes": 1}),
-        scored(4, 4, False, {"yes": 2, "no": 2}, {"yes": 2, "no": 2}),
-        scored(4, 0, None, {"other": 4}, {"other": 1}),
+        scored(4, 1, True, {"yes": 3, "other": 1}, 1),
+        scored(4, 4, False, {"yes": 2, "no": 2}, 2),
+        scored(4, 0, None, {"other": 4}, 0),
     ]
     summary = summarise(items, 4)
     means = {name: float(values.mean()) for name, values in metric_values(items, 4).items()}
@@ -103,7 +104,7 @@ def test_metrics_by_hand():
             "pass@2": (1 / 2 + 1 + 0) / 3,  # 1 − C(3, 2)/C(4, 2) = 1 − 3/6
             "pass@4": 2 / 3,
             "styles": (2 + 2 + 1) / 3,
-            "styles_correct": (1 + 2 + 0) / 3,  # "other" is no style among correct ones
+            "styles_correct": (1 + 2 + 0) / 3,
         }
     )
     assert summary["style_shares"] == pytest.approx({"no": 2 / 12, "other": 5 / 12, "yes": 5 / 12})
@@ -138,14 +139,6 @@ def test_nothing_could_be_judged():
     assert summary["metrics"] == {} and summary["pass_curve"] == {} and summary["problems"] == 2
 
 
-def test_kinds_leave_out_what_could_not_be_judged():
-    items = [scored(4, 1, True, kind="a"), scored(0, 0, None, kind="a"), scored(2, 2, False, kind="a")]
-    by_kind = summarise([*items, scored(4, 2, None, kind="b")], 4)["by_kind"]
-    assert by_kind["a"] == pytest.approx({"problems": 3, "greedy": 1 / 2, "pass@1": (1 / 4 + 1) / 2})
-    assert by_kind["b"] == pytest.approx({"problems": 1, "pass@1": 1 / 2})
-    assert summarise([scored(4, 1, kind="")], 4)["by_kind"] == {}
-
-
 # The stage ----------------------------------------------------------------------------------------------------------
 
 
@@ -176,8 +169,7 @@ def test_scores_follow_from_the_stored_completions(run):
         assert summary["metrics"]["pass@8"]["mean"] == pytest.approx(len(correct) / 6)
         greedy = [row["outcome"] == "correct" for row in own if row["sample"] == -1]
         assert summary["metrics"]["greedy"]["mean"] == pytest.approx(sum(greedy) / 6)
-        assert (summary["problems"], summary["samples"], set(summary["by_kind"])) == (6, 8, {"easy", "hard"})
-        assert summary["by_kind"]["easy"]["greedy"] == 1  # the base model masters them
+        assert (summary["problems"], summary["samples"]) == (6, 8)
         styles = {name: {row["style"] for row in own if row["id"] == name and row["sample"] >= 0} for name in correct}
         problems = {
             row["id"]: row for row in pq.read_table(run / "problems.parquet").to_pylist() if row["split"] == split

@@ -203,9 +203,9 @@ def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(tmp_p
         group = Group(Problem("p", "", "", "exact"), [1], first)
         correct, samples = group.counts
         near_perfect = is_near_perfect(correct, samples, 2, 3)
-        placed = place_of(config, group, correct, samples, extra if near_perfect else None)
+        placed, _ = place_of(config, group, extra if near_perfect else None)
         drawn_first = [extra, *first] if place == "perfect" else first
-        rows = responses_to_store(drawn_first, stored) if placed.set == place else []
+        rows = responses_to_store(drawn_first, stored) if placed == place else []
         weight += probability * bool(rows)
         for one in rows:
             by_prompt[one.text] += probability / len(rows)

@@ -276,7 +276,7 @@ def test_mathematics_in_responses_and_bare(tmp_path: Path):
     answers = (r"\frac{1}{2}", "2", "7")
     rows = [{"problem": "?", "answer": answer, "level": 1 + i // 2} for i, answer in enumerate(answers)]
     lines(tmp_path / "math500/test.jsonl", rows)
-    common = ("--task", "math-500", "--data", tmp_path, "--subset")
+    common = ("--task", "math500", "--data", tmp_path, "--subset")
     texts = [r"so \boxed{0.5}", r"\boxed{3}", "So the answer is 7."]  # the last one only for the rules of qwen
     responses = lines(tmp_path / "p.jsonl", [{"idx": i, "response": text} for i, text in enumerate(texts)])
     bare = lines(tmp_path / "bare.txt", ["0.5", "3", "7"])

@@ -112,14 +112,13 @@ def test_options_out_of_bounds_are_one_sentence(options: dict[str, int], message
 
 def test_a_verifier_that_tells_solutions_has_its_measures(task: Countdown) -> None:
     from dph.evaluation.measures import diversity_of
-    from dph.verifiers.sql.plan import PlanReader
 
     problem = task.problems("dev")[0]
     texts = [f"{problem.meta['numbers'][0]}*1"] * 2 + ["x"]
     ways = list(solve(tuple(problem.meta["numbers"]), ALL, 99)[int(problem.answer)].values())
     texts += [write(tree) for _, tree in ways[:2]]
     items = [(problem, text) for text in texts]
-    with Verifiers() as verifiers, PlanReader(workers=1, timeout=1.0) as plans:
+    with Verifiers() as verifiers:
         assert not verifiers.tell("answers", items)
         told, verdicts = verifiers.tell("solutions", items), verifiers.verify(items)
         rollouts = [
@@ -127,6 +126,6 @@ def test_a_verifier_that_tells_solutions_has_its_measures(task: Countdown) -> No
             for text, verdict in zip(texts, verdicts, strict=True)
         ]
         params = SamplingParams(n=len(texts), max_tokens=EvalConfig(out="x").rollout.max_tokens)
-        found = diversity_of(Group(problem, [1], rollouts), params, plans, solutions=told)
+        found = diversity_of(Group(problem, [1], rollouts), params, solutions=told)
     kinds = len({kind for kind in told if kind is not None})
     assert found["distinct_solutions"] == kinds and found["distinct_solutions_correct"] == 2

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dph.errors import DataError, SettingsError
 from dph.tasks import load_task
-from dph.tasks.benchmarks import ALIASES, BENCHMARKS
+from dph.tasks.benchmarks import BENCHMARKS
 from dph.tasks.sql.hardness import Hardness, hardness
 
 
@@ -219,7 +219,6 @@ def test_math_prompts(tmp_path: Path):
     )
     assert prompt(prompt_style="boxed") == ({"role": "user", "content": f"What is {{1}}?\n{STEPS}"},)
     assert prompt(prompt_style="plain") == ({"role": "user", "content": "What is {1}?"},)
-    assert prompt(system="Be brief.")[0]["content"] == "Be brief."
     with pytest.raises(SettingsError, match="no math prompt style is named 'cot'"):
         prompt(prompt_style="cot")
 
@@ -240,7 +239,7 @@ def test_dapos_published_file_is_unwrapped_and_its_repetitions_dropped(tmp_path:
 
     rows = [row(0, "1 + 1?", "2"), row(1, "Two\n\nlines?", "4"), row(0, "1 + 1?", "2"), row(1, "Two\n\nlines?", "4")]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "dapo-math-17k.parquet")
-    problems = load_task("dapo_math_17k", root=str(tmp_path), system="", subset=True).problems("train")
+    problems = load_task("dapo_math_17k", root=str(tmp_path), prompt_style="plain", subset=True).problems("train")
     assert [(p.id, p.prompt[0]["content"], p.answer) for p in problems] == [  # type: ignore[index]
         ("dapo_math_17k/train/00000", "1 + 1?", "2"),
         ("dapo_math_17k/train/00001", "Two\n\nlines?", "4"),
@@ -253,7 +252,7 @@ def test_yes_or_no_is_said_and_difficulty_kept(tmp_path: Path):
         {"question": "?", "answer": "False"},
     ]
     write(tmp_path / "evaluation/data/minerva_math/test.jsonl", rows)
-    problems = load_task("minerva_math", root=str(tmp_path), system="", subset=True).problems("test")
+    problems = load_task("minerva_math", root=str(tmp_path), prompt_style="plain", subset=True).problems("test")
     assert [p.prompt[0]["content"] for p in problems] == ["Is it? (Yes or No)", "? (True or False)"]  # type: ignore[index]
     assert problems[0].meta == {"set": "minerva_math", "index": 0, "difficulty": "level 2", "subject": "Algebra"}
 
@@ -265,14 +264,13 @@ def test_every_name_means_a_task_that_is_there():
     from dph.tasks import TASKS
 
     assert {benchmark.task for benchmark in BENCHMARKS.values()} <= set(TASKS)
-    assert set(ALIASES.values()) <= set(BENCHMARKS) | set(TASKS)
 
 
 def test_published_files_have_their_published_sizes(shared_data: Path, capsys: pytest.CaptureFixture[str]):
-    math = load_task("math_sets", root=str(shared_data / "math"))
     for name in ("aime24", "aime25", "amc23", "math500", "olympiadbench", "minerva_math", "college_math", "gsm8k",
                  "gsm8k/train", "math", "dapo_math_17k/train"):  # fmt: skip
-        math.problems(name)
+        task, _, split = name.partition("/")
+        load_task(task, root=str(shared_data / "math")).problems(split or "test")
     spider = load_task("spider", root=str(shared_data / "spider"), skip_missing=True, prompt_style="compact")
     for split in ("train", "dev", "syn", "dk", "realistic"):
         spider.problems(split)

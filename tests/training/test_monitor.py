@@ -209,7 +209,7 @@ def test_a_run_tells_of_a_fall_and_a_resumed_run_still_knows_the_best(tmp_path, 
 
     def scored(*given):
         measured, problem = divmod(next(calls), 10)
-        return replace(score(*given), samples=4, correct=4 if measured == 0 else int(problem == 0))
+        return score(*given) | {"samples": 4, "correct": 4 if measured == 0 else int(problem == 0)}
 
     monkeypatch.setattr(monitor, "score_group", scored)
     measured = MonitorConfig(every=1, limit=10, n=4)
@@ -231,7 +231,7 @@ def test_a_fall_on_a_further_set_is_told_with_its_name(tmp_path, monkeypatch, ca
 
     def scored(task, group, best):
         solved = group.problem.id.startswith("dev/") or next(steps) < 4
-        return replace(score(task, group, best), samples=4, correct=4 if solved else 0)
+        return score(task, group, best) | {"samples": 4, "correct": 4 if solved else 0}
 
     monkeypatch.setattr(monitor, "score_group", scored)
     measured = MonitorConfig(every=1, limit=4, n=4, sets={"easy": MonitorSet(split="easy", limit=4, n=4)})

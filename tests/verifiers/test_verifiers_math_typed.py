@@ -94,8 +94,8 @@ def test_inputs_of_public_complaints(shared_data: Path):
 
 def test_published_golds_are_read_and_equal_themselves(shared_data: Path):
     sets = ("math", "math500", "gsm8k", "aime24", "aime25", "amc23", "minerva_math", "olympiadbench", "gaokao2023en")
-    task = load_task("math_sets", root=str(shared_data / "math"))
-    problems = [problem for name in sets for problem in task.problems(name)]
+    tasks = [load_task(name, root=str(shared_data / "math")) for name in sets]
+    problems = [problem for task in tasks for problem in task.problems("test")]
     golds = {gold for problem in problems for gold in gold_texts(problem)}
     unread = [gold for gold in golds if not read(gold)]
     assert len(golds) > 2500 and len(unread) < len(golds) / 200

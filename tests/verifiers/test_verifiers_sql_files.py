@@ -15,7 +15,6 @@ from dph.errors import UserError
 from dph.tasks.sql.schema import schema_of_file
 from dph.types import Outcome, Problem
 from dph.verifiers.sql.compare import Rows
-from dph.verifiers.sql.plan import PlanReader
 from dph.verifiers.sql.rewards import soft_f1
 from dph.verifiers.sql.rules import RULES
 from dph.verifiers.sql.verifier import SqlVerifier
@@ -88,12 +87,10 @@ def test_a_database_with_a_log_is_read_as_committed(tmp_path: Path, code: str, l
 
 
 @pytest.mark.parametrize("code", [LOGGED, CUT_OFF])
-def test_schema_and_plan_are_those_of_the_last_commit(tmp_path: Path, code: str):
+def test_the_schema_is_that_of_the_last_commit(tmp_path: Path, code: str):
     path = left_by(code, tmp_path / "d.sqlite")
     before = contents(tmp_path)
     assert [table.name for table in schema_of_file(path).tables] == ["t", "later"]
-    with PlanReader() as reader:
-        assert reader.plans(path, ["SELECT b FROM later"]) == ["scan later"]
     assert contents(tmp_path) == before
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dph.types import Outcome, Problem
-from dph.verifiers.sql.plan import PlanReader
 from dph.verifiers.sql.rules import RULES
 from dph.verifiers.sql.verifier import SqlVerifier
 
@@ -136,9 +135,3 @@ def test_virtual_tables_keep_the_limits(db: Path, sql: str):
         stopped, after = verifier.verify([(problem(db, "SELECT 1"), sql), (problem(db, READING[8]), f"{READING[8]} ")])
     assert stopped.outcome in {Outcome.ERROR, Outcome.TIMEOUT}
     assert after.outcome is Outcome.CORRECT
-
-
-def test_plans_of_virtual_tables(db: Path):
-    with PlanReader() as reader:
-        plans = reader.plans(db, [READING[0], READING[8], READING[13], "DELETE FROM five", "DELETE FROM place"])
-    assert [plan is not None and "virtual table" in plan for plan in plans] == [True, True, True, False, False]

@@ -13,7 +13,6 @@ from dph.types import Problem
 from dph.verifiers.function import FunctionVerifier
 from dph.verifiers.math.verifier import MathVerifier
 from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool
-from dph.verifiers.sql.plan import PlanReader
 from dph.verifiers.sql.verifier import SqlVerifier
 from kills import killing
 from workers import COUNTING, of_seconds, one_row
@@ -119,12 +118,7 @@ def probe_gold(verifier: SqlVerifier, db: Path) -> object:
     return verifier.flags([problem(db, "SELECT a FROM t LIMIT 1")])
 
 
-def read_plan(verifier: SqlVerifier, db: Path) -> object:
-    with PlanReader() as reader:
-        return reader.plans(db, ["SELECT 1"])
-
-
-@pytest.mark.parametrize("ask", [check_gold, run_gold_for_flags, probe_gold, read_plan])
+@pytest.mark.parametrize("ask", [check_gold, run_gold_for_flags, probe_gold])
 def test_what_must_be_answered_is_never_taken_for_answered(
     db: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[SqlVerifier, Path], object]
 ):
@@ -163,12 +157,7 @@ def with_function_check(folder: Path, db: Path) -> None:
     FunctionVerifier(function=f"{folder / 'mine.py'}:f").check([Problem("p", "?", "1", "")])
 
 
-def with_plans(folder: Path, db: Path) -> None:
-    with PlanReader() as reader:
-        reader.plans(db, ["SELECT a FROM t"])
-
-
-@pytest.mark.parametrize("judge", [with_sql, with_math, with_function, with_function_check, with_plans])
+@pytest.mark.parametrize("judge", [with_sql, with_math, with_function, with_function_check])
 def test_workers_that_never_get_ready_are_one_sentence(tmp_path: Path, db: Path, judge: Callable[[Path, Path], None]):
     with (
         killing() as killed,

@@ -163,11 +163,9 @@ class _Pairs(argparse.Action):
 
 
 def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parser, list[str]]:
-    """The parser of a stage, and its flags.
-
-    Its values are named as in `CommandLine`, with dots. Nothing has a default, so that only the flags of the command
-    line are found. With `explained` it has the texts of the help page, and `default` holds the values there.
-    """
+    """The parser of a stage, and its flags. Its values are named as in `CommandLine`, with dots, and have no defaults:
+    only the flags of the command line are found. With `explained` it has the texts of the help page, and `default`
+    holds the values there."""
     usage = " ".join([f"dph {stage}", *FIRST.get(stage, {}), "[flags]"])
     parser = Parser(f"dph {stage}", usage, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     common, shared = parser.add_argument_group("common flags"), {} if stage == "init" else COMMON
@@ -230,10 +228,9 @@ def _hyphens(word: str) -> str:
 def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
     """The settings implied by the name of a benchmark or task."""
     from dph.tasks import TASKS
-    from dph.tasks.benchmarks import ALIASES, BENCHMARKS
+    from dph.tasks.benchmarks import BENCHMARKS
 
     name = name.lower().replace("-", "_")
-    name = ALIASES.get(name, name)
     benchmark = BENCHMARKS.get(name)
     if benchmark is None and name in preset_names() and name not in TASKS:
         raise SettingsError(f"{name} is a preset, not a task; write --preset {name}")

@@ -36,23 +36,13 @@ from dph.runs.directory import RunDir
 from dph.runs.files import TEMPORARY
 from dph.runs.tracking import load_tracker
 
-COMMANDS = {
-    "demo": "dph.stages.demo:demo",
-    "init": "dph.stages.init:init",
-    "check": "dph.stages.check:check",
-    "sft": "dph.stages.sft:sft",
-    "presample": "dph.stages.presample:presample",
-    "train": "dph.stages.train:train",
+_ELSEWHERE = {
     "eval": "dph.stages.evaluate:evaluate",
-    "verify": "dph.stages.verify:verify",
-    "certify": "dph.stages.certify:certify",
-    "interpolate": "dph.stages.interpolate:interpolate",
-    "passk": "dph.stages.passk:passk",
-    "audit": "dph.stages.audit:audit",
     "report": "dph.report.write:report",
     "verl": "dph.integrations.verl.launch:verl",
     "doctor": "dph.doctor:doctor",
 }
+COMMANDS = {name: _ELSEWHERE.get(name, f"dph.stages.{name}:{name}") for name in STAGES}
 """The function of each command, whose module is loaded when the settings have been checked."""
 
 _NEED_TASK = frozenset({"sft", "presample", "train", "verl", "eval", "audit"})
@@ -206,10 +196,8 @@ def _run(command: str, arguments: Sequence[str]) -> None:
 
 @contextmanager
 def ending(program: str, command: str = "") -> Iterator[None]:
-    """Ends the process with one sentence after a mistake that the user can fix, and after a signal; see `main`.
-
-    program: what the sentence begins with; command: the command of `dph`, for the remedy after a signal.
-    """
+    """Ends the process with one sentence, which begins with `program`, after a mistake that the user can fix, and after
+    a signal, with the remedy for the `command` of `dph`; see `main`."""
     try:
         with _sentences():
             yield

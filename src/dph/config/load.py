@@ -1,7 +1,5 @@
-"""Filling settings: presets, then files, then command-line flags; and writing them down again.
-
-Files are TOML, or YAML if their name ends in .yaml or .yml. Unknown keys are errors. The resolved settings are written
-into each run directory as TOML that is read back.
+"""Filling settings: presets, then files (TOML, or YAML by their names), then command-line flags; and writing them down
+again, as TOML that is read back. Unknown keys are errors.
 """
 
 import ast
@@ -22,8 +20,16 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import tomli_w
 
 from dph.config.checks import check_bounds
-from dph.config.components import Bounds, Usual, read_fields
-from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig, TrainConfig
+from dph.config.settings import (
+    STAGES,
+    Bounds,
+    EvalConfig,
+    PartitionRule,
+    PresampleConfig,
+    TrainConfig,
+    Usual,
+    read_fields,
+)
 from dph.config.text import decoded
 from dph.errors import SettingsError, near, one_line, refused, unknown
 
@@ -225,14 +231,12 @@ def _preset_file(name: str) -> dict[str, Any]:
 
 
 def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
-    """Settings of one stage from presets in the order given, then files.
+    """Settings of one stage from presets in the order given, then files, which override all presets.
 
-    One preset or file may serve several stages. Its top level (model, task, rollout …) holds for every stage, as far as
-    the stage has these settings; a table named like a stage holds for that stage and overrides the top level. Inside, a
-    table `for.<method>` applies if that method was chosen, so that a world or model may set, say, η per method. Presets
-    are joined first; all that files say overrides all that presets say.
-
-    Raises SettingsError for a key that no stage has, and for a file or preset that cannot be read.
+    The top level of each (model, task, rollout …) holds for every stage that has these settings; a table named like a
+    stage holds for that stage and overrides it. Inside, a table `for.<method>` applies if that method was chosen, so
+    that a world or model may set, say, η per method. Raises SettingsError for a key that no stage has, and for a file
+    or preset that cannot be read.
     """
     if stage in ("check", "verl"):
         return _merge_training(stage, presets, files)
@@ -322,14 +326,9 @@ def _table(tree: Mapping[str, Any], key: str, where: str, prefix: str = "") -> M
 def load_settings(
     stage: str, presets: Sequence[str] = (), files: Sequence[Path] = (), overrides: Mapping[str, Any] | None = None
 ) -> Any:
-    """The settings of a stage as its command line fills them: presets, then files, then overrides.
-
-    Args:
-        stage: its command: train, presample, eval, …
-        overrides: nested dictionaries, in place of flags: {"out": "runs/a", "optim": {"lr": 1e-4}}.
-    Raises:
-        SettingsError: an unknown preset or key, a value of the wrong type or out of bounds.
-    """
+    """The settings of a stage, named by its command, as its command line fills them: presets, then files, then
+    overrides, nested dictionaries in place of flags: {"out": "runs/a", "optim": {"lr": 1e-4}}. Raises SettingsError for
+    an unknown preset or key, and for a value of the wrong type or out of bounds."""
     merged = merge_settings(stage, presets, files)
     _merge(merged, overrides or {})
     settings = from_dict(STAGES[stage], merged)
@@ -344,10 +343,8 @@ def from_dict(
     default: T | None = None,
     unread: tuple[str, ...] = (),
 ) -> T:
-    """Build a config from nested dictionaries over a default.
-
-    Raises SettingsError for a key that does not exist or is `unread` by the stage, and for a value of the wrong type.
-    """
+    """Build a config from nested dictionaries over a default. Raises SettingsError for a key that does not exist or is
+    `unread` by the stage, and for a value of the wrong type."""
     if not isinstance(settings, Mapping):
         raise SettingsError(f"{where} must be a table, not {settings!r}")
     default = cls() if default is None else default

@@ -38,10 +38,8 @@ def refuse_other_kinds(content: bytes, allowed: bytes = b"") -> None:
 
 
 def decoded(content: bytes) -> str:
-    """The text of a file, with "\\n" as the end of a line and without a byte order mark.
-
-    Raises ValueError, with the reason and what to do, for what is not UTF-8.
-    """
+    """The text of a file, with "\\n" as the end of a line and without a byte order mark. Raises ValueError, with the
+    reason and what to do, for what is not UTF-8."""
     refuse_other_kinds(content)
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")

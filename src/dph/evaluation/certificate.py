@@ -59,10 +59,8 @@ def smallest_set(epsilon: float, alpha: float = 0.05) -> int:
 
 
 def losses(base: Counts, checkpoint: Counts, k: int = 1) -> dict[str, float]:
-    """The d of each problem, in an order that depends on ids alone: sorted ids could be sorted by difficulty.
-
-    Raises UserError for different problems, none, or fewer than k samples of one.
-    """
+    """The d of each problem, in an order that depends on ids alone: sorted ids could be sorted by difficulty. Raises
+    UserError for different problems, none, or fewer than k samples of one."""
     if base.keys() != checkpoint.keys() or not base:
         other = min(base.keys() ^ checkpoint.keys(), default="")
         fault = f"only one side has {other!r}" if other else "there are none"
@@ -120,11 +118,9 @@ def certificate(base: Counts, checkpoint: Counts, epsilon: float, alpha: float =
 
 
 def fixed_sequence(checks: Iterable[Certificate]) -> Iterator[Certificate]:
-    """The checks in their order, up to the first that fails: no further one is asked for.
-
-    If the order is fixed before the samples are seen, the probability that any certified checkpoint lost more than
-    epsilon is at most alpha (Learn then Test, arXiv 2110.01052): it would have to certify the first that did.
-    """
+    """The checks in their order, up to the first that fails: no further one is asked for. If the order is fixed before
+    the samples are seen, the probability that any certified checkpoint lost more than epsilon is at most alpha (Learn
+    then Test, arXiv 2110.01052): it would have to certify the first that did."""
     for check in checks:
         yield check
         if not check.certified:

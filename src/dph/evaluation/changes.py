@@ -100,10 +100,8 @@ def compare(
 
     Args:
         ks: the k of pass@k and maj@k; empty: 1, 2, 4 … and the number of samples.
-        partial: compare the problems that both have, if some are missing on one side.
+        partial: compare the problems that both have; otherwise different problems raise DataError.
         same_prompts: refuse a prompt that differs under one id.
-    Raises:
-        DataError: the files have different problems. SettingsError: a k is larger than the number of samples.
     """
     sides = [before, *others]
     tables = [_metrics(side, _chosen(side, ks)) for side in sides]

@@ -65,11 +65,8 @@ class Table:
 
 
 def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> Table:
-    """The rows of a file or folder.
-
-    named: columns to keep whatever their names are. records: the key with the samples, if a document has several.
-    Raises DataError, with one sentence, for what is missing, damaged, too large, or holds no samples.
-    """
+    """The rows of a file or folder. named: columns to keep whatever their names are; records: the key with the samples,
+    if a document has several. Raises DataError for what is missing, damaged, too large, or holds no samples."""
     reader = _Reader(frozenset(named), records)
     try:
         reader.read(path)

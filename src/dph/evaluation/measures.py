@@ -1,9 +1,8 @@
 """The metrics of an evaluation (paper §6), of problems and of splits: greedy accuracy, unbiased pass@k, mean@k, styles,
-and the diversity of repeated samples, by the same measures for every problem and policy.
+and the diversity of repeated samples.
 
 METRICS is the one table of what `dph eval` measures and how a report shows it; docs/reference/metrics.md says which
-problems have each. A new measure is an entry there and a value in `diversity_of`. A mean is over the problems that have
-the metric.
+problems have each, over which a mean is taken. A new measure is an entry there and a value in `diversity_of`.
 
 Every count of distinct items is *rarefied*: it is the expected number in a random subset of m of the n samples. Like
 pass@k, it is unbiased and uses all samples, and it makes runs with different n comparable.
@@ -11,11 +10,10 @@ pass@k, it is unbiased and uses all samples, and it makes runs with different n 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import combinations
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -26,9 +24,8 @@ from sqlglot.errors import SqlglotError
 
 from dph.evaluation.passk import bootstrap_interval, majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
 from dph.tasks import Task, style_of
-from dph.types import UNPARSED, Group, Problem, Rollout, SamplingParams
+from dph.types import UNPARSED, Group, Problem, SamplingParams
 from dph.verifiers.math.answer import find_answer
-from dph.verifiers.sql.plan import PlanReader
 from dph.verifiers.sql.text import extract_sql
 
 AMONG = 32
@@ -36,9 +33,6 @@ AMONG = 32
 _VOTERS = (8, 32)
 _MOST_SHARES = 24
 """Shares of more styles are left out: they belong to single problems, as solutions do."""
-RULES = 2
-"""Version of the rules by which problems have a measure, for the record of an evaluation. By the first, which left no
-record, maj@k was absent, and not 0, for a problem whose verifier tells answers if no response had one."""
 _PRECISION = 4  # decimals of the entropy: log-probabilities vary by less, with what else was sampled together
 
 
@@ -68,8 +62,6 @@ METRICS = (
     Metric("pass@k", "pass@k", table="main", measured=False),  # for the k that a table shows
     _count("distinct_sql", "distinct SQL"),  # queries, up to layout, letter case and aliases
     _count("distinct_sql_correct", "distinct SQL (correct)"),
-    _count("distinct_plans", "distinct plans"),  # SQLite's execution plans, without the query's own names
-    _count("distinct_plans_correct", "distinct plans (correct)"),
     _count("distinct_answers", "distinct answers"),
     _count("distinct_answers_correct", "distinct answers (correct)"),
     _count("distinct_solutions", "distinct solutions"),  # as a verifier with a method `solutions` tells them
@@ -108,10 +100,8 @@ def expected_distinct(classes: Iterable[Hashable], m: int) -> float:
 
 
 def ngram_overlap(texts: Sequence[str], n: int = 4) -> float:
-    """Mean Jaccard overlap of the sets of word n-grams over all pairs of texts: 1 if all are equal, 0 for no overlap.
-
-    A text of fewer than n words counts as one n-gram. NaN for fewer than two texts.
-    """
+    """Mean Jaccard overlap of the sets of word n-grams over all pairs of texts: 1 if all are equal, 0 for no overlap,
+    NaN for fewer than two texts. A text of fewer than n words counts as one n-gram."""
     if len(texts) < 2:
         return float("nan")
     # Equal texts are common: each pair of distinct texts is compared once and counted as often as it occurs.
@@ -124,12 +114,10 @@ def ngram_overlap(texts: Sequence[str], n: int = 4) -> float:
     return total / (len(texts) * (len(texts) - 1) / 2)
 
 
+@lru_cache(1024)  # equal queries are common
 def canonical_sql(sql: str) -> str:
-    """Normalize a query, so that queries that differ only in writing have equal texts.
-
-    Layout, comments, letter case and quoting of identifiers, and the names of table aliases are normalised; the order
-    of conditions and columns is kept. A query that does not parse is returned with its white space collapsed.
-    """
+    """A query without layout and comments, with normalised letter case and quoting of identifiers and names of table
+    aliases; the order of conditions and columns is kept. If it does not parse, only its white space is collapsed."""
     try:
         tree = sqlglot.parse_one(sql, read="sqlite")
     except (SqlglotError, RecursionError):
@@ -148,11 +136,8 @@ def canonical_sql(sql: str) -> str:
 
 
 def pass_area(n: ArrayLike, c: ArrayLike, largest: int) -> np.ndarray:
-    """Area under each problem's pass@k over log₂ k from 1 to `largest`, divided by the width: a mean pass@k in [0, 1].
-
-    Trapezoidal rule over the powers of two up to `largest`; with `largest` = 1 it is pass@1. Shapes and errors are
-    as in `dph.evaluation.passk.pass_at_k`.
-    """
+    """Area under each problem's pass@k over log₂ k from 1 to `largest`, by the trapezoidal rule over the powers of two,
+    divided by the width: a mean pass@k in [0, 1]. Shapes and errors are as in `dph.evaluation.passk.pass_at_k`."""
     doublings = max(1, largest).bit_length() - 1
     curve = np.stack([pass_at_k(n, c, 1 << i) for i in range(doublings + 1)])
     if doublings == 0:
@@ -161,10 +146,8 @@ def pass_area(n: ArrayLike, c: ArrayLike, largest: int) -> np.ndarray:
 
 
 def token_entropy(logprobs: Iterable[Sequence[float]]) -> float:
-    """The policy's entropy per token in nats, estimated as the mean of −log p over all tokens of its own samples.
-
-    Unbiased if the policy itself sampled at the temperature of the log-probabilities. NaN without tokens.
-    """
+    """The policy's entropy per token in nats, estimated as the mean of −log p over all tokens of its own samples:
+    unbiased if it sampled at the temperature of the log-probabilities. NaN without tokens."""
     rows = list(logprobs)
     count = sum(map(len, rows))
     return -sum(map(sum, rows)) / count if count else float("nan")
@@ -173,22 +156,23 @@ def token_entropy(logprobs: Iterable[Sequence[float]]) -> float:
 def diversity_of(
     group: Group,
     params: SamplingParams,
-    plans: PlanReader,
     answers: Sequence[str | None] = (),
     solutions: Sequence[str | None] = (),
 ) -> dict[str, float]:
     """The measures of one problem, without those that do not apply to it or that need more samples than it has.
 
-    answers: the answer of each response by the problem's verifier (`Verifiers.tell`); if it is empty, the final answers
-    of mathematics and exact answers are compared as texts. If no response has an answer, maj@k is 0; a problem lacks
+    answers, solutions: of each response by the problem's verifier (`Verifiers.tell`), if it tells any. Without answers,
+    those of mathematics and exact answers are compared as texts. If no response has one, maj@k is 0; a problem lacks
     maj@k only if nobody reads its answers.
-    solutions: the solution of each response by the problem's verifier, if it has `solutions`.
     """
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     if not scored:
         return {}
     values: dict[str, float] = {}
-    classes = _classes(group.problem, scored, plans)
+    classes: dict[str, list[str | None]] = {}
+    if group.problem.verifier in _ANSWERS:
+        name = "sql" if group.problem.verifier == "sql" else "answers"
+        classes[name] = [answer_of(group.problem, rollout.text) for rollout in scored]
     if solutions:
         classes["solutions"] = _of_scored(solutions, group)
     votes = _of_scored(answers, group) if answers else []
@@ -223,26 +207,12 @@ def _of_scored(texts: Sequence[str | None], group: Group) -> list[str | None]:
 
 def answer_of(problem: Problem, response: str) -> str | None:
     """The answer of a response, its query or its final answer, without differences of writing. None without one."""
-    if problem.verifier == "sql":
-        query = extract_sql(response)
-        return None if query is None else canonical_sql(query)
     return _ANSWERS[problem.verifier](response) if problem.verifier in _ANSWERS else None
 
 
-def _classes(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> dict[str, list[str | None]]:
-    """The class of each sample, by every notion of sameness of its problem; None for one without an answer."""
-    if problem.verifier == "sql":
-        queries = [extract_sql(rollout.text) for rollout in rollouts]
-        distinct = [sql for sql in dict.fromkeys(queries) if sql is not None]
-        plan_of = dict(zip(distinct, plans.plans(Path(problem.meta["db"]), distinct), strict=True))
-        text_of = {sql: canonical_sql(sql) for sql in distinct}
-        return {
-            "sql": [None if sql is None else text_of[sql] for sql in queries],
-            "plans": [None if sql is None else plan_of[sql] for sql in queries],
-        }
-    if problem.verifier in _ANSWERS:
-        return {"answers": [_ANSWERS[problem.verifier](rollout.text) for rollout in rollouts]}
-    return {}
+def _query(response: str) -> str | None:
+    query = extract_sql(response)
+    return None if query is None else canonical_sql(query)
 
 
 def _math_answer(response: str) -> str | None:
@@ -257,43 +227,27 @@ def _last_line(response: str) -> str | None:
     return lines[-1].strip() if lines else None
 
 
-_ANSWERS: dict[str, Callable[[str], str | None]] = {"math": _math_answer, "exact": _last_line}
+_ANSWERS: dict[str, Callable[[str], str | None]] = {"sql": _query, "math": _math_answer, "exact": _last_line}
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """One problem's results."""
-
-    problem: Problem
-    samples: int
-    """Samples that could be judged."""
-    correct: int
-    greedy: bool | None
-    """Whether the greedy response is correct; None if there is none or it could not be judged."""
-    styles: Counter[str]
-    """The first AMONG samples by style (paper App. B); empty if the task knows no styles."""
-    styles_correct: Counter[str]
-    """The correct samples among them, by style."""
-    diversity: Mapping[str, float] = field(default_factory=dict)
-    """Measures of diversity by name (`dph.evaluation.measures`); empty if they were not taken."""
-
-    @property
-    def distinct_styles_correct(self) -> int:
-        """Named styles among the correct samples; "other" does not count."""
-        return len(self.styles_correct.keys() - {"other"})
+Scores = dict[str, Any]
+"""One problem's results, as problems.parquet has them (docs/reference/runs.md), and `style_counts`, the number of the
+first AMONG judged samples of each style."""
 
 
-def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scored:
-    """Results of one problem from its samples and its greedy response."""
+def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scores:
+    """Results of one problem from its samples and its greedy response. Styles (paper App. B) are those of the first
+    AMONG judged samples, None if the task knows none; "other" does not count among the correct ones."""
     correct, judged = group.counts
-    styles, correct_styles = Counter[str](), Counter[str]()
+    counts, right = Counter[str](), set[str]()
     for rollout in [rollout for rollout in group.rollouts if rollout.verdict.scored][:AMONG]:
         style = style_of(task, group.problem, rollout.text)
         if style is not None:
-            styles[style] += 1
-            correct_styles[style] += rollout.verdict.correct
+            counts[style] += 1
+            right |= {style} - {"other"} if rollout.verdict.correct else set()
     greedy = greedy_verdict(greedy_group) if greedy_group else None
-    return Scored(group.problem, judged, correct, greedy, styles, +correct_styles)
+    styles = {"styles": len(counts) or None, "styles_correct": len(right) if counts else None}
+    return {"samples": judged, "correct": correct, "greedy": greedy, **styles, "style_counts": dict(counts)}
 
 
 def greedy_verdict(group: Group) -> bool | None:
@@ -302,14 +256,11 @@ def greedy_verdict(group: Group) -> bool | None:
     return verdict.correct if verdict.scored else None
 
 
-def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
-    """Metrics of a split with 95 % intervals by bootstrap over problems (layout: docs/reference/runs.md).
-
-    A metric's "problems" is the number of problems that it is the mean over: those that have it. Problems with fewer
-    than n judged samples have pass@k only for those k that they reach.
-    """
+def summarise(scored: Sequence[Scores], n: int) -> dict[str, Any]:
+    """Metrics of a split with 95 % intervals by bootstrap over the "problems" that have each: with fewer than n judged
+    samples only pass@k for those k that they reach. Layout: docs/reference/metrics.md."""
     metrics = {name: _with_interval(values) for name, values in metric_values(scored, n).items()}
-    styles = sum((item.styles for item in scored), Counter[str]())
+    styles = sum((Counter(item.get("style_counts")) for item in scored), Counter[str]())
     return {
         "problems": len(scored),
         "samples": n,
@@ -318,19 +269,17 @@ def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
         "style_shares": {
             name: count / styles.total() for name, count in sorted(styles.items()) if len(styles) <= _MOST_SHARES
         },
-        "by_kind": _by_kind(scored),
     }
 
 
-def metric_values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.float64]]:
+def metric_values(scored: Sequence[Scores], n: int) -> dict[str, NDArray[np.float64]]:
     """Every metric's value for each problem that has one; a metric that no problem has is left out."""
-    metrics: dict[str, Iterable[float]] = {
-        "greedy": [item.greedy for item in scored if item.greedy is not None],
-        **sample_metrics([(item.samples, item.correct) for item in scored], n),
-        "styles": [len(item.styles) for item in scored if item.styles],
-        "styles_correct": [item.distinct_styles_correct for item in scored if item.styles],
-        **{name: [item.diversity[name] for item in scored if name in item.diversity] for name in MEASURES},
-    }
+
+    def of(*names: str) -> dict[str, Iterable[float]]:
+        return {name: [item[name] for item in scored if item.get(name) is not None] for name in names}
+
+    counts = [(item["samples"], item["correct"]) for item in scored]
+    metrics = of("greedy") | sample_metrics(counts, n) | of("styles", "styles_correct", *MEASURES)
     arrays = {name: np.asarray(values, dtype=float) for name, values in metrics.items()}
     return {name: values for name, values in arrays.items() if values.size}
 
@@ -338,19 +287,3 @@ def metric_values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.floa
 def _with_interval(values: NDArray[np.float64]) -> dict[str, float]:
     interval = bootstrap_interval(values)
     return {"mean": interval.estimate, "low": interval.low, "high": interval.high, "problems": len(values)}
-
-
-def _by_kind(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
-    """Means over the problems of each kind that have the metric; none if the problems have no kinds."""
-    kinds: dict[str, list[Scored]] = {}
-    for item in scored:
-        kinds.setdefault(str(item.problem.meta.get("kind", "")), []).append(item)
-    if set(kinds) == {""}:
-        return {}
-    summaries = {}
-    for kind, items in sorted(kinds.items()):
-        values = metric_values(items, 1)
-        named = {"greedy": values.get("greedy"), "pass@1": values.get("mean@1")}
-        means = {name: float(numbers.mean()) for name, numbers in named.items() if numbers is not None}
-        summaries[kind] = {"problems": len(items)} | means
-    return summaries

@@ -1,8 +1,6 @@
 """Metrics of repeated sampling: pass@k, mean@k, keep and exploration rate (arXiv 2509.07430, Tables 1–4 and 8, Fig. 4),
-and majority voting. A problem was sampled n times, c of them correct.
-
-Confidence intervals: over problems (percentile bootstrap, reproducible from its seed), and over seeds and problems
-together. Only numpy.
+and majority voting. A problem was sampled n times, c of them correct. Intervals are over problems (percentile
+bootstrap, reproducible from its seed), or over seeds and problems together. Only numpy.
 """
 
 import math
@@ -72,10 +70,8 @@ def powers_of_two(limit: int) -> list[int]:
 
 
 def sample_metrics(counts: Sequence[tuple[int, int]], n: int) -> dict[str, FloatArray]:
-    """mean@n, and pass@k for k = 1, 2, 4 … up to n, of each problem that has them: one judged sample, and k of them.
-
-    counts: of each problem, the judged and the correct ones of its n samples. A metric that no problem has is left out.
-    """
+    """mean@n, and pass@k for k = 1, 2, 4 … up to n, of each problem that has one judged sample, and k, without metrics
+    that no problem has. counts: of each problem, the judged and the correct ones of its n samples."""
     pairs = np.array([pair for pair in counts if pair[0] > 0]).reshape(-1, 2)
     metrics = {f"mean@{n}": mean_at_k(pairs[:, 0], pairs[:, 1])}
     for k in powers_of_two(n):
@@ -107,15 +103,12 @@ def ratio_of_sums(above: ArrayLike, below: ArrayLike) -> FloatArray:
 
 
 def majority_at_k(answers: Sequence[Hashable], correct: Sequence[bool], k: int) -> float:
-    """maj@k of a problem (self-consistency, arXiv 2203.11171).
+    """maj@k of a problem (self-consistency, arXiv 2203.11171): the probability that the most frequent answer of k of
+    its n samples, drawn without replacement, is correct. It is unbiased and uses all samples, as pass@k does.
 
-    It is the probability that the most frequent answer of k of its n samples is correct. The k samples are drawn
-    without replacement, so that the value uses all n samples and is unbiased, as pass@k is. A tie goes to each of the
-    tied answers with equal probability. A sample with the answer None casts no vote; without any vote the answer is
-    wrong. If samples with one answer have different verdicts, the answer counts as correct with their share of correct
-    ones.
-
-    answers: what each of the n samples answers; correct: whether it is correct. Raises UserError if k is not in 1 … n.
+    A tie goes to each of the tied answers with equal probability. A sample with the answer None casts no vote; without
+    any vote the answer is wrong. If samples with one answer have different verdicts, it counts as correct with their
+    share of correct ones. Raises UserError if k is not in 1 … n.
     """
     n = len(answers)
     if not 1 <= k <= n:
@@ -187,12 +180,11 @@ def bootstrap_interval(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Interval:
-    """Interval of a statistic over problems, the mean by default, by resampling problems.
+    """Interval of a statistic over problems, by resampling them: it covers the choice of problems and, through them, of
+    samples, but not of training seeds.
 
     values: [problems] or [problems, d]; whole rows are resampled. For a statistic of several columns, such as a ratio,
     stack them: `bootstrap_interval(np.stack([above, below], 1), lambda v: ratio_of_sums(v[..., 0], v[..., 1]))`.
-
-    The interval covers the choice of problems and, through them, of samples; it does not cover training seeds.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0:
@@ -226,19 +218,16 @@ def coverage_shares(n: ArrayLike, c: ArrayLike) -> dict[str, float]:
     return shares
 
 
-def cluster_bootstrap(
-    values: ArrayLike, *, within: Range = UNBOUNDED, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> Interval:
-    """Interval of the mean of values [seeds, problems] over training seeds and problems together.
+def cluster_bootstrap(values: ArrayLike, within: Range = UNBOUNDED, resamples: int = 2000, seed: int = 0) -> Interval:
+    """Interval of the mean of values [seeds, problems] over training seeds and problems together, as `widened_by_seeds`
+    says; with one seed over problems only.
 
-    within: the range of what is estimated, which the interval does not leave. With one seed this is
-    `bootstrap_interval`, over problems only: nothing is known about other seeds. See `widened_by_seeds` for the method.
+    within: the range of what is estimated, which the interval does not leave.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2:
         raise ValueError(f"values must be [seeds, problems], but have shape {array.shape}")
-    problems = bootstrap_interval(array.mean(0), level=level, resamples=resamples, seed=seed)
-    return widened_by_seeds(problems, [array], within)
+    return widened_by_seeds(bootstrap_interval(array.mean(0), resamples=resamples, seed=seed), [array], within)
 
 
 def widened_by_seeds(problems: Interval, sides: Sequence[FloatArray], within: Range = UNBOUNDED) -> Interval:
@@ -292,10 +281,8 @@ def _seeds_half_width(sides: Sequence[FloatArray], p: float) -> float:
 
 @lru_cache(64)
 def student_quantile(p: float, df: float) -> float:
-    """The quantile of Student's t with df ≥ 1 degrees of freedom for p in [0.5, 1), to about five digits.
-
-    The angle atan(t/√df) has a density proportional to cos^(df − 1), which is integrated by the trapezoidal rule.
-    """
+    """The quantile of Student's t with df ≥ 1 degrees of freedom for p in [0.5, 1), to about five digits: atan(t/√df)
+    has a density proportional to cos^(df − 1), which is integrated by the trapezoidal rule."""
     angles = np.linspace(0.0, math.pi / 2, 20_001)
     density = np.cos(angles) ** (df - 1.0)
     mass = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])

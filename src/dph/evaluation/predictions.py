@@ -4,7 +4,7 @@ problems, and a summary of their verdicts by difficulty and by outcome. Loads nu
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from dph.config import VerifyConfig
 from dph.errors import DataError, counted
 from dph.tasks.tables import parse_file, read_rows, read_text
-from dph.types import UNPARSED, UNSCORED, Interval, Problem, Verdict
+from dph.types import UNPARSED, UNSCORED, Interval, Outcome, Problem
 from dph.verifiers.sql.rules import get_rule
 
 Key = Literal["id", "line", "position", "number"]
@@ -47,13 +47,10 @@ class Prediction:
 
 
 def read_predictions(path: Path, count: int | None, field: str = "") -> list[Prediction]:
-    """Read a file of predictions.
+    """The predictions of a file. Raises UserError if it is missing, damaged or in an unknown format.
 
-    Args:
-        count: number of questions, which distinguishes empty lines between dialogues from missing predictions.
-        field: the column to read, if rows have several possible ones.
-    Raises:
-        UserError: the file is missing, damaged or in an unknown format.
+    count: number of questions, which distinguishes empty lines between dialogues from missing predictions. field: the
+    column to read, if rows have several possible ones.
     """
     name = path.name.lower()
     if not name.endswith((*_ROWS, ".json")):
@@ -128,11 +125,8 @@ class Pairing:
 
 def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pairing:
     """Pair predictions with problems by id, position among the questions, or the question's number (at the end of the
-    id, or "question_id" in the problem's meta).
-
-    A question that a split repeats shares its predictions: each problem has an equal part of them, in order, or all of
-    them if they cannot be divided evenly.
-    """
+    id, or "question_id" in the problem's meta). Of a question that a split repeats, each problem has an equal part of
+    the predictions, in order, or all of them if they cannot be divided evenly."""
     places: dict[tuple[str, str], list[int]] = {}
     for place, problem in enumerate(problems):
         split, _, last = problem.id.rpartition("/")
@@ -168,91 +162,82 @@ _LEVELS = ("easy", "simple", "medium", "moderate", "hard", "challenging", "extra
 """The difficulty levels of Spider and BIRD, from easy to hard; other levels follow in alphabetical order."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedProblem:
-    """One problem's predictions with their verdicts."""
-
-    problem: Problem
-    texts: Sequence[str]
-    verdicts: Sequence[Verdict]
-    flags: Sequence[str]
-    """Why the gold answer may judge wrongly."""
-
-    @property
-    def difficulty(self) -> str:
-        return str(self.problem.meta.get("difficulty", ""))
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield one row per prediction."""
-        for sample, (text, verdict) in enumerate(zip(self.texts, self.verdicts, strict=True)):
-            yield {
-                "id": self.problem.id,
-                "sample": sample,
-                "outcome": str(verdict.outcome),
-                "correct": verdict.correct,
-                "reward": verdict.reward,
-                "detail": verdict.detail,
-                "difficulty": self.difficulty,
-                "db_id": self.problem.meta.get("db_id"),
-                "gold_flags": [str(flag) for flag in self.flags],
-                "prediction": text,
-                "gold": self.problem.answer,
-            }
+Judged = tuple[Problem, list[dict[str, Any]]]
+"""A problem, and a row of verdicts.jsonl for each of its predictions."""
 
 
-def summarise(config: VerifyConfig, judged: Sequence[JudgedProblem], excluded: Mapping[str, str]) -> dict[str, Any]:
+def judged_rows(
+    problem: Problem, texts: Sequence[str], verdicts: Sequence[Mapping[str, Any]], flags: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The rows of a problem's predictions. verdicts: with the fields of `Verdict`; flags: why the gold answer may judge
+    wrongly."""
+    difficulty, db_id = str(problem.meta.get("difficulty", "")), problem.meta.get("db_id")
+    return [
+        {
+            "id": problem.id,
+            "sample": sample,
+            "outcome": str(verdict["outcome"]),
+            "correct": verdict["outcome"] == Outcome.CORRECT,
+            "reward": verdict["reward"],
+            "detail": verdict["detail"],
+            "difficulty": difficulty,
+            "db_id": db_id,
+            "gold_flags": [str(flag) for flag in flags],
+            "prediction": text,
+            "gold": problem.answer,
+        }
+        for sample, (text, verdict) in enumerate(zip(texts, verdicts, strict=True))
+    ]
+
+
+def summarise(config: VerifyConfig, judged: Sequence[Judged], excluded: Mapping[str, str]) -> dict[str, Any]:
     """The content of scores.json (layout: docs/guides/verify.md)."""
-    samples = max(len(item.verdicts) for item in judged)
-    levels = sorted({item.difficulty for item in judged} - {""})
+    every = [rows for _, rows in judged]
+    samples = max(map(len, every))
+    levels = sorted({rows[0]["difficulty"] for rows in every} - {""})
     levels.sort(key=lambda level: _LEVELS.index(level) if level in _LEVELS else len(_LEVELS))
-    by_level = {level: [item for item in judged if item.difficulty == level] for level in levels}
+    by_level = {level: [rows for rows in every if rows[0]["difficulty"] == level] for level in levels}
     return {
         "predictions": config.predictions,
         "task": config.task.name,
         "split": config.task.split,
-        "rules": _rules(config, judged),
+        "rules": _rules(config, [problem for problem, _ in judged]),
         "problems": len(judged),
         "samples": samples,
-        "metrics": _metrics(judged, samples),
+        "metrics": _metrics(every, samples),
         "by_difficulty": {
             level: {"problems": len(items), "metrics": _metrics(items, samples)} for level, items in by_level.items()
         },
-        "outcomes": dict(Counter(str(verdict.outcome) for item in judged for verdict in item.verdicts).most_common()),
-        "unparsed": sum(verdict.detail == UNPARSED for item in judged for verdict in item.verdicts),
-        "gold_flags": dict(Counter(str(flag) for item in judged for flag in item.flags).most_common()),
+        "outcomes": dict(Counter(row["outcome"] for rows in every for row in rows).most_common()),
+        "unparsed": sum(row["detail"] == UNPARSED for rows in every for row in rows),
+        "gold_flags": dict(Counter(flag for rows in every for flag in rows[0]["gold_flags"]).most_common()),
         "excluded": dict(excluded),
     }
 
 
-def _rules(config: VerifyConfig, judged: Sequence[JudgedProblem]) -> dict[str, str]:
+def _rules(config: VerifyConfig, problems: Sequence[Problem]) -> dict[str, str]:
     """The rule of each verifier that judged a problem."""
     rule = get_rule(config.verifier.comparator)
     sql = f"{rule.name}@{rule.version}" + (" keep_distinct" if config.verifier.keep_distinct else "")
-    suite = ", on every test-suite database" if any("suite" in item.problem.meta for item in judged) else ""
+    suite = ", on every test-suite database" if any("suite" in problem.meta for problem in problems) else ""
     named = {"sql": sql + suite, "math": config.verifier.policy}
-    names = sorted({item.problem.verifier for item in judged})
+    names = sorted({problem.verifier for problem in problems})
     return {name: named.get(name, name) for name in names}
 
 
-def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
-    """With one prediction per problem: "accuracy" with a Wilson interval; else mean@n and pass@k with bootstrap
-    intervals.
-
-    A problem counts towards pass@k only if at least k of its predictions were judged, and towards the others only if
-    one was; "problems" is the number of those that count, if some do not.
-    """
-    pairs = [(sum(v.scored for v in item.verdicts), sum(v.correct for v in item.verdicts)) for item in items]
-    counts = [(scored, correct) for scored, correct in pairs if scored]
+def _metrics(items: Sequence[Sequence[Mapping[str, Any]]], samples: int) -> dict[str, Any]:
+    """With one prediction per problem "accuracy" with a Wilson interval, else mean@n and pass@k with bootstrap
+    intervals. A problem counts towards pass@k only if k of its predictions were judged, and towards the others only if
+    one was; "problems" is the number of those that count, if some do not."""
+    judged = [[row for row in rows if row["outcome"] not in UNSCORED] for rows in items]
+    counts = [(len(rows), sum(row["correct"] for row in rows)) for rows in judged if rows]
     if not counts:
         return {}
     if samples == 1:
         accuracy = wilson_interval(sum(correct for _, correct in counts), len(counts))
         intervals = {"accuracy": (accuracy, len(counts))}
     else:
-        from dph.evaluation.passk import (
-            bootstrap_interval,  # which loads numpy
-            sample_metrics,
-        )
+        from dph.evaluation.passk import bootstrap_interval, sample_metrics  # which load numpy
 
         metrics = sample_metrics(counts, samples)
         intervals = {name: (bootstrap_interval(values), len(values)) for name, values in metrics.items()}
@@ -264,10 +249,7 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
 
 
 def wilson_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
-    """Wilson's score interval of a share of successes (Wilson 1927), which has a width at 0 and at 1 too.
-
-    Raises ValueError unless 0 ≤ successes ≤ count and count ≥ 1.
-    """
+    """Wilson's score interval of a share of successes (Wilson 1927), which has a width at 0 and at 1 too."""
     if not 0 <= successes <= count or count < 1:
         raise ValueError(f"a share needs 0 ≤ successes ≤ count and count ≥ 1, but they are {successes} and {count}")
     share, z = successes / count, NormalDist().inv_cdf((1.0 + level) / 2.0)

@@ -63,10 +63,8 @@ class Samples:
 
 
 def read_samples(path: str | Path, reading: Reading | None = None) -> Samples:
-    """Judged samples from a file or folder; formats: docs/guides/passk.md.
-
-    Raises DataError, with one sentence, for what is damaged or missing and for what can be read in two ways.
-    """
+    """Judged samples from a file or folder; formats: docs/guides/passk.md. Raises DataError for what is damaged or
+    missing, and for what can be read in two ways."""
     reading = reading or Reading()
     column, _, _ = reading.correct.partition("=")
     named = {reading.id, column, reading.answer, reading.prompt} | {text.partition("=")[0] for text in reading.filter}

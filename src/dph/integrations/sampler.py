@@ -6,11 +6,9 @@ from dph.errors import UserError
 
 
 def check_sampler(sampled: Tensor, trained: Tensor, explained: float) -> str:
-    """Compare the log-probabilities of sampled tokens under the sampler with the trainer's, both [K], in nats.
-
-    explained: the mean difference that rounding and truncation explain, in nats per token.
-    Returns the numbers as a line. Raises UserError if the mean difference is larger, or not a number.
-    """
+    """Compare the log-probabilities of sampled tokens under the sampler with the trainer's, both [K], in nats; returns
+    the numbers as a line. Raises UserError for a mean difference above `explained`, that which rounding and truncation
+    explain, in nats per token."""
     gap = trained - sampled
     mean = float(gap.abs().mean())
     line = (

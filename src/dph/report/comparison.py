@@ -50,10 +50,7 @@ class Comparison:
 
 
 def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
-    """Evaluations by label and split.
-
-    Raises UserError when they have no split in common or were made on different problems.
-    """
+    """Evaluations by label and split. Raises UserError when they have no split in common or other problems."""
     check_contents(evals)
     runs = by_label(evals)
     names = list(dict.fromkeys(name for run in evals for name in run.splits))
@@ -185,10 +182,9 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     """Keep and exploration rate of one label's runs against the base run, "keep@k" and "explore@k", from unbiased
     pass@k estimates with intervals over problems (and seeds).
 
-    If the only run *is* the base, the result is the noise floor: the base against further samples of itself. Two
-    disjoint sets of k samples both solve a problem with probability 2·pass@k − pass@2k, which is estimated from the
-    same counts. Problems with fewer than k judged samples (2k for the floor) are left out, and so is a rate over fewer
-    than FEWEST_PROBLEMS. Raises UserError when the runs were evaluated on different problems.
+    If the only run *is* the base, the result is the noise floor, the base against further samples of itself: two
+    disjoint sets of k samples both solve a problem with probability 2·pass@k − pass@2k. Problems with fewer than k
+    judged samples (2k for the floor) are left out, and so is a rate over fewer than FEWEST_PROBLEMS.
     """
     others = [run for run in runs if run.path != base.path]
     rows = aligned_rows([base, *others], split)

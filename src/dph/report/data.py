@@ -17,11 +17,11 @@ from dph.config import read_settings
 from dph.config.checks import unfinished
 from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
-from dph.evaluation.measures import MEASURES, METRICS, RULES, Scored, metric, summarise
+from dph.evaluation.measures import MEASURES, METRICS, metric, summarise
 from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.runs.directory import RunDir, read_metrics, step_lines
 from dph.tasks.tables import read_rows
-from dph.types import UNSCORED, Outcome, Problem
+from dph.types import UNSCORED, Outcome
 
 VERDICTS = "verdicts.jsonl"
 """The file of a run of `dph verify` that one of `dph eval` does not have."""
@@ -94,10 +94,8 @@ Answer = tuple[str, str, str, int, bool]
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
-    """Evaluations and training runs among the directories, each in the order given.
-
-    Raises UserError when a directory is missing, of another kind or damaged, and when none is an evaluation.
-    """
+    """Evaluations and training runs among the directories, each in the order given. Raises UserError when a directory
+    is missing, of another kind or damaged, and when none is an evaluation."""
     evals: list[EvalRun] = []
     trains: list[Path] = []
     for path in paths:
@@ -125,13 +123,11 @@ def read_eval(path: Path) -> EvalRun:
         return _read_verify(path, scores)
     try:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
-        label, model, rules = str(scores["label"]), Path(str(scores["model"])), scores["measures"]
+        label, model = str(scores["label"]), Path(str(scores["model"]))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
     if not splits:
         raise RunError(f"{file} holds no split; {EVALUATE_AGAIN}")
-    if rules != RULES:
-        raise RunError(f"{file} was made by other rules of what is measured; {EVALUATE_AGAIN}")
     columns = ["split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct"]
     problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", *MEASURES), EVALUATE_AGAIN)
     return EvalRun(path, label, model, splits, problems)
@@ -144,23 +140,18 @@ def _read_verify(path: Path, scores: Any) -> EvalRun:
         by_id.setdefault(row["id"], []).append(row)
     try:
         split = str(scores["split"])
-        scored = [_scored(id, rows) for id, rows in by_id.items()]
+        problems = [{"split": split, "id": id} | _judged(rows) for id, rows in by_id.items()]
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} is damaged ({type(error).__name__}: {error}); run `dph verify` again") from error
-    problems = [
-        {"split": split, "id": item.problem.id, "kind": item.problem.meta["kind"], "content": ""}
-        | {"samples": item.samples, "correct": item.correct, "answer": str(item.problem.answer)}
-        for item in scored
-    ]
-    summary = _read_split(summarise(scored, max(map(len, by_id.values()))))
+    summary = _read_split(summarise(problems, max(map(len, by_id.values()))))
     return EvalRun(path, path.name, Path(str(scores.get("predictions", ""))), {split: summary}, problems)
 
 
-def _scored(id: str, rows: Sequence[Mapping[str, Any]]) -> Scored:
+def _judged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     outcomes = [Outcome(row["outcome"]) for row in rows]
-    problem = Problem(id, "", rows[0].get("gold"), "", {"kind": str(rows[0].get("difficulty") or "")})
-    judged = sum(outcome not in UNSCORED for outcome in outcomes)
-    return Scored(problem, judged, outcomes.count(Outcome.CORRECT), None, Counter(), Counter())
+    counts = {"samples": sum(one not in UNSCORED for one in outcomes), "correct": outcomes.count(Outcome.CORRECT)}
+    kind, answer = str(rows[0].get("difficulty") or ""), str(rows[0].get("gold"))
+    return {"kind": kind, "content": "", **counts, "answer": answer}
 
 
 def _read_split(split: Mapping[str, Any]) -> Split:
@@ -209,10 +200,8 @@ def _finite(value: float) -> float:
 def read_problems(
     file: Path, columns: Sequence[str], optional: Sequence[str], remedy: str, filters: Any = None
 ) -> list[dict[str, Any]]:
-    """Rows of a table about problems or completions; columns that are `optional` may be absent.
-
-    Raises UserError with the remedy when the file is missing or damaged.
-    """
+    """Rows of a table about problems or completions; columns that are `optional` may be absent. Raises UserError with
+    the remedy when the file is missing or damaged."""
     try:
         names = [*columns, *(set(optional) & set(pq.read_schema(file).names))]
         rows = pq.read_table(file, columns=names, filters=filters).to_pylist()

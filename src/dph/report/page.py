@@ -1,8 +1,8 @@
 """One self-contained HTML page: it loads nothing from elsewhere and escapes every text from outside.
 
-Text that a model wrote reaches the page in two ways: escaped by the template (`assets/page.html`), or inside compressed
-data that the page's own script shows as text, never as markup. A content security policy lets only that script run and
-forbids loads from elsewhere, so that even a completion that slipped through could do nothing.
+Text that a model wrote is escaped by the template (`assets/page.html`), or is inside compressed data that the page's
+script shows as text, never as markup. A content security policy lets only that script run and forbids loads from
+elsewhere, so that even a completion that slipped through could do nothing.
 """
 
 import base64
@@ -43,12 +43,8 @@ def render(
     headline: str = "",
     images: Sequence[tuple[bytes, str]] = (),
 ) -> str:
-    """The whole page.
-
-    data: what the page's script shows (`page_data`), as JSON takes it. settings: a heading and a long text
-    that it unfolds, for each run (`settings_of`). headline: the result, in one line.
-    images: PNG with their descriptions.
-    """
+    """The whole page. data: what its script shows (`page_data`), as JSON takes it; settings: a heading and a long text
+    that it unfolds, for each run (`settings_of`); headline: the result, in one line; images: PNG with descriptions."""
     packed = _compressed(json.dumps(data, ensure_ascii=False, allow_nan=False))
     return TEMPLATES.get_template("page.html").render(
         title=title,
@@ -165,11 +161,8 @@ def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[
 
 
 def within(problems: dict[str, list[dict[str, Any]]], longest: int) -> dict[str, list[dict[str, Any]]]:
-    """The problems with at most `longest` characters of completions.
-
-    Every problem and label keeps its first n completions, the greedy one and the most frequent ones, with the largest
-    n that fits but at least one; "more" counts those left out.
-    """
+    """The problems with at most `longest` characters of completions: every problem and label keeps its first n, with
+    the largest n that fits but at least one; "more" counts those left out."""
     sides = [side for of_split in problems.values() for problem in of_split for side in problem["runs"].values()]
     lengths: Counter[int] = Counter()
     for side in sides:
@@ -184,11 +177,8 @@ def within(problems: dict[str, list[dict[str, Any]]], longest: int) -> dict[str,
 
 
 def timelines(trains: Sequence[TrainRun], longest: int) -> list[dict[str, Any]]:
-    """The monitored problems of each training run that kept responses, those whose verdicts change most first.
-
-    A run's problems have at most its share of `longest` characters of responses; "left_out" counts those that do not
-    fit.
-    """
+    """The monitored problems of each training run that kept responses, those whose verdicts change most first. A run
+    has at most its share of `longest` characters of responses; "left_out" counts the problems that do not fit."""
     kept = {run.path: read_samples(run.path, MONITOR) for run in trains}
     runs = [run for run in trains if kept[run.path]]
     of_runs = []

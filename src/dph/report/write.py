@@ -18,10 +18,8 @@ DRAWN_WITH = ("matplotlib", "plotly")
 
 
 def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str) -> Path:
-    """`write_report` of run directories.
-
-    Raises UserError for a directory that is missing, damaged or not a run of `dph eval`, `dph verify` or `dph train`.
-    """
+    """`write_report` of run directories. Raises UserError for one that is missing, damaged or not a run of `dph eval`,
+    `dph verify` or `dph train`."""
     return write_report(*read_runs(list(dict.fromkeys(runs))), out, base=base, title=title)
 
 
@@ -32,10 +30,8 @@ def write_report(
 
     Writes index.html (self-contained, with charts and a browser of completions), report.md and figures/*.png; without
     the extra `report` only report.md, which is then returned, and says so. Evaluations with one label count as seeds of
-    one method. `base` is the label of the reference policy's evaluation; if no run has it, keep and exploration rates
-    are left out and the report says so.
-
-    Raises UserError for evaluations on different problems, and when `out` cannot be written.
+    one method. `base` is the label of the reference policy's evaluation; if no run has it, the report says so and has
+    no keep and exploration rates. Raises UserError for evaluations on different problems, and for an `out` of others.
     """
     comparison = compare(evals, base)
     written, result, links = tables(comparison, trains), headline(comparison), []

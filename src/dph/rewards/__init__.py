@@ -48,9 +48,7 @@ class RewardFunction:
             kind: name of a verifier: "math", "sql", "exact", "function" (your own, as function="FILE.py:NAME"), or one
                 that a plug-in registered.
             answer_column: the column of a batch that holds the gold answers.
-            options: of the verifier, such as policy="typed", timeout=5.0 (seconds), workers=2 (processes, the
-                default).
-        Raises UserError for an unknown verifier or option.
+            options: of the verifier, such as policy="typed", timeout=5.0 (seconds), workers=2 (the default).
         """
         self.__name__ = kind  # trainers log rewards under this name
         self._kind, self._options, self._answers = kind, options, answer_column
@@ -90,12 +88,8 @@ class RewardFunction:
         return [_reward(verdict) for verdict in self._judge(items)]
 
     def score(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> float | None:
-        """The reward of one response.
-
-        Args:
-            prompt: text or messages; with it, an answer that is only copied from the question is wrong.
-            meta: what else the verifier needs, such as db="path" for SQL.
-        """
+        """The reward of one response. prompt: text or messages; with it, an answer that is only copied from the
+        question is wrong. meta: what else the verifier needs, such as db="path" for SQL."""
         return _reward(self.verdict(response, answer, prompt, **meta))
 
     def verdict(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> Verdict:

@@ -22,11 +22,8 @@ BEFORE, AFTER, AVERAGE = "before", "after", "average"
 
 
 def audit(config: AuditConfig, *, resume: bool = False) -> Path:
-    """Sample every model in a separate run, write audit.json and index.html next to the runs; returns the directory.
-
-    The runs are made by `dph eval`: all models get the same problems and the same random numbers. With `average`, the
-    averaged weights are the last one.
-    """
+    """Sample every model in a separate run of `dph eval`, with the same problems and random numbers, write audit.json
+    and index.html next to the runs; returns the directory. With `average`, the averaged weights are the last model."""
     from dph.report.passk import as_page
 
     out = Path(config.out)
@@ -37,15 +34,8 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
     if config.average:
         models[AVERAGE] = str(out / f"{AVERAGE}-model")
         if not Path(models[AVERAGE]).exists():
-            interpolate(
-                InterpolateConfig(
-                    run=models[AFTER],
-                    weight=config.average,
-                    initial=models[BEFORE],
-                    out=models[AVERAGE],
-                    trust_remote_code=config.model.trust_remote_code,
-                )
-            )
+            between = InterpolateConfig(models[AFTER], config.average, models[BEFORE], models[AVERAGE])
+            interpolate(replace(between, trust_remote_code=config.model.trust_remote_code))
     for name, model in models.items():
         of_model = replace(config, out=str(out / name), model=replace(config.model, path=model), label=name)
         evaluate(narrowed(EvalConfig, of_model), resume=resume)

@@ -29,9 +29,7 @@ Samples = Mapping[str, Sequence[int]]
 
 def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certificate]:
     """Check checkpoints in their order until one fails; returns the checks, and writes them if a folder is named.
-
-    Raises UserError for samples of different problems, and for a presample run that kept too few aside.
-    """
+    Raises UserError for samples of different problems, and for a presample run that kept too few aside."""
     if not config.base or not config.checkpoints:
         raise SettingsError("dph certify needs a base and checkpoints: dph certify BASE CHECKPOINT …")
     is_set = (Path(config.base) / "partition.parquet").exists()
@@ -88,11 +86,8 @@ def _samples(config: CertifyStageConfig, place: int, unjudged: int, resume: bool
 
 
 def judged_samples(path: Path, unjudged: int) -> Samples:
-    """By problem, 1 for each correct and 0 for each wrong sample: of a run of `dph eval` or `dph verify`, of JSONL rows
-    {problem_id, sample, correct}, or of a log that `dph passk` reads without further options.
-
-    unjudged: for a sample that could not be judged (`correct` is null). Raises DataError for other rows.
-    """
+    """By problem, 1 for each correct, 0 for each wrong and `unjudged` for each other sample: of a run of `dph eval` or
+    `dph verify`, of JSONL rows {problem_id, sample, correct}, or of a log that `dph passk` reads without options."""
     samples: dict[str, list[int]] = {}
     try:
         for id, correct in _verdicts(path):

@@ -43,11 +43,8 @@ _WITH_FORM = (*FORMS, "exact")
 
 
 def check(config: CheckConfig) -> None:
-    """Run the checks.
-
-    Raises UserError, after what is known has been printed, if rows cannot be read, if no problem could be trained on,
-    or if the judge pays for no gold answer.
-    """
+    """Run the checks. Raises UserError, after what is known has been printed, if rows cannot be read, if no problem
+    could be trained on, or if the judge pays for no gold answer."""
     path = config.rehearsal.path or "not made yet"
     check_train(replace(config, rehearsal=replace(config.rehearsal, path=path)))
     task = make_task(config.task)
@@ -190,11 +187,9 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
 def _measure_step(
     config: CheckConfig, task: Task, problems: Sequence[Problem], verifiers: Verifiers
 ) -> Mapping[str, float]:
-    """Seconds and peak memory of a training step, as a run's timings.jsonl has them, on a policy that is then dropped.
-
-    It is the second of two steps, because the first one tries kernels and allocates moments. Before pre-sampling,
-    responses to the prompts of the first step stand in for stored ones, whose prompts are others than the step's too.
-    """
+    """Seconds and peak memory of a training step, as a run's timings.jsonl has them, on a policy that is then dropped:
+    of the second of two steps, because the first one tries kernels and allocates moments. Before pre-sampling,
+    responses to the first step's prompts stand in for stored ones, whose prompts are others than the step's too."""
     if config.model.precision == "auto":
         config = replace(config, model=replace(config.model, precision=choose_precision(config.model)))
     world, optim = World.join(), config.optim

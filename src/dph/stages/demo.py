@@ -41,10 +41,6 @@ SMOKE: Mapping[str, Mapping[str, Any]] = {
 """In a smoke run: settings by stage, on top of the whole demo's."""
 
 
-def _presets(names: Sequence[str]) -> list[str]:
-    return [word for name in names for word in ("--preset", name)]
-
-
 @dataclass(frozen=True, slots=True)
 class Course:
     """The commands of a demo."""
@@ -76,7 +72,8 @@ class Course:
         threads = self.config.jobs
         planned = [Job("base", self.words("sft", *self.of_base, "--out", str(base)), threads=threads, out=base)]
         shared = ("--model.path", str(base / "model"), "--seed", seed)
-        arguments = (*_presets(methods), *shared, "--out", sampled)  # which responses are stored
+        presets = (word for name in methods for word in ("--preset", name))  # which say what is stored
+        arguments = (*presets, *shared, "--out", sampled)
         planned.append(Job("presample", self.words("presample", *arguments), ("base",), threads if self.of_base else 1))
         planned.append(evaluation("base", "base", str(base / "model")))
         # The longer runs are named last; started first, they keep all slots busy to the end.
@@ -88,10 +85,7 @@ class Course:
         return planned
 
     def run(self, *, watch: bool = False) -> Path:
-        """Run the commands, or what is missing of them, and return the report's page.
-
-        watch: show what each running command says.
-        """
+        """Run the commands, or what is missing of them, and return the report's page. watch: show what each says."""
         started, out = time.monotonic(), Path(self.config.out)
         run_jobs(self.jobs(), out / "logs", self.config.jobs, "demo", watch=watch)
         names = [Path(method).stem for method in self.config.methods]

@@ -1,7 +1,6 @@
 """Evaluation: greedy accuracy, unbiased pass@k, mean@k and diversity on held-out problems (paper §6)."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,7 @@ from dph.build import make_sampler, make_task, make_verifiers, select, split_nam
 from dph.config import EvalConfig, absolute
 from dph.errors import counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
-from dph.evaluation.measures import MEASURES, RULES, Scored, diversity_of, greedy_verdict, score_group, summarise
+from dph.evaluation.measures import MEASURES, Scores, diversity_of, greedy_verdict, score_group, summarise
 from dph.models.loading import settled
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -29,18 +28,16 @@ from dph.tasks import Task, style_of
 from dph.types import Group, Problem, as_text
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
-from dph.verifiers.sql.plan import PlanReader
 
 _Item = tuple[str, Prompted]
 """A split, and one of its problems."""
-_STORED = ("samples", "correct", "styles", "styles_correct", "diversity")
+_OF_PROBLEM = ("samples", "correct", "greedy", "styles", "styles_correct", *MEASURES)
+"""What problems.parquet has of a problem's scores."""
 
 
 def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
-    """Run the stage on every split named in the settings; returns its run directory.
-
-    reward: judges every response instead of the verifiers; see `dph.stages.train.train`.
-    """
+    """Run the stage on every split named in the settings; returns its run directory. reward: judges every response
+    instead of the verifiers; see `dph.stages.train.train`."""
     world, versions = World.join(), judging_versions()
     run = world.decided(lambda: RunDir.start(config.out, "eval", config, resume=resume, versions=versions))
     if run.complete:
@@ -63,7 +60,6 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     with (
         Chunks(run.path, inputs, hashes, world) as chunks,
         make_verifiers(config.verifier, config.reward, reward, answers=True) as verifiers,
-        PlanReader(workers=config.verifier.workers, timeout=config.verifier.timeout) as plans,
     ):
         items: list[_Item] = []
         for split, problems in chosen.items():
@@ -73,7 +69,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         settings = settled_rows(config.sampler, policy, [item for _, item in items], rollout, run, world)
         sampler = make_sampler(settings, policy, config.model, rollout.longest)
         evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
-        score = partial(_sampled, task, evaluator, verifiers, plans, config.max_unjudged)
+        score = partial(_sampled, task, evaluator, verifiers, config.max_unjudged)
         at_once, doing = problems_at_once(rollout.n), f"evaluating {', '.join(chosen)}"
         samples = chunks.map("problems", items, at_once, score, doing)
         greedy: list[dict[str, Any]] = [{"greedy": None, "rows": []}] * len(items)
@@ -84,18 +80,18 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         if not world.leads:
             world.wait()
             return run.path
-        scored: dict[str, list[Scored]] = {split: [] for split in chosen}
+        scored: dict[str, list[Scores]] = {split: [] for split in chosen}
         rows: dict[str, list[dict[str, Any]]] = {"problems": [], "completions": []}
         for (split, item), sample, best in zip(items, samples, greedy, strict=True):
-            scored[split].append(_scored(item, sample, best))
-            content = contents[split][item.problem.id]
-            rows["problems"].append(_problem_row(split, scored[split][-1]) | {"content": content})
+            scored[split].append(score := sample["score"] | {"greedy": best["greedy"]})
+            row = _problem_row(split, item.problem) | {name: score.get(name) for name in _OF_PROBLEM}
+            rows["problems"].append(row | {"content": contents[split][item.problem.id]})
             rows["completions"] += sample["rows"] + best["rows"]
         for name, table in rows.items():
             with written_atomically(run.path / f"{name}.parquet") as file:
                 pq.write_table(pa.Table.from_pylist(table), file)
         splits = {split: summarise(scores, rollout.n) for split, scores in scored.items()}
-        scores = {"label": facts["label"], "model": config.model.path, "measures": RULES, "splits": splits}
+        scores = {"label": facts["label"], "model": config.model.path, "splits": splits}
         write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
         run.finish(model=absolute(config.model.path), **facts)
     _say_scores(splits)
@@ -104,7 +100,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
 
 
 def _sampled(
-    task: Task, evaluator: Evaluator, verifiers: Verifiers, plans: PlanReader, most: float, items: Sequence[_Item]
+    task: Task, evaluator: Evaluator, verifiers: Verifiers, most: float, items: Sequence[_Item]
 ) -> list[dict[str, Any]]:
     """Each problem's scores, without its greedy response, and its rows of completions."""
     values, groups = [], evaluator.sampled([item for _, item in items])
@@ -112,10 +108,8 @@ def _sampled(
     for (split, _), group in zip(items, groups, strict=True):
         texts = [(group.problem, rollout.text) for rollout in group.rollouts]
         answers, solutions = verifiers.tell("answers", texts), verifiers.tell("solutions", texts)
-        diversity = diversity_of(group, evaluator.params, plans, answers, solutions)
-        score = replace(score_group(task, group, None), diversity=diversity)
-        stored = {name: getattr(score, name) for name in _STORED}
-        values.append({"score": stored, "rows": _completion_rows(split, task, group)})
+        score = score_group(task, group, None) | diversity_of(group, evaluator.params, answers, solutions)
+        values.append({"score": score, "rows": _completion_rows(split, task, group)})
     return values
 
 
@@ -126,12 +120,6 @@ def _decoded(task: Task, evaluator: Evaluator, items: Sequence[_Item]) -> list[d
         {"greedy": greedy_verdict(group), "rows": _completion_rows(split, task, group, first=-1)}
         for (split, _), group in zip(items, groups, strict=True)
     ]
-
-
-def _scored(item: Prompted, sample: Mapping[str, Any], best: Mapping[str, Any]) -> Scored:
-    """A problem's scores from what `_sampled` and `_decoded` return, perhaps read from a file."""
-    counters = {name: Counter(sample["score"][name]) for name in ("styles", "styles_correct")}
-    return Scored(item.problem, greedy=best["greedy"], **sample["score"] | counters)
 
 
 def _say_scores(splits: Mapping[str, Mapping[str, Any]]) -> None:
@@ -149,20 +137,9 @@ def label_of(config: EvalConfig) -> str:
     return config.label or (path.parent.name if path.name == "model" else path.name) or config.model.path
 
 
-def _problem_row(split: str, item: Scored) -> dict[str, Any]:
-    return {
-        "split": split,
-        "id": item.problem.id,
-        "kind": str(item.problem.meta.get("kind", "")),
-        "prompt": as_text(item.problem.prompt),
-        "answer": str(item.problem.answer),
-        "samples": item.samples,
-        "correct": item.correct,
-        "greedy": item.greedy,
-        "styles": len(item.styles) or None,
-        "styles_correct": item.distinct_styles_correct if item.styles else None,
-        **{name: item.diversity.get(name) for name in MEASURES},
-    }
+def _problem_row(split: str, problem: Problem) -> dict[str, Any]:
+    facts = {"split": split, "id": problem.id, "kind": str(problem.meta.get("kind", ""))}
+    return facts | {"prompt": as_text(problem.prompt), "answer": str(problem.answer)}
 
 
 def _completion_rows(split: str, task: Task, group: Group, first: int = 0) -> list[dict[str, Any]]:

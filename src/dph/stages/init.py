@@ -47,10 +47,8 @@ dph report runs/base runs/eval runs/dph_js --out runs/report
 
 def init(config: InitConfig) -> None:
     """Write the folder, run each gold answer once, name those that cannot be used or are weak, and print the commands.
-
-    Raises UserError for a folder that has settings already, for files that cannot be read, for columns that are not
-    found, and for rows that cannot be used; then nothing is written.
-    """
+    Raises UserError, before anything is written, for a folder that has settings already, and for files, columns and
+    rows that cannot be used."""
     if config.kind not in _ANSWERS:
         raise SettingsError(f"dph init makes problems of the kind sql or maths, not {config.kind!r}; {_USAGE}")
     *databases, questions = map(Path, config.files or [""])

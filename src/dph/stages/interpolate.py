@@ -16,10 +16,8 @@ from dph.runs.files import remove_leftovers
 
 
 def interpolate(config: InterpolateConfig) -> Path:
-    """Write the model (1 − weight)·initial + weight·trained, of a run with its card; returns its folder.
-
-    Raises UserError for a folder that exists, without an initial model, and for models that do not fit together.
-    """
+    """Write the model (1 − weight)·initial + weight·trained, of a run with its card; returns its folder. Raises
+    UserError for a folder that exists, without an initial model, and for models that do not fit together."""
     if not config.run or not config.out:
         raise SettingsError("dph interpolate needs a run and a folder: dph interpolate RUN --weight 0.5 --out FOLDER")
     out, trained = Path(config.out), find_model(config.run)

@@ -8,7 +8,7 @@ A share of D_pef can be kept aside, with new samples, to certify what training k
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,32 +56,14 @@ _SHOWN = 5
 """Responses shown at the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The set that one prompt was assigned to."""
-
-    problem_id: str
-    set: Set
-    correct: int
-    """Correct responses among the first `samples` draws."""
-    samples: int
-    """Draws that could be judged."""
-    refined: str
-    """Result of the further draw: "", "kept", "moved" or "discarded"."""
-
-
 def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:
     """Whether the share of correct draws reaches threshold/n; draws that could not be judged are not counted."""
     return samples > 0 and correct * n >= threshold * samples
 
 
 def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
-    """Run the stage; returns its run directory, with partition.parquet and rehearsal.parquet.
-
-    reward: judges every response instead of the verifiers; see `dph.stages.train.train`.
-
-    Raises UserError for bad settings and when no problem can be used.
-    """
+    """Run the stage; returns its run directory, with partition.parquet and rehearsal.parquet. Raises UserError when no
+    problem can be used. reward: judges every response instead of the verifiers; see `dph.stages.train.train`."""
     check_presample(config)
     world, versions = World.join(), judging_versions()
     run = world.decided(lambda: RunDir.start(config.out, "presample", config, resume=resume, versions=versions))
@@ -116,18 +98,15 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             masters = [item for item, yes in zip(items, perfect, strict=True) if yes]
             further = draw("further draws", masters, 1, "refine", "refining the near-perfect set")
             again = {group.problem.id: group.rollouts[0] for group in further}
-            placed = [
-                place_of(config, group, *count, again.get(group.problem.id))
-                for group, count in zip(first, counts, strict=True)
-            ]
-            aside = [item for item, place in zip(items, placed, strict=True) if place.set == "certify"]
+            placed = {group.problem.id: place_of(config, group, again.get(group.problem.id)) for group in first}
+            aside = [item for item in items if placed[item.problem.id][0] == "certify"]
             new = draw("new samples", aside, config.certify.samples, "certify", "sampling what is kept aside")
             sampler.close()
         stored = [
             (group, rollout)
-            for group, place in zip(first, placed, strict=True)
-            if place.set == "perfect"
-            for rollout in responses_to_store([again[place.problem_id], *group.rollouts], config.stored)
+            for group in first
+            if placed[group.problem.id][0] == "perfect"
+            for rollout in responses_to_store([again[group.problem.id], *group.rollouts], config.stored)
         ]
         rows = _rehearsals(policy, stored, config, chunks)
         if not world.leads:
@@ -135,10 +114,10 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             return run.path
         tried = {group.problem.id: group.counts for group in new}
         partition: list[dict[str, Any]] = []
-        for place in placed:
-            correct, judgeable = tried.get(place.problem_id, (0, 0))
-            new_draws = {"new_correct": correct, "new_samples": judgeable}
-            partition.append(asdict(place) | new_draws | {"content": contents[place.problem_id]})
+        for (id, (where, refined)), (correct, samples) in zip(placed.items(), counts, strict=True):
+            row = {"problem_id": id, "set": where, "correct": correct, "samples": samples, "refined": refined}
+            row["new_correct"], row["new_samples"] = tried.get(id, (0, 0))
+            partition.append(row | {"content": contents[id]})
         facts = _write(run, config, hashes | {"precision": policy.precision}, partition, rows)
     perfect = f"{facts['perfect']} near-perfect ({counted(len(rows), 'stored response')})"
     say(f"{counted(facts['explore'], 'prompt')} to explore, {perfect}, {facts['dropped']} dropped")
@@ -166,42 +145,33 @@ def _show(groups: Sequence[Group]) -> None:
         say(Sample.of(0, ROLLOUTS, group.problem, 0, group.rollouts[0]).line())
 
 
-def place_of(config: PresampleConfig, group: Group, correct: int, samples: int, extra: Rollout | None) -> Placed:
-    """The set of a prompt whose draws were judged; `extra` is its further draw, None for one that is not mastered."""
-
-    def place(where: Set, refined: str = "") -> Placed:
-        return Placed(group.problem.id, where, correct, samples, refined)
-
-    if samples == 0:
-        return place("dropped")
+def place_of(config: PresampleConfig, group: Group, extra: Rollout | None) -> tuple[Set, str]:
+    """The set of a prompt whose draws were judged, and what its further draw `extra` did: "", "kept", "moved" or
+    "discarded". A prompt that is not mastered has none."""
+    correct, samples = group.counts
     if extra is None:
-        return place("dropped" if config.drop_unsolved and correct == 0 else "explore")
+        return "dropped" if samples == 0 or (config.drop_unsolved and correct == 0) else "explore", ""
     aside = derive_key(0, "certify", group.problem.id) < config.certify.share * 2**63  # the ids alone decide
     mastered: Set = "certify" if aside else "perfect"
     if extra.verdict.correct:
-        return place(mastered, "kept")
+        return mastered, "kept"
     if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged says nothing
-        return place(mastered)
-    return place("dropped", "discarded") if config.refine == "discard" else place("explore", "moved")
+        return mastered, ""
+    return ("dropped", "discarded") if config.refine == "discard" else ("explore", "moved")
 
 
 def responses_to_store(drawn: Sequence[Rollout], count: int) -> list[Rollout]:
-    """The first correct, finished responses to a prompt, up to `count`.
-
-    Each is a sample of π_ref given that the response is correct and finished: which set the prompt belongs to depends
-    only on which draws are correct. A response that was drawn twice is stored twice, because without repeats rare
-    responses would be as frequent as common ones.
-    """
+    """The first correct, finished responses to a prompt, up to `count`: samples of π_ref given that, because the
+    prompt's set depends only on which draws are correct. Repeats are stored too, because without them rare responses
+    would be as frequent as common ones."""
     return [r for r in drawn if r.verdict.correct and r.completion.finish_reason == "stop"][:count]
 
 
 def _rehearsals(
     policy: Policy, stored: Sequence[tuple[Group, Rollout]], config: PresampleConfig, chunks: Chunks
 ) -> list[Rehearsal]:
-    """Stored responses with log π_ref from the trainer's own forward pass, at the sampling temperature.
-
-    Raises UserError if the sampler's log-probabilities show that it sampled from another distribution.
-    """
+    """Stored responses with log π_ref from the trainer's own forward pass, at the sampling temperature. Raises
+    UserError if the sampler's log-probabilities show that it sampled from another distribution."""
     rows = [Tokens(list(group.prompt_ids), list(r.completion.token_ids)) for group, r in stored]
     # the same micro-batches after a pause: how much memory is free may have changed
     budget = chunks.once("budget", lambda: config.tokens_per_microbatch or fitting_tokens(policy))

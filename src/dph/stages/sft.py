@@ -32,11 +32,9 @@ from dph.training.optim import Optimizer
 
 
 def sft(config: SftConfig, *, resume: bool = False) -> Path:
-    """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
-
-    Raises UserError when the data cannot be read, no row fits into the model's context, or loss or gradient is not
-    finite for too long; Interrupted on SIGINT, SIGTERM and SIGHUP. The last two save the state first.
-    """
+    """Run the stage; returns its run directory, whose folder `model` holds the trained policy. Raises UserError when
+    the data cannot be read, no row fits into the model's context, or loss or gradient is not finite for too long;
+    Interrupted on SIGINT, SIGTERM and SIGHUP. The last two save the state first."""
     world, run = open_run(config, "sft", resume=resume)
     if run.complete:
         return run.path

@@ -10,7 +10,16 @@ from typing import Any
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
 from dph.errors import DataError, JudgeError, SettingsError, counted
-from dph.evaluation.predictions import JudgedProblem, Pairing, Prediction, pair, read_predictions, summarise, table_of
+from dph.evaluation.predictions import (
+    Judged,
+    Pairing,
+    Prediction,
+    judged_rows,
+    pair,
+    read_predictions,
+    summarise,
+    table_of,
+)
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
@@ -26,10 +35,7 @@ _PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
 
 
 def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
-    """Run the stage: print the scores and, with `out`, write scores.json and verdicts.jsonl; returns that directory.
-
-    Raises UserError if files are missing, damaged or inconsistent.
-    """
+    """Run the stage: print the scores and, with `out`, write scores.json and verdicts.jsonl; returns that directory."""
     check_bounds(config)
     if not config.predictions:
         raise SettingsError("no file of predictions was named; add --predictions FILE")
@@ -56,7 +62,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
             say("no response holds an answer in its block or box; if they are bare SQL or answers, say so with --bare")
         if run is None:
             return None
-        rows = [json.dumps(row, ensure_ascii=False) + "\n" for item in judged for row in item.rows()]
+        rows = [json.dumps(row, ensure_ascii=False) + "\n" for _, rows in judged for row in rows]
         write_atomically(run.path / "verdicts.jsonl", "".join(rows))
         write_atomically(run.path / "scores.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
         run.finish()
@@ -109,11 +115,9 @@ def _paired(
 
 def _judge(
     verifiers: Verifiers, pairing: Pairing, chunks: Chunks, *, bare: bool
-) -> tuple[list[JudgedProblem], dict[str, str]]:
-    """The judged problems, and those whose gold answer fails with the reason.
-
-    Raises UserError if a prediction could not be judged: a score without it would not be the benchmark's.
-    """
+) -> tuple[list[Judged], dict[str, str]]:
+    """The judged problems, and those whose gold answer fails with the reason. Raises UserError if a prediction could
+    not be judged: a score without it would not be the benchmark's."""
 
     def judge(some: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
         """For each problem its verdicts and flags, or why its gold answer fails."""
@@ -133,15 +137,14 @@ def _judge(
         return values
 
     values = chunks.map("problems", pairing.pairs, PROBLEMS_AT_ONCE, judge, "judging")
-    judged: list[JudgedProblem] = []
+    judged: list[Judged] = []
     excluded: dict[str, str] = {}
     for (problem, predictions), value in zip(pairing.pairs, values, strict=True):
         if "excluded" in value:
             excluded[problem.id] = value["excluded"]
             continue
-        verdicts = [Verdict(Outcome(one["outcome"]), one["reward"], one["detail"]) for one in value["verdicts"]]
         texts = [prediction.text for prediction in predictions] or [""]
-        judged.append(JudgedProblem(problem, texts, verdicts, value["flags"]))
+        judged.append((problem, judged_rows(problem, texts, value["verdicts"], value["flags"])))
     for problem_id, reason in list(excluded.items())[:_NAMED]:
         say(f"problem {problem_id} is left out, its gold answer fails: {reason}")
     if len(excluded) > _NAMED:

@@ -38,15 +38,6 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 }
 """The benchmarks that the paper evaluates on, plus Spider's variants and GSM8K."""
 
-ALIASES: Mapping[str, str] = {
-    "mini_dev": "bird_mini_dev",
-    "minerva": "minerva_math",
-    "math_500": "math500",
-    "olympiad": "olympiadbench",
-    "dapo_17k": "dapo_math_17k",
-}
-"""Aliases in common use."""
-
 SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("spider", "train"): (8659, 7000),  # with and without train_others
     ("spider", "dev"): (1034,),
@@ -71,11 +62,6 @@ SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("math", "test"): (5000,),
     ("dapo_math_17k", "train"): (17917, 17398),  # as published without repeated rows, and without equal texts
     ("gaokao2023en", "test"): (385,),
-    ("hmmt_feb_2025", "test"): (30,),
-    ("olymmath_easy", "test"): (100,),
-    ("olymmath_hard", "test"): (100,),
-    ("sat_math", "test"): (32,),
-    ("svamp", "test"): (1000,),
 }  # fmt: skip
 """The published numbers of problems by task and split, the usual one first."""
 

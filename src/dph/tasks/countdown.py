@@ -76,8 +76,8 @@ def _results(left: int, right: int, *, ordered: bool) -> list[tuple[str, int]]:
 class Countdown(Task):
     """Problems with the prompt `3,4,8,9>15:` and responses such as `8*3-9`.
 
-    Splits: `train`, `dev` and `test`. No two of them share a pair of numbers and target, and no demonstration has a
-    pair of theirs. `meta` holds "numbers", "ways" (how many canonical solutions with whole positive results on the way
+    No two of the splits `train`, `dev` and `test` share a pair of numbers and target, and no demonstration has a pair
+    of theirs. `meta` holds "numbers", "ways" (how many canonical solutions with whole positive results on the way
     exist) and "kind" (the fewest numbers that a solution needs). Raises UserError for a size below one.
     """
 

@@ -22,11 +22,8 @@ _SAVED = ("dataset_dict.json", "state.json")
 @register_task("hub")
 @dataclass(kw_only=True)
 class Hub(RowTask):
-    """A data set by its name on a hub.
-
-    Its splits are the task's. With `held_out`, rows of its split `train` become a split `dev`, and `train` has the
-    others: for data sets that come without one.
-    """
+    """A data set by its name on a hub, with its splits. With `held_out`, rows of its split `train` become a split
+    `dev`, and `train` has the others."""
 
     name: str
     """Name on the hub, or a folder that `save_to_disk` wrote."""

@@ -38,16 +38,11 @@ _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "gsm8k": {"train": ("gsm8k_train/train.jsonl",), "test": ()},
     "math": {"train": ("math_train_7474/train.jsonl",), "test": ("math_test_5000/test.jsonl",)},
-    "olymmath_easy": {"test": ("olymmath/OlymMATH-EN-EASY.jsonl", "OlymMATH-EN-EASY.jsonl")},
-    "olymmath_hard": {"test": ("olymmath/OlymMATH-EN-HARD.jsonl", "OlymMATH-EN-HARD.jsonl")},
     "math500": {"test": ("MATH-500/test.jsonl",)},
     "aime24": {"test": ("AIME24.jsonl", "aime24.jsonl")},
     "aime25": {"test": ("AIME25.jsonl", "aime25.jsonl")},
     "olympiadbench": {"test": ("OlympiadBench/OE_TO_maths_en_COMP.json", "OE_TO_maths_en_COMP.json")},
-} | {
-    name: {"test": ()}
-    for name in ("amc23", "college_math", "gaokao2023en", "hmmt_feb_2025", "minerva_math", "sat_math", "svamp")
-}
+} | {name: {"test": ()} for name in ("amc23", "college_math", "gaokao2023en", "minerva_math")}
 _GSM8K = re.compile(r"####\s*(.+?)\s*$")
 _DAPO = re.compile(
     r"Solve the following math problem step by step\..*?answer to the problem\.\s*(.*?)\s*"
@@ -58,19 +53,15 @@ _DAPO = re.compile(
 
 @dataclass
 class MathSet(Task):
-    """One set of problems for the math verifier, or all sets at once: then the split is a set's name (its test split)
-    or "set/split". Raises UserError for an unknown style."""
+    """One set of problems for the math verifier. Raises UserError for an unknown style."""
 
     name: str
-    """"" for all sets."""
     _: KW_ONLY
     root: str
     """Folder of the sets, each as <name>/<split>.jsonl or under its published name, or the set's own folder."""
     prompt_style: str = "qwen25-math-cot"
     """qwen25-math-cot (instruction as system message), qwen-boxed (instruction after the question), boxed (the same
     without a system message) or plain."""
-    system: str | None = None
-    """Another system message, "" for none."""
     subset: bool = False
     """The file intentionally holds only a part of the set."""
 
@@ -80,23 +71,14 @@ class MathSet(Task):
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError for an unknown split, missing files and rows without an answer."""
-        if self.name:
-            return self._problems(self.name, split)
-        name, _, its_split = split.partition("/")
-        if name not in _FILES:
-            raise SettingsError(unknown("math set", name, sorted(_FILES)))
-        return self._problems(name, its_split or "test")
-
-    def _problems(self, name: str, split: str) -> list[Problem]:
-        splits = _FILES[name]
+        name, splits = self.name, _FILES[self.name]
         if split not in splits:
             raise SettingsError(f"{name} has no split {split!r}; it has {', '.join(splits)}")
         usual = [f"{folder}{name}/{split}.jsonl" for folder in _HARNESS]
         places = (*usual, *splits[split], f"{split}.jsonl")
         [path, *_] = existing(Path(self.root), places, f"file of {name}'s split {split!r}")
-        usual_system, user = _PROMPTS[self.prompt_style]
-        text = usual_system if self.system is None else self.system
-        system = [Message(role="system", content=text)] if text else []
+        instruction, user = _PROMPTS[self.prompt_style]
+        system = [Message(role="system", content=instruction)] if instruction else []
         problems: dict[str, Problem] = {}
         for number, row in enumerate(read_rows(path)):
             try:
@@ -117,16 +99,12 @@ class MathSet(Task):
         return list(problems.values())
 
 
-register_task("math_sets")(partial(MathSet, ""))
 for _name in _FILES:
     register_task(_name)(partial(MathSet, _name))
 
 
 def _question(row: Mapping[str, Any]) -> str | None:
     """The question in the wording of the Qwen2.5-Math evaluation."""
-    if isinstance(row.get("Body"), str) and isinstance(row.get("Question"), str):  # SVAMP
-        body = row["Body"].strip()
-        return f"{body}{'' if body.endswith('.') else '.'} {row['Question'].strip()}"
     question = row.get("question") or row.get("problem") or row.get("prompt")
     if isinstance(question, list) and question and isinstance(question[-1], dict):  # DAPO: a chat of one message
         question = question[-1].get("content")
@@ -134,9 +112,6 @@ def _question(row: Mapping[str, Any]) -> str | None:
         question = wrapped[1] if wrapped else question
     if not isinstance(question, str):
         return None
-    if isinstance(row.get("options"), str):  # SAT
-        options = re.sub(r"(^| )([A-D])\) ", r"\1(\2) ", row["options"].strip())
-        return f"{question.strip()}\nAnswer Choices: {options}"
     answer = _answer(row)
     if isinstance(answer, str) and answer.lower() in ("true", "false"):
         question += " (True or False)"
@@ -146,12 +121,10 @@ def _question(row: Mapping[str, Any]) -> str | None:
 
 
 def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
-    """The published answer: its own field, GSM8K's "#### 18", or the final box of the solution.
-
-    "" if the field exists but is empty, which the verifier's check reports; None if there is no such field. Raises
-    ValueError for a value that is neither text nor a finite number nor a list of these.
-    """
-    fields = ("final_answer", "answer", "Answer")
+    """The published answer: its own field, GSM8K's "#### 18", or the final box of the solution; "" if it is empty,
+    which the verifier's check reports; None if there is no such field. Raises ValueError for a value that is neither
+    text nor a finite number nor a list of these."""
+    fields = ("final_answer", "answer")
     model = row.get("reward_model")
     truth = model.get("ground_truth") if isinstance(model, Mapping) else None  # DAPO
     for value in (*map(row.get, fields), truth):

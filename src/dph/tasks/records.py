@@ -54,11 +54,9 @@ class RowTask(Task):
             raise SettingsError(f"the option answer_pattern is not a regular expression: {error}") from error
 
     def read(self, rows: Iterable[tuple[str, str, Mapping[str, Any]]], roots: Sequence[Path]) -> list[Problem]:
-        """The problems of rows, each with its place for messages and its id if no column has one.
-
-        roots: where databases are looked for, after `db_root`. Raises RowsError with a sentence for each row that
-        cannot be used, or whose id another row has.
-        """
+        """The problems of rows, each with its place for messages and its id if no column has one; `roots`: where
+        databases are looked for, after `db_root`. Raises RowsError with a sentence for each row that cannot be used, or
+        whose id another row has."""
         roots = [Path(self.db_root), *roots] if self.db_root else roots
         problems: list[Problem] = []
         faults: list[str] = []
@@ -166,11 +164,8 @@ def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
 @register_task("records")
 @dataclass(kw_only=True)
 class Records(RowTask):
-    """Problems from files with the columns of docs/guides/problems.md.
-
-    In verl's rows the answer is `reward_model.ground_truth`: a value, or {db_id, gold_sql} for SQL. Other columns go
-    into the problem's meta. Raises UserError if the path does not exist.
-    """
+    """Problems from files with the columns of docs/guides/problems.md; others go into the problem's meta. In verl's
+    rows the answer is `reward_model.ground_truth`: a value, or {db_id, gold_sql} for SQL."""
 
     usual_id = "id"
     path: str

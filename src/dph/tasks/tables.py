@@ -23,9 +23,8 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
     The first line of a CSV file names its columns; its values are texts, and None for an empty cell. Commas, semicolons
     or tabs separate them, whichever the first line has most of.
 
-    Raises UserError if the file is missing, of another kind, damaged (naming the line) or empty, lacks a required
-    column (naming its columns), has a value other than text in a column of `texts`, or contains text that cannot be
-    encoded.
+    Raises UserError, naming line, row or columns, if the file is missing, of another kind, damaged or empty, lacks a
+    required column, has a value other than text in a column of `texts`, or contains text that cannot be encoded.
     """
     return [row for _, row in placed_rows(path, required, texts)]
 
@@ -78,10 +77,7 @@ def absent(row: Mapping[str, Any], *names: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, without a byte order mark.
-
-    Raises UserError for a file that is missing or not text.
-    """
+    """The text of a file, without a byte order mark. Raises UserError if it is missing or not text."""
     try:
         return decoded(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -12,7 +12,7 @@ from dph.errors import RunError, SettingsError
 from dph.evaluation.certificate import Certificate, Counts
 from dph.evaluation.certification import CertificationSet, solved
 from dph.evaluation.evaluator import Evaluator
-from dph.evaluation.measures import Scored, metric_values, score_group
+from dph.evaluation.measures import Scores, metric_values, score_group
 from dph.evaluation.passk import bootstrap_interval
 from dph.process.distributed import World
 from dph.process.progress import say
@@ -152,7 +152,7 @@ class Monitor:
 
     def _score(
         self, one: MonitoredSet, problems: Sequence[Problem]
-    ) -> tuple[list[tuple[Group, Group | None]], list[Scored]]:
+    ) -> tuple[list[tuple[Group, Group | None]], list[Scores]]:
         evaluator = replace(self._evaluator, params=replace(self._evaluator.params, n=one.n))
         pairs = evaluator.responses(problems) if problems else []
         return pairs, [score_group(one.task, *pair) for pair in pairs]

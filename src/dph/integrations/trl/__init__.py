@@ -11,21 +11,12 @@ try:
 except ImportError as error:
     raise ImportError("dph.integrations.trl needs TRL; install it with: pip install 'dph-rl[trl]'") from error
 
-from dph.integrations.trl.certify import CertifyCallback
-from dph.integrations.trl.config import DPHConfig
-from dph.integrations.trl.data import SqlEnvironment, VerifierReward, exploration_set
-from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
-from dph.integrations.trl.shared_prefix import SharedPrefixMixin
-from dph.integrations.trl.trainer import DPHTrainer
-
-__all__ = [
-    "AdvantageMixin",
-    "CertifyCallback",
-    "DPHConfig",
-    "DPHTrainer",
-    "PassAtKMixin",
-    "SharedPrefixMixin",
-    "SqlEnvironment",
-    "VerifierReward",
-    "exploration_set",
-]
+from dph.integrations.trl.certify import CertifyCallback as CertifyCallback
+from dph.integrations.trl.config import DPHConfig as DPHConfig
+from dph.integrations.trl.data import SqlEnvironment as SqlEnvironment
+from dph.integrations.trl.data import VerifierReward as VerifierReward
+from dph.integrations.trl.data import exploration_set as exploration_set
+from dph.integrations.trl.rewards import AdvantageMixin as AdvantageMixin
+from dph.integrations.trl.rewards import PassAtKMixin as PassAtKMixin
+from dph.integrations.trl.shared_prefix import SharedPrefixMixin as SharedPrefixMixin
+from dph.integrations.trl.trainer import DPHTrainer as DPHTrainer

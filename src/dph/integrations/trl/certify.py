@@ -20,19 +20,12 @@ from dph.verifiers import Verifiers
 
 class CertifyCallback(TrainerCallback):
     """Checks the trained model on the certification set of a presample run, as `dph train` does: certificates go to the
-    logs and to certificate.jsonl, the last certified model to `certified`, in the trainer's output_dir.
-
-    The prompts of the certification set must not be in the training set; `exploration_set` leaves them out.
-    """
+    logs and to certificate.jsonl, the last certified model to `certified`, in the trainer's output_dir. Its prompts
+    must not be in the training set; `exploration_set` leaves them out."""
 
     def __init__(self, config: CertifyConfig, verifiers: Verifiers | None = None) -> None:
-        """
-        Args:
-            config: `set` is the presample run, of the model that training begins with.
-            verifiers: judge the samples; by default the presample run's verifiers.
-
-        Raises UserError as `CertificationSet.open` does.
-        """
+        """config: `set` is the presample run, of the model that training begins with. verifiers: judge the samples; by
+        default the presample run's. Raises UserError as `CertificationSet.open` does."""
         self._held = CertificationSet.open(config)
         if verifiers is None and self._held.made.reward.function:
             raise SettingsError(f"{config.set} judges by a reward function; name it: make_verifiers(…, function=…)")

@@ -21,7 +21,6 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
     """D_exp of a presample run, in the columns `prompt` and `problem` (JSON, for `VerifierReward`).
 
     As in `dph presample`, prompts are conversations if the tokenizer has a chat template, and plain text if not.
-
     plugins: Python files or modules that register the run's task.
 
     Raises UserError for a run that is not complete, has an empty exploration set, or sampled other problems, and for a
@@ -40,10 +39,7 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
 
 class SqlEnvironment:
     """`environment_factory` of TRL: the tool `query` on the database of each row's problem. `VerifierReward` judges the
-    last message of the transcript.
-
-    Instances share the worker processes of `tool`; a subclass may have another `dph.verifiers.sql.tool.SqlTool`.
-    """
+    last message. Instances share the worker processes of `tool`; a subclass may have another `SqlTool`."""
 
     tool = SqlTool()
 
@@ -73,12 +69,8 @@ class VerifierReward:
         self._text = with_calls if config.reward == "paper" else text_of
 
     def __call__(self, completions: Sequence[Any], problem: Sequence[str], **_: Any) -> list[float | None]:
-        """
-        Args:
-            completions: texts, or conversations whose last message is the response; the scheme `paper` also pays for a
-                call of the SQL tool in an earlier one.
-            problem: the column of `exploration_set`.
-        """
+        """completions: texts, or conversations whose last message is the response; the scheme `paper` also pays for a
+        call of the SQL tool in an earlier one. problem: the column of `exploration_set`."""
         items = zip(map(read_problem, problem), map(self._text, completions), strict=True)
         verdicts = self._verifiers.verify(list(items))
         return [verdict.reward if verdict.scored else None for verdict in verdicts]

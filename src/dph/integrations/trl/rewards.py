@@ -26,14 +26,11 @@ class AdvantageMixin(GRPOTrainer):
     ) -> None:
         """
         Args:
-            advantage: name of an advantage of `dph.objective`, or of one that was registered; TRL's own if empty. A
-                response is correct if the weighted sum of its rewards is at least 1. It leaves its group if no reward
-                function scored it.
+            advantage: name of a registered advantage; TRL's own if empty. A response is correct if the weighted sum of
+                its rewards is at least 1. It leaves its group if no reward function scored it.
             advantage_options: its settings.
-            args, kwargs: all other arguments are the trainer's.
 
-        Raises UserError for an advantage that reads what TRL has not computed yet when it needs advantages, and for
-        settings of TRL's own advantages.
+        Raises UserError for an advantage that reads what TRL has not computed yet, and for settings of TRL's own.
         """
         super().__init__(*args, **kwargs)
         self._scored, self._said = torch.empty(0, 0), [""]
@@ -86,10 +83,8 @@ class AdvantageMixin(GRPOTrainer):
 def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, texts: list[str], responses: int) -> Tensor:
     """The advantage of each response, [N], 0 if no reward function scored it.
 
-    Args:
-        scored: [N, functions], NaN if a function gave no score; the responses to a prompt follow each other.
-        weights: [functions].
-        responses: to each prompt.
+    scored: [N, functions], NaN if a function gave no score; the `responses` to a prompt follow each other.
+    weights: [functions].
     """
     judged = ~scored.isnan().all(1)
     rewards = (scored * weights).nansum(1)

@@ -44,10 +44,8 @@ _NEUTRAL = {"do_sample": True, "top_k": 0, "min_p": None, "repetition_penalty": 
 
 
 def refusal(args: Any, parallelism: Any) -> str | None:
-    """Settings that change a model in ways that its trial on a few tokens does not see; None if there are none.
-
-    args: of the trainer. parallelism: accelerate's ParallelismConfig, if there is one.
-    """
+    """Settings that change a model in ways that its trial on a few tokens does not see; None if there are none. args:
+    of the trainer; parallelism: accelerate's ParallelismConfig, if there is one."""
     if args.use_liger_kernel:
         return "use_liger_kernel replaces parts of the model after it was checked"
     if parallelism is not None and (parallelism.cp_enabled or parallelism.sp_enabled):
@@ -109,7 +107,6 @@ class SharedPrefixMixin(GRPOTrainer):
                 loss depends on which rows a micro-batch holds.
             shared_generation: if TRL would generate with transformers, sample with `dph.sampling`, which keeps a
                 prompt once for all of its responses.
-            args, kwargs: all other arguments are the trainer's.
 
         Raises UserError for settings under which packed rows would not be computed exactly.
         """
@@ -392,10 +389,8 @@ def unknown_setting(model: Any, chosen: Any) -> str | None:
 
 
 def sample_groups(sampler: HFSampler, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[list[int]]:
-    """A response to each prompt, in order; equal prompts form a group, whatever `params.n` is.
-
-    The random keys come from torch's generator, whose state TRL saves with its checkpoints.
-    """
+    """A response to each prompt, in order; equal prompts form a group, whatever `params.n` is. The random keys come
+    from torch's generator, whose state TRL saves with its checkpoints."""
     responses: list[list[int]] = [[] for _ in prompts]
     groups = group_by_prompt([Tokens(prompt, []) for prompt in prompts])
     for count in sorted({len(group) for group in groups}):

@@ -40,14 +40,9 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
     def __init__(
         self, *args: Any, rehearsal_set: str | Path | Sequence[Rehearsal] | None = None, **kwargs: Any
     ) -> None:
-        """
-        Args:
-            rehearsal_set: stored responses, or the run directory of a `dph presample` with the model that training
-                starts from; not used if rehearsal_rows is 0. All other arguments belong to
-                SharedPrefixMixin, AdvantageMixin and GRPOTrainer.
-
-        Raises UserError for a run directory that was made with another model, tokenizer, temperature or top-p.
-        """
+        """rehearsal_set: stored responses, or the run directory of a `dph presample` with the model that training
+        starts from; not used if rehearsal_rows is 0. Raises UserError for a run directory that was made with another
+        model, tokenizer, temperature or top-p."""
         super().__init__(*args, **kwargs)
         if not isinstance(self.args, DPHConfig):
             raise UserError("DPHTrainer takes its settings as a DPHConfig; give it args=DPHConfig(…)")
@@ -81,10 +76,8 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         return checked.stored
 
     def stored_rows(self, step: int, rollouts: int) -> list[Rehearsal]:
-        """The stored responses of an optimizer step, over all processes: a function of the seed and the step alone.
-
-        rollouts: of an optimizer step, over all processes; they decide how many if `rehearsal_rows` is None.
-        """
+        """The stored responses of an optimizer step, over all processes: a function of the seed and the step alone; one
+        for eight of the step's rollouts if `rehearsal_rows` is None."""
         rows = self.args.rehearsal_rows or math.ceil(rollouts / 8)
         return self._rehearsal.take(step * rows, rows)
 

@@ -1,11 +1,11 @@
-"""Problems as verl's Parquet: `python -m dph.integrations.verl.data --config LAUNCH/train.toml --out LAUNCH/data`.
+"""Problems as verl's Parquet, in the folder `data` of a launch: `python -m dph.integrations.verl.data LAUNCH`.
 
 Run it on a machine that has the data, after pre-sampling. train.parquet holds the prompts that training samples (D_exp,
 or all for baselines), val.parquet the prompts that the monitor measures: of the task's split under the task's name, of
 each further set under monitor/NAME. The plug-in reads the rehearsal set from the presample run itself.
 """
 
-from argparse import ArgumentParser
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -84,18 +84,13 @@ def convert(config: TrainConfig, out: Path) -> None:
 
 
 def main() -> None:
-    """Convert problems for verl, as the command line says."""
-    parser = ArgumentParser(description="Convert problems for verl.")
-    parser.add_argument("--config", type=Path, required=True, help="settings of `dph train` as TOML")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument(
-        "--plugin", action="append", default=[], help="a file or module that registers tasks, verifiers"
-    )
-    words = parser.parse_args()
+    """Convert the problems of the launch that the command line names."""
     show_messages()
-    for name in words.plugin:
+    launch = Path(sys.argv[1])
+    config = from_dict(TrainConfig, read_settings(launch / "train.toml"))
+    for name in config.plugins:
         load_plugin(name)
-    convert(from_dict(TrainConfig, read_settings(words.config)), words.out)
+    convert(config, launch / "data")
 
 
 if __name__ == "__main__":

@@ -95,17 +95,14 @@ class DPHLoss:
         return Objective(self._config)
 
     def __call__(self, model_output: Any, data: Any, dp_group: object = None) -> tuple[Tensor, dict[str, Any]]:
-        """One micro-batch's loss, times the number of ranks, because the engines average gradients over them.
-
-        On stored rows the column old_log_probs holds log π_ref; on rollouts log π_ref comes from the reference model
-        (column ref_log_prob), if there is one.
+        """A micro-batch's loss, times the number of ranks, over which the engines average gradients, and metrics by
+        name: means per token over the mini-batch and all ranks.
 
         Args:
             model_output: nested log_probs at the sampling temperature, in nats, and perhaps entropy, over whole
                 sequences.
-            data: the micro-batch, a TensorDict with nested columns.
-        Returns:
-            The loss, and metrics by name: means per token over the mini-batch and all ranks.
+            data: the micro-batch, nested columns; log π_ref is in old_log_probs on stored rows, and in ref_log_prob on
+                rollouts, if there is a reference model.
         """
         if self._config.eta > 0 and IS_REHEARSAL not in data:
             raise RuntimeError(f"the column {IS_REHEARSAL} did not reach the training process")

@@ -126,11 +126,8 @@ def training_bytes(shape: ModelShape, config: VerlConfig, tokens: int, offload: 
 
 
 def plan(shape: ModelShape, config: VerlConfig) -> ClusterLayout:
-    """The simplest layout that fits by estimate.
-
-    It keeps states on the GPUs rather than in host memory, and whole sequences rather than shared ones. Values that the
-    settings fix are kept. Raises UserError if no layout fits.
-    """
+    """The simplest layout that fits by estimate: states on the GPUs rather than in host memory, whole sequences rather
+    than shared ones, and the values that the settings fix. Raises UserError if none fits."""
     cluster, adapters = config.cluster, config.model.lora_rank > 0
     microbatch, rollout = config.optim.tokens_per_microbatch, config.rollout
     if not microbatch:
@@ -188,9 +185,7 @@ class Launch:
 
 
 def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
-    """Write a launch into the directory `config.out`.
-
-    shape: of the model; by default it is read from the model's configuration.
+    """Write a launch into `config.out`; the shape of the model is read from its configuration if it is not given.
 
     Raises UserError for settings that verl has no counterpart for, for a model that does not fit the memory by
     estimate, and for a directory that holds another launch.
@@ -288,6 +283,7 @@ def _settings_files(config: VerlConfig, layout: ClusterLayout, folder: Path) -> 
     sampler = SamplerConfig(engine="vllm", rows=512, tensor_parallel=layout.tensor_parallel)
     presample = PresampleConfig(
         out=str(folder / "presample"),
+        plugins=config.plugins,
         seed=config.seed,
         model=config.model,
         task=config.task,
@@ -301,6 +297,7 @@ def _settings_files(config: VerlConfig, layout: ClusterLayout, folder: Path) -> 
     rehearsal = replace(train.rehearsal, path=str(folder / "presample")) if made_here else train.rehearsal
     evaluation = EvalConfig(
         out=str(folder / "eval"),
+        plugins=config.plugins,
         label=config.method,
         model=replace(config.model, path=""),
         task=replace(config.task, split=config.monitor.split, limit=0),
@@ -358,23 +355,20 @@ python="${{PYTHON:-python}}"
 {body}"""
 
 
-def presample_script(folder: Path, title: str, plugins: str = "") -> str:
+def presample_script(folder: Path, title: str) -> str:
     """Pre-sampling with the settings in the folder's presample.toml; started again, it continues."""
-    body = f'exec "$python" -m dph presample --config "$here/presample.toml" --resume{plugins}\n'
+    body = 'exec "$python" -m dph presample --config "$here/presample.toml" --resume\n'
     return script(folder, title, "dph-rl[vllm]", body)
 
 
 def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
     """Every script by name."""
-    plugins = "".join(f" --plugin {shlex.quote(name)}" for name in config.plugins)
     nodes, files = config.cluster.nodes, {}
     if presamples(config):
         title = "1. Make the partition and the rehearsal set from the reference policy, sampled through vLLM."
-        files["presample.sh"] = presample_script(folder, title, plugins)
-    data = f""""$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}
-"""
+        files["presample.sh"] = presample_script(folder, title)
     title = "2. Write the problems as verl's Parquet, into a folder that every node can read."
-    files["data.sh"] = script(folder, title, "dph-rl", data)
+    files["data.sh"] = script(folder, title, "dph-rl", 'exec "$python" -m dph.integrations.verl.data "$here"\n')
     ray = f"""port="${{RAY_PORT:-6379}}"
 case "${{1:?head, or the address of the head node}}" in
     head) exec "$python" -m ray.scripts.scripts start --head --port="$port" --num-gpus={config.cluster.per_node} ;;
@@ -392,7 +386,7 @@ exec "$python" -m dph.integrations.verl --config-dir "$here" --config-name launc
 """
     title = "4. Train; again, from the newest checkpoint. Arguments KEY=VALUE change verl's configuration."
     files["train.sh"] = script(folder, title, "dph-rl[verl] and vLLM", train)
-    score = f"""step="${{1:-$(cat "$here/checkpoints/latest_checkpointed_iteration.txt")}}"
+    score = """step="${1:-$(cat "$here/checkpoints/latest_checkpointed_iteration.txt")}"
 model="$here/models/step-$step"
 if [ ! -e "$model/config.json" ]; then
     "$python" -m verl.model_merger merge --backend fsdp \\
@@ -401,7 +395,7 @@ fi
 for settings in "$here"/eval*.toml; do # the task's split, and each further set of the monitor
     name="$(basename "$settings" .toml)"
     "$python" -m dph eval --config "$settings" --model.path "$model" \\
-        --out "$here/$name/step-$step"{plugins} "${{@:2}}"
+        --out "$here/$name/step-$step" "${@:2}"
 done
 """
     title = "5. Merge a checkpoint, by default the newest, and score it: eval.sh [STEP [settings of dph eval]]."

@@ -16,16 +16,13 @@ def group_load(prompt: float, rows: Sequence[float]) -> float:
 def grouped_order(
     groups: Sequence[Sequence[int]], loads: Sequence[float], ranks: int, minibatches: int
 ) -> list[list[list[int]]]:
-    """The rows of each cell: whole groups, and about the same work.
+    """[ranks][minibatches] lists of rows: whole groups, and about the same work, mini-batches in the order of their
+    first groups.
 
-    The heaviest group goes first, into the cell with the least work that has room for all of it. If no cell has, the
-    group is cut, which happens only if the groups do not fill the cells exactly.
+    The heaviest group goes first, into the cell with the least work that has room for all of it. If no cell has, which
+    happens only if the groups do not fill the cells exactly, the group is cut.
 
-    Args:
-        groups: rows of each group; all rows together divide evenly into ranks × minibatches.
-        loads: work of each group.
-    Returns:
-        [ranks][minibatches] lists of rows, mini-batches in the order of their first groups.
+    groups: rows of each group, which together divide evenly into ranks × minibatches. loads: work of each group.
     """
     cells = ranks * minibatches
     room, extra = divmod(sum(map(len, groups)), cells)
@@ -61,14 +58,11 @@ def grouped_order(
 
 
 def mixed_order(rollouts: int, lengths: Sequence[int], ranks: int, minibatches: int) -> list[int]:
-    """Order of rollouts and stored responses: in every cell an equal part of the stored ones follows the rollouts.
+    """A permutation of rollouts and stored responses: in every cell an equal part of the stored ones, about equally
+    long together, follows the rollouts.
 
-    Args:
-        rollouts: number of verl's rows, which come first, in verl's order.
-        lengths: tokens of each stored response; these are the rows from `rollouts` on.
-        ranks, minibatches: their product divides both numbers of rows.
-    Returns:
-        A permutation of all rows. The stored responses of the cells are about equally long together.
+    rollouts: number of verl's rows, which come first. lengths: tokens of each stored response; these are the rows from
+    `rollouts` on. ranks × minibatches divides both numbers.
     """
     share, extra = divmod(rollouts, ranks * minibatches)
     if extra:

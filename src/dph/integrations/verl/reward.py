@@ -50,10 +50,10 @@ async def compute_score(
     """Judge one response (see verl's custom_reward_function; the options come from its `reward_kwargs`).
 
     Args:
-        extra_info: of the row that `dph.integrations.verl.data` wrote; its key `problem` holds the problem.
+        extra_info: its key `problem` holds the problem, as `dph.integrations.verl.data` wrote it.
         plugins: Python files or modules that register verifiers.
-        reward_router_address, reward_model_tokenizer: verl passes them when it serves a reward model; not used.
-        options: fields of `VerifierConfig`; each reward process of verl starts as many workers as they say.
+        reward_router_address, reward_model_tokenizer: of a reward model that verl serves; not used.
+        options: fields of `VerifierConfig`; each reward process has its own workers.
     """
     verifiers, threads = _judge(from_dict(VerifierConfig, options, "reward_kwargs"), tuple(plugins))
     item = read_problem(extra_info["problem"]), solution_str

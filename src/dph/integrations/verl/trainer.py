@@ -197,11 +197,8 @@ def check_unjudged(failed: int, total: int, limit: float) -> None:
 
 
 def read_judged(batch: KVBatchMeta, limit: int, tokenizer: Any, *, reference: bool = False) -> list[JudgedResponse]:
-    """The rows of a batch, in its order. Raises UserError for agent loops with several trajectories per session.
-
-    limit: length of the longest response, in tokens; one that long that does not end with the end token was cut off.
-    reference: read the log-probabilities of the reference model, too.
-    """
+    """The rows of a batch, in its order, with `reference` also the reference model's log-probabilities. A response of
+    `limit` tokens without the end token was cut off. Raises UserError for several trajectories per session."""
     fields = ["uid", "responses", "loss_mask", "response_mask", "rm_scores", "extra_fields", "old_log_probs"]
     fields += ["ref_log_prob"] * reference
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
@@ -215,9 +212,8 @@ def read_judged(batch: KVBatchMeta, limit: int, tokenizer: Any, *, reference: bo
         reward, ids, verdict = float(scores.sum()), responses.tolist(), Verdict(Outcome.INFRA_ERROR, 0.0)
         own = sampled.bool()
         outcome = str(info.get("outcome", ""))
-        if is_scored(info) and not tag.get(
-            "is_padding"
-        ):  # with another reward function a reward of at least 1 is correct
+        if is_scored(info) and not tag.get("is_padding"):
+            # with another reward function a reward of at least 1 is correct
             verdict = Verdict(Outcome(outcome or ("correct" if reward >= 1 else "wrong")), reward)
         cut_off = len(ids) >= limit and ids[-1] != tokenizer.eos_token_id
         logprobs = old[own].float().tolist()
@@ -238,11 +234,8 @@ def per_token(value: float | Sequence[float] | None, own: Tensor) -> Tensor:
 def judged_advantages(
     advantage: Advantage, judged: Sequence[JudgedResponse], settings: DPHSettings, limit: int
 ) -> list[float | Sequence[float] | None]:
-    """The advantage of each response in its group, one for all of its tokens or one for each, by the native engine's
-    shaping; None for one that leaves the loss.
-
-    limit: length of the longest response, in tokens.
-    """
+    """The advantage of each response, of at most `limit` tokens, in its group: one for all of its tokens or one for
+    each, by the native engine's shaping; None for one that leaves the loss."""
     members: dict[str, list[JudgedResponse]] = {}
     for one in judged:
         members.setdefault(one.group, []).append(one)
@@ -286,10 +279,8 @@ class JudgedReplayBuffer(ReplayBuffer):
 
     @classmethod
     def of(cls, buffer: ReplayBuffer, responses: int, max_unjudged: float) -> Self:
-        """The same buffer, as verl's trainer made it, with this filter.
-
-        responses: of an update. max_unjudged: share of a step's responses that may fail to be judged.
-        """
+        """The same buffer with this filter. responses: of an update; max_unjudged: the share of a step's responses
+        whose judging may fail."""
         made = cls.__new__(cls)
         made.__dict__ |= vars(buffer)
         made._max_unjudged, made._responses, made._dropped = max_unjudged, responses, []
@@ -301,11 +292,8 @@ class JudgedReplayBuffer(ReplayBuffer):
         return taken
 
     def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
-        """Finished groups without signal, and the number of them for each shared value.
-
-        Raises UserError once so many of their responses could not be judged that these are too many even if all that
-        the step keeps can be; while nothing can be judged, verl would sample without end.
-        """
+        """Finished groups without signal, and the number of them for each shared value. Raises UserError once too many
+        of their responses could not be judged, even if all others can be: verl would sample without end."""
         if partition_id == "val" or self.filter_groups_metric is None or self.filter_groups_metric == "reward":
             return super()._dapo_filtered_keys(partition_id)
         classified = self._dapo_classification_cache[partition_id]
@@ -334,11 +322,8 @@ class JudgedReplayBuffer(ReplayBuffer):
 def put_rows(
     batch: KVBatchMeta, stored: Sequence[Rehearsal], ranks: int, minibatches: int, step: int
 ) -> tuple[KVBatchMeta, KVBatchMeta]:
-    """Put stored responses, perhaps none, next to a step's rollouts. Copies with an empty mask pad them, so that every
-    mini-batch of every rank gets equally many.
-
-    Returns all rows in the order of the update, and the stored ones only.
-    """
+    """Put stored responses, perhaps none, next to a step's rollouts; copies with an empty mask pad them, so that every
+    mini-batch of every rank gets equally many. Returns all rows in the order of the update, and the stored ones."""
     template = tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0]
     template = {name: template[name] for name in template.keys()}  # noqa: SIM118 (a TensorDict)
     cells = ranks * minibatches

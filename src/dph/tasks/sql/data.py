@@ -39,10 +39,8 @@ def existing(root: Path, names: Iterable[str], what: str) -> list[Path]:
 
 
 def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
-    """Replace the questions' gold queries by the lines of a file in the benchmarks' format: "SQL<TAB>db_id" each.
-
-    Raises UserError if the number of lines or a database does not match the questions.
-    """
+    """Replace the questions' gold queries by the lines "SQL<TAB>db_id" of a file. Raises UserError if their number or a
+    database does not match the questions."""
     golds = read_gold(path)
     if len(golds) != len(questions):
         raise DataError(f"{path} has {len(golds)} gold queries, but there are {len(questions)} questions")
@@ -55,10 +53,7 @@ def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
 
 
 def read_gold(path: Path) -> list[tuple[str, str]]:
-    """(SQL, db_id) of each line of a gold file; empty lines, which separate dialogues in Spider's format, are skipped.
-
-    Raises UserError for a file that is missing or not text.
-    """
+    """(SQL, db_id) of each line of a gold file, without empty lines, which separate dialogues in Spider's format."""
     parts = [line.split("\t") for line in read_text(path).split("\n") if line.strip()]
     return [(fields[0].strip(), fields[-1].strip() if len(fields) > 1 else "") for fields in parts]
 
@@ -81,10 +76,8 @@ class Databases:
         return next((path for path in paths if path.is_file()), paths[0])
 
     def schema(self, db_id: str) -> Schema:
-        """The schema from tables.json if it has the database, else from the database file.
-
-        Raises UserError if neither can be read.
-        """
+        """The schema from tables.json if it has the database, else from the database file. Raises UserError if that
+        cannot be read."""
         if db_id not in self._schemas:
             path, entry = self._entries.get(db_id, (self.path(db_id), None))
             try:
@@ -146,7 +139,7 @@ class SqlTask(Task):
         """The databases of a split. Raises UserError if no folder of databases exists."""
         root, what = Path(self.root), f"folder of {self.name} databases (or set the option databases)"
         folders = [Path(self.databases)] if self.databases else existing(root, self.folders[split], what)
-        return Databases(folders, [root / name for name in self.tables[split] if (root / name).is_file()])
+        return Databases(folders, [root / name for name in self.tables.get(split, ()) if (root / name).is_file()])
 
     def rated(self, split: str) -> bool:
         """Whether the difficulty of a problem is Spider's hardness of its gold query."""
@@ -226,36 +219,29 @@ def json_meta(row: dict[str, Any], taken: Iterable[str]) -> dict[str, Any]:
 
 
 @register_task("gold")
+@dataclass(kw_only=True)
 class Gold(SqlTask):
     """Problems with only a gold query and a database, for any split: predictions can be judged, but there are no
-    prompts."""
+    prompts. Raises UserError without `gold` or `databases`."""
 
     name = "gold"
+    root: str = field(init=False, default="")
+    prompt_style: str | None = field(init=False, default=None)
+    subset: bool = field(init=False, default=True)
 
-    def __init__(
-        self, *, gold: str = "", databases: str = "", test_suite: str = "", skip_missing: bool = False
-    ) -> None:
-        """gold: file with one line "SQL<TAB>db_id" per problem; databases: folder of <db>/<db>.sqlite; test_suite:
-        folder of the test-suite databases; skip_missing: leave out problems whose database is missing. Raises UserError
-        if one of the first two is missing."""
-        if not gold or not databases:
+    def __post_init__(self) -> None:
+        if not self.gold or not self.databases:
             raise SettingsError(
                 "no problems were named; add --task NAME --data FOLDER, or --gold FILE --databases FOLDER for SQL alone"
             )
-        options = {"subset": True, "skip_missing": skip_missing, "test_suite": test_suite}
-        super().__init__(root=databases, prompt_style=None, **options)
-        self._queries = Path(gold)
 
     def questions(self, split: str) -> list[Question]:
         questions = []
-        for index, (sql, db_id) in enumerate(read_gold(self._queries)):
+        for index, (sql, db_id) in enumerate(read_gold(Path(self.gold))):
             if not db_id:
-                raise DataError(f"{self._queries}, query {index + 1}: no database; a line must be SQL<TAB>database")
+                raise DataError(f"{self.gold}, query {index + 1}: no database; a line must be SQL<TAB>database")
             questions.append(Question(f"gold/{index:05d}", "", sql, db_id, meta={"index": index}))
         return questions
-
-    def files(self, split: str) -> Databases:
-        return Databases([Path(self.root)], [])
 
     def rated(self, split: str) -> bool:
         return True

@@ -66,10 +66,8 @@ def _level(parts: int, nested: int, others: int) -> Hardness:
 
 
 def _sequence(tree: Any) -> list[Any]:
-    """The conditions in textual order with "and" or "or" between them; [] if there is no clause.
-
-    After a comparison with a column, Spider's parser overlooks everything that OR adds, up to the next AND.
-    """
+    """The conditions in textual order with "and" or "or" between them; [] if there is no clause. After a comparison
+    with a column, Spider's parser overlooks everything that OR adds, up to the next AND."""
     if tree is None:
         return []
     flat, kept = _flat(tree), []

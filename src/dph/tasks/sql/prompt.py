@@ -86,11 +86,8 @@ def compact_schema(schema: Schema) -> str:
 
 
 def omnisql_schema(schema: Schema, db: Path, mentioned: Mapping[tuple[str, str], Sequence[str]] | None = None) -> str:
-    """CREATE TABLE statements with example values, keys and constraints, as in OmniSQL's prompts.
-
-    mentioned: values that the question mentions, by (table, column) in lower case; they come before the column's first
-    two values, with at most six values in total.
-    """
+    """CREATE TABLE statements with example values, keys and constraints, as in OmniSQL's prompts: of each column at
+    most six values, those `mentioned` in the question, by (table, column) in lower case, before its first two."""
     values = _first_values(db)
     tables = []
     for table in schema.tables:

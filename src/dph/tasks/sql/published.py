@@ -27,11 +27,8 @@ _SPIDER: Mapping[str, tuple[tuple[str, ...], ...]] = {
 @register_task("spider")
 @dataclass(kw_only=True)
 class Spider(SqlTask):
-    """Spider's questions as problems for the SQL verifier.
-
-    Splits: train (with train_others), dev, test, and of the variants syn, syn_train, dk, realistic. The files are the
-    published ones, or the questions as JSONL (docs/guides/verifiers.md).
-    """
+    """Spider's questions as problems for the SQL verifier; splits train (with train_others), dev, test, and of the
+    variants syn, syn_train, dk, realistic. The files are the published ones, or the questions as JSONL."""
 
     name = "spider"
     question_files = _SPIDER

@@ -85,7 +85,8 @@ def schema_of_file(path: Path) -> Schema:
             )
             for (name,) in names.fetchall():
                 rows = connection.execute(f"PRAGMA table_info({quoted(name)})").fetchall()
-                columns = tuple(Column(row[1], row[2].lower(), _title(row[1])) for row in rows)
+                titles = [" ".join(row[1].replace("_", " ").split()).lower() for row in rows]
+                columns = tuple(Column(row[1], row[2].lower(), title) for row, title in zip(rows, titles, strict=True))
                 primary = tuple(column for _, column in sorted((row[5], row[1]) for row in rows if row[5]))
                 tables.append(Table(name, columns, primary))
                 references = connection.execute(f"PRAGMA foreign_key_list({quoted(name)})").fetchall()
@@ -117,7 +118,3 @@ def schema_of_entry(entry: Mapping[str, Any]) -> Schema:
         keys.append(ForeignKey(names[table], column, names[to_table], to_column))
     tables = [Table(n, tuple(c), tuple(k)) for n, c, k in zip(names, columns, primary, strict=True)]
     return Schema(tuple(tables), tuple(keys))
-
-
-def _title(name: str) -> str:
-    return " ".join(name.replace("_", " ").split()).lower()

@@ -124,9 +124,7 @@ def analysed(texts: Sequence[str]) -> list[list[str]]:
 
 def stems(words: Iterable[str]) -> dict[str, str]:
     """The stems of lower-case words of three or more characters, by Porter's stemmer in SQLite's full-text search.
-
-    Raises UserError for an SQLite without this search.
-    """
+    Raises UserError for an SQLite without it."""
     longer = [word for word in words if len(word) > 2]
     with closing(sqlite3.connect(":memory:")) as connection:
         try:
