@@ -95,7 +95,7 @@ _TOKEN = re.compile(
 |(?P<break>(?:\\\\|\\cr(?![a-z]))(?:\s*\[-?[\d.]+\s*[a-z]+\])?)
 |(?P<id>\\(?:vec|hat|bar|tilde|dot|ddot|overline|overrightarrow|widehat|overleftarrow|widetilde|acute)\s*
     (?:\{\s*\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*\}|\\?[A-Za-z](?![A-Za-z]))
- |\\(?:angle|measuredangle|triangle)\s*(?:[A-Z](?:_?\{?\d?\}?\s*[A-Z]){0,3}|\d|\\?[a-z]+)
+ |\\(?:angle|measuredangle|triangle)\s*(?:[A-Z](?:_?\{?\d?\}?\s*[A-Z]){0,3}|\d|\\?[a-z]+|\{\s*[A-Z]{2,4}\s*\})
  |\\[dt]?frac\s*\{\s*(?:d|\\partial)\s*(?:\^\s*\{?\d\}?)?\s*\\?[A-Za-z]+\s*\}\s*\{\s*(?:d|\\partial)\s*\\?[A-Za-z]\s*(?:\^\s*\{?\d\}?)?\s*\})
 |(?P<op>\\(?:[A-Za-z]+|[{}|%&\#_])|:=|<=|>=|!=|==|\*\*|[-+*/^_!|,;:()\[\]{}&%'=<>])
 |(?P<word>[^\W\d_]+))""",
@@ -696,6 +696,8 @@ def ten_power(exponent: Node) -> Node:
 
 def times(left: Node, right: Node) -> Node:
     """A product; a number for 4.5 × 10^33."""
+    if left[0] == right[0] == "n" and left[2] == "ten":
+        left, right = right, left
     if left[0] == right[0] == "n" and right[2] == "ten" and left[2] in ("int", "dec"):
         return ("n", left[1] * right[1], "sci", right[3] + (left[3] if len(left) > 3 else 0))
     return ("*", *(left[1:] if left[0] == "*" else (left,)), right)

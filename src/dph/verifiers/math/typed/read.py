@@ -218,7 +218,7 @@ _KNOWN_WORDS = (
 _INTEGERS = re.compile(
     r",?\s*\x01?\s*\(?(?:where|for (?:all|any|every|some)|any|with)?\s*(?:integers?)?\s*\x02?\s*([a-z])\s*\x01\s*"
     r"(?:is|be|are)?\s*(?:an?|any)?\s*(?:arbitrary )?integers?\)?\s*\x02\s*$|"
-    r",?\s*\x01\s*(?:for |where )?(?:any|all|every|some) integers?\s*\x02\s*([a-z])\s*$|"
+    r",?\s*\x01\s*(?:(?:for |where )?(?:any|all|every|some)|for) integers?\s*\x02\s*([a-z])\s*$|"
     r"\(\s*([a-z])\s*\\in\s*\\ZZ\s*\)$"
 )
 
@@ -250,6 +250,8 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
     (r"(?<=[\d}])\s*\x01?\s*([(\[])\s*(?:\x01|in )*\s*([A-Za-z/^\d ]{1,25}?)\s*\x02?\s*[)\]]\s*\x02?$", _unbracketed),
     (r"(?<![\w.,/^)}])((?:-?\d{1,9} ?, ?){1,9})\\ldots ?, ?(-?\d{1,9})(?! ?(?:[\w.^/({!]|\\(?!\})))", _terms),
     (r"(?<=\S) \( ?([a-z] ?(?:[<>]|\\(?:[lg]eq?|neq?|in)(?![a-z]))[^()]*)\)$", r", \1"),  # (x > 0)
+    (r"(?<=\S) \( *\x01? ?(?:about|roughly|approx\.?) ?\x02? ?(?=[\d.])", r" ( \\approx "),
+    (r"(?<=\S) \( *((?:\x01?or\b|\\approx|=) ?[^()]*)\)$", r" \1"), (r"(?<=\S) \x01?or ?\x02? *(?=\\approx)", " "),
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:more|greater|larger)[\s\x02]*$", r"\\ge \1"),
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:less|fewer|smaller)[\s\x02]*$", r"\\le \1"),
     (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", "\\1 \x01place\x02"),
@@ -358,7 +360,10 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if _CODE.fullmatch(low):
         return Answer("date", low)
     if re.search("[a-z]{3}", low):
-        if number := _number_in_words(low):
+        twice = re.fullmatch(r"(.+?) \( ?(.+?) ?\)", low)  # 84 (eighty-four)
+        if number := _number_in_words(twice[1] if twice else low):
+            if twice and _number_in_words(twice[2]) != number:
+                return None
             return Answer("expression", number)
         if number := _ordinal(low):
             return Answer("quantity", number, words=("place",))
@@ -720,6 +725,7 @@ def _set_operation(operator: str, left: Answer | None, right: Answer | None) -> 
 
 def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...]) -> Answer | None:
     """Sets of reals and families over the integers."""
+    conditions = (*_shared(conditions, links),)
     if any(condition[0] != "rel" for condition in conditions):
         return None
     domain = "R"
@@ -769,8 +775,21 @@ def _combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
     return Answer("intervals", whole)
 
 
+def _shared(items: Sequence[Node], links: Sequence[str]) -> Sequence[Node]:
+    """What x ≠ 1, 2 and "all except 1 and 2" exclude, together."""
+    rest = items[1:]
+    if rest and "or" not in links and _plain(*rest):
+        match items[0]:
+            case ("rel", (left, _), ("!=",)):
+                return [items[0], *(("rel", (left, item), ("!=",)) for item in rest)]
+            case ("setop", "minus", whole, first) if _plain(first):
+                return [("setop", "minus", whole, ("set", (first, *rest)))]
+    return items
+
+
 def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     """The typed value of all items of a text."""
+    items = _shared(items, links)
     if len(items) == 1:
         match items[0]:
             case ("rel", (("seq", "(", names, ")"), ("seq", "(", values, ")")), ("=",)) if len(names) == len(values):
