@@ -107,7 +107,7 @@ def _ordinal(words: str) -> Node | None:
 _CALENDAR = (*_MONTHS, *word_list("monday tuesday wednesday thursday friday saturday sunday"))
 _USUAL_TEXT = (
     ("^(?:(?:it|they|this|that|the (?!opposite|converse|negation|inverse|contrary|complement|other)[a-z]+) "
-     "(?:(?:is|are) |(?=cannot|(?:con|di)verges))|on |in |quadrant )", ""), ("^(?:an?|the) | only$", ""),
+     "(?:(?:is|are) |(?=cannot|(?:con|di)verges))|on |in |quadrant )", ""), ("^(?:an?|the|only) | only$", ""),
     ("^infinite(?:ly many)?(?: solutions)?$", "infinitely many"),
     ("^(odd|even|prime|composite|(?:ir)?rational(?! f)) (?:functions?|numbers?|integers?)$", r"\1"),
 )  # fmt: skip
@@ -122,7 +122,7 @@ _WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
     "(?:(?:plus|positive) )?infinity": r"\\infty", "(?:minus|negative) infinity": r"-\\infty",
     "(?:there (?:is|are) )?(?:(?:no|zero) (?:real |such )?(?:solutions?|roots?|values?(?: of x)?)|none|"
     "(?:the )?empty(?: set)?)(?: exists?)?": r"\\emptyset",
-    "(?:(?:the limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
+    "(?:(?:(?:the )?limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
     "undefined", "(?:12 )?noon": "12 p.m.", "(?:12 )?midnight": "12 a.m.", "on ((?!on ).* \\d.*)": r"\1",
     "(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\\b).*": r"\1",
     "(yes),? (?:it|they|this|there) (?:is|are|does|do|can)": r"\1",
@@ -245,7 +245,7 @@ def _terms(found: re.Match[str]) -> str:
 
 
 _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) for pattern, usual in (
-    (r"\x01\s*\x02", " "),
+    (r"\x01\s*\x02", " "), (r"\\setminus( *)[a-z] ?= ?", r"\\setminus\1"),
     (r"((?:^|[,;]|\band\b) ?\x02? ?[A-Za-z] ?)\x01? ?is ?\x02?(?= ?[-\d(\\])", r"\1 = "),  # a is 3
     (r"(?<=[\d}])\s*\x01?\s*([(\[])\s*(?:\x01|in )*\s*([A-Za-z/^\d ]{1,25}?)\s*\x02?\s*[)\]]\s*\x02?$", _unbracketed),
     (r"(?<![\w.,/^)}])((?:-?\d{1,9} ?, ?){1,9})\\ldots ?, ?(-?\d{1,9})(?! ?(?:[\w.^/({!]|\\(?!\})))", _terms),
