@@ -254,7 +254,7 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
     (r"(?<=\S) \( *((?:\x01?or\b|\\approx|=) ?[^()]*)\)$", r" \1"), (r"(?<=\S) \x01?or ?\x02? *(?=\\approx)", " "),
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:more|greater|larger)[\s\x02]*$", r"\\ge \1"),
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:less|fewer|smaller)[\s\x02]*$", r"\\le \1"),
-    (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", "\\1 \x01place\x02"),
+    (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", "\\1 \x01places\x02"),
     (r"^[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?$|^[-+]?\d{1,3}(?:\.\d{3}){2,}$", _ungrouped),
     (r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : "),
     (r"(?<![\d,.(\[{])\d{1,3}(?:,\d{3})+(?![\d,])(?=\s*(?:=|\\approx|\x01))", _ungrouped),
