@@ -93,7 +93,7 @@ class RewardFunction:
         """The reward of one response.
 
         Args:
-            prompt: text or messages; with it, an answer that is only copied from the question is wrong.
+            prompt: text or messages; with it, an answer copied from the question, or in a unit it excludes, is wrong.
             meta: what else the verifier needs, such as db="path" for SQL.
         """
         return _reward(self.verdict(response, answer, prompt, **meta))
