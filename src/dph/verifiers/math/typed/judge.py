@@ -585,8 +585,10 @@ def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
 def _same_name(left: Node | None, right: Node | None) -> bool:
     """Whether two names may be of one thing: y may be f(x), and each of them has no name."""
     if left is None or right is None or left == right or "text" in (left[0], right[0]):
-        words = [x[1].split() for x in (left, right) if x and x[0] == "text"]
-        return [*map(len, words)] != [1, 1] or words[0] == words[1]
+        names = [x for x in (left, right) if x and x[0] in ("text", "*")]
+        words = [x[1].strip() if x[0] == "text" else "".join(str(part[1]) for part in x[1:]) for x in names]
+        spelled = all(x[0] == "text" for x in names) or all(map(str.isupper, words))  # AB is not BC
+        return len(words) < 2 or not spelled or " " in "".join(words) or words[0] == words[1]
     if re.fullmatch("fracdyd. y'", " ".join(sorted(str(name[1]) for name in (left, right)))):
         return True
     if "call" in (left[0], right[0]):
