@@ -157,6 +157,25 @@ def test_where_the_answer_of_a_response_is(response: str, fallback: Fallback, ex
     assert find_answer(response, fallback) == expected
 
 
+@pytest.mark.parametrize(
+    ("question", "gold", "answers", "expected"),
+    [
+        ("How many of them are red?", "35", [r"35\%", "35", "35 percent", "35 marbles"], [False, True, False, True]),
+        ("What percent of them are red?", "35", [r"35\%", "35", "0.35"], [True, True, False]),
+        (r"A shop takes $20\%$ off. What is left?", "35", [r"35\%"], [True]),
+        ("How likely is it?", "0.35", [r"35\%", r"0.35\%"], [True, False]),  # a value, not a number with a sign
+        ("How many minutes does it take?", "150", ["150 minutes", "150 min", "150 hours"], [True, True, False]),
+        (r"A side has $3\text{ cm}$. Find the area.", "9", [r"9\text{ cm}^2", r"9\text{ m}^2"], [True, False]),
+        ("It costs \\$4 more in May. How much?", "9", ["9 dollars", "9 cents"], [True, False]),
+        ("How far is it?", "9", ["9 km", r"9\text{ m}"], [True, True]),  # the question says nothing
+        ("How far is it in km?", r"9\text{ miles}", ["9 miles", "9"], [True, True]),  # the gold answer says it
+        ("", "35", [r"35\%"], [True]),
+    ],
+)
+def test_a_unit_that_the_gold_answer_leaves_out_must_fit_the_question(question, gold, answers, expected):
+    assert correct(gold, *answers, prompt=question) == expected
+
+
 def test_an_answer_copied_from_the_question_is_wrong():
     question = r"Simplify $\sqrt{245}$, or state whether 49 is the square of 7."
     assert correct(r"7\sqrt{5}", r"\sqrt{245}", r"\sqrt {245}", r"7\sqrt5", prompt=question) == [False, False, True]

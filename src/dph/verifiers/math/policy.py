@@ -105,9 +105,10 @@ def _judge_typed(problem: Problem, answer: str, *, decimals: Decimals) -> Verdic
     """The verdict by types; an answer that is only copied from the question is wrong."""
     from dph.verifiers.math.typed import compare, is_copied
 
-    results = [compare(gold, answer, decimals=decimals) for gold in gold_texts(problem)]
+    question = _question(problem)
+    results = [compare(gold, answer, decimals=decimals, question=question) for gold in gold_texts(problem)]
     correct, detail = max(results, key=lambda result: result[0])
-    if correct and is_copied(answer, gold_texts(problem), _question(problem)):
+    if correct and is_copied(answer, gold_texts(problem), question):
         return Verdict(Outcome.WRONG, 0.0, "copied")
     return Verdict(Outcome.CORRECT if correct else Outcome.WRONG, float(correct), detail)
 

@@ -95,7 +95,7 @@ _TOKEN = re.compile(
 |(?P<break>(?:\\\\|\\cr(?![a-z]))(?:\s*\[-?[\d.]+\s*[a-z]+\])?)
 |(?P<id>\\(?:vec|hat|bar|tilde|dot|ddot|overline|overrightarrow|widehat|overleftarrow|widetilde|acute)\s*
     (?:\{\s*\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*\}|\\?[A-Za-z](?![A-Za-z]))
- |\\(?:angle|measuredangle|triangle)\s*(?:[A-Z](?:_?\{?\d?\}?\s*[A-Z]){0,3}|\d|\\?[a-z]+)
+ |\\(?:angle|measuredangle|triangle)\s*(?:[A-Z](?:_?\{?\d?\}?\s*[A-Z]){0,3}|\d|\\?[a-z]+|\{\s*[A-Z]{2,4}\s*\})
  |\\[dt]?frac\s*\{\s*(?:d|\\partial)\s*(?:\^\s*\{?\d\}?)?\s*\\?[A-Za-z]+\s*\}\s*\{\s*(?:d|\\partial)\s*\\?[A-Za-z]\s*(?:\^\s*\{?\d\}?)?\s*\})
 |(?P<op>\\(?:[A-Za-z]+|[{}|%&\#_])|:=|<=|>=|!=|==|\*\*|[-+*/^_!|,;:()\[\]{}&%'=<>])
 |(?P<word>[^\W\d_]+))""",
@@ -167,6 +167,7 @@ def _named(text: str, at: int, name: str) -> tuple[int, str]:
     inverse = re.compile(r"\s*\^\s*\{\s*-1\s*\}(?=\s*\()").match(text, at)
     bracket = inverse.end() if inverse else at
     called = (name[0] in "fghFGH" and name not in _GREEK) or _ARGUMENTS.match(text, bracket)
+    called = called or re.compile(r"\(\s*0\s*\)").match(text, bracket)  # nobody writes a product with 0
     called = called or (name == "E" and re.match(r"[\[(] ?[XYZ]", text[bracket:]))
     if called and text[bracket : bracket + 1] in ("(", "[")[: 1 + (name == "E")]:
         return bracket + 1, f"{name}{'^-1' if inverse else ''}("
@@ -333,7 +334,7 @@ class Parser:
                 return left
             elif left[0] in ("unit", "units", "%") and kind in ("num", "rep"):  # 5 ft 6 in
                 left = ("units", *(left[1:] if left[0] == "units" else (left,)), self.unit(self.power()))
-            elif left[0] == "n" and kind in ("num", "rep"):
+            elif kind in ("num", "rep") and (left[0] == "n" or self.tokens[self.place - 1][0] in ("num", "rep")):
                 if (mixed := self.mixed(left)) is None:
                     return left
                 left = mixed
@@ -348,7 +349,7 @@ class Parser:
     def mixed(self, whole: Node) -> Node | None:
         """`1 1/2`: an integer, a blank and a proper fraction of digits; None if something else follows."""
         (_, top), slash, (kind, bottom) = self.peek(), self.peek(1), self.peek(2)
-        if whole[2] == "int" and slash == ("op", "/") and kind == "num" and top.isdigit() and bottom.isdigit():
+        if whole[2:3] == ("int",) and slash == ("op", "/") and kind == "num" and top.isdigit() and bottom.isdigit():
             self.place += 3
             if len(bottom) < 20 and int(bottom) > int(top) > 0 and not self.starts() and not self.at("^", "!"):
                 return ("n", whole[1] + Fraction(int(top), int(bottom)), "mixed")
@@ -696,6 +697,8 @@ def ten_power(exponent: Node) -> Node:
 
 def times(left: Node, right: Node) -> Node:
     """A product; a number for 4.5 × 10^33."""
+    if left[0] == right[0] == "n" and left[2] == "ten":
+        left, right = right, left
     if left[0] == right[0] == "n" and right[2] == "ten" and left[2] in ("int", "dec"):
         return ("n", left[1] * right[1], "sci", right[3] + (left[3] if len(left) > 3 else 0))
     return ("*", *(left[1:] if left[0] == "*" else (left,)), right)

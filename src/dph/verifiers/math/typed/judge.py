@@ -14,7 +14,7 @@ from dph.verifiers.math.answer import FORMULA, Decimals
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import bare_text, stands_in, word_list
-from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name
+from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
 from dph.verifiers.math.typed.values import (
     alone,
     canonical,
@@ -42,13 +42,14 @@ _HUNDRED = integer_node(100)
 _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
 
-def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bool, str]:
-    """Whether an answer equals the gold answer, and `UNPARSED` if only the texts could be compared."""
+def compare(gold: str, answer: str, *, decimals: Decimals = "exact", question: str = "") -> tuple[bool, str]:
+    """Whether an answer equals the gold answer, and `UNPARSED` if only the texts could be compared. question: says
+    which units may be left out."""
     if len(answer) > LONGEST:
         return False, "long"
     with alone:
         left, right = (read(text) or read(text, units=True) for text in (gold, answer))
-        equal = None if left is None or right is None else Comparison(decimals).decide(left, right, gold, answer)
+        equal = None if left is None or right is None else Comparison(decimals, question).decide(left, right, gold, answer)
     if equal is None:
         return (True, "text") if bare_text(gold) == bare_text(answer) else (False, UNPARSED)
     return equal, ""
@@ -140,8 +141,9 @@ def _is_clock(terms: Sequence[Node]) -> bool:
 class Comparison:
     """One comparison, with its budget. Its methods return True, False, or None if nothing decides."""
 
-    def __init__(self, decimals: Decimals = "exact") -> None:
+    def __init__(self, decimals: Decimals, question: str) -> None:
         self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
+        self.question = question
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
@@ -208,15 +210,17 @@ class Comparison:
             return bool(worked_out) and self.identical(("*", ("n", factor, ""), g), ("*", ("n", other, ""), a))
         if left is None and right == () and other != 1:  # mm per m
             return _form_allowed(g, a) and self.identical(g, ("*", ("n", other, ""), a))
+        fits = left is not None or right is None or fits_question((right, other), self.question)
         if PERCENT in (left, right):
             share = ("/", (g if left else a), _HUNDRED)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
+            plain &= fits
             loose = _form_allowed(g, a) or bool(numeral(g) and numeral(a))
             same = loose and self.identical(*((share, a) if left else (g, share)))
             return any_of([plain and self.expressions(g, a), same])
         if DEGREE in (left, right) and contains_pi(a if left else g):
             return self.identical(*((("deg", g), a) if left else (g, ("deg", a))))
-        return self.expressions(g, a)
+        return fits and self.expressions(g, a)
 
     def entries(self, gold: Node, answer: Node) -> bool | None:
         scalar = not symbols(gold) and not operations(answer)  # a scalar may be drawn out of the matrix
@@ -581,8 +585,10 @@ def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
 def _same_name(left: Node | None, right: Node | None) -> bool:
     """Whether two names may be of one thing: y may be f(x), and each of them has no name."""
     if left is None or right is None or left == right or "text" in (left[0], right[0]):
-        words = [x[1].split() for x in (left, right) if x and x[0] == "text"]
-        return [*map(len, words)] != [1, 1] or words[0] == words[1]
+        names = [x for x in (left, right) if x and x[0] in ("text", "*")]
+        words = [x[1].strip() if x[0] == "text" else "".join(str(part[1]) for part in x[1:]) for x in names]
+        spelled = all(x[0] == "text" for x in names) or all(map(str.isupper, words))  # AB is not BC
+        return len(words) < 2 or not spelled or " " in "".join(words) or words[0] == words[1]
     if re.fullmatch("fracdyd. y'", " ".join(sorted(str(name[1]) for name in (left, right)))):
         return True
     if "call" in (left[0], right[0]):

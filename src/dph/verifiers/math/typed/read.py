@@ -107,7 +107,7 @@ def _ordinal(words: str) -> Node | None:
 _CALENDAR = (*_MONTHS, *word_list("monday tuesday wednesday thursday friday saturday sunday"))
 _USUAL_TEXT = (
     ("^(?:(?:it|they|this|that|the (?!opposite|converse|negation|inverse|contrary|complement|other)[a-z]+) "
-     "(?:(?:is|are) |(?=cannot|(?:con|di)verges))|on |in |quadrant )", ""), ("^(?:an?|the) | only$", ""),
+     "(?:(?:is|are) |(?=cannot|(?:con|di)verges))|on |in |quadrant )", ""), ("^(?:an?|the|only) | only$", ""),
     ("^infinite(?:ly many)?(?: solutions)?$", "infinitely many"),
     ("^(odd|even|prime|composite|(?:ir)?rational(?! f)) (?:functions?|numbers?|integers?)$", r"\1"),
 )  # fmt: skip
@@ -122,7 +122,7 @@ _WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
     "(?:(?:plus|positive) )?infinity": r"\\infty", "(?:minus|negative) infinity": r"-\\infty",
     "(?:there (?:is|are) )?(?:(?:no|zero) (?:real |such )?(?:solutions?|roots?|values?(?: of x)?)|none|"
     "(?:the )?empty(?: set)?)(?: exists?)?": r"\\emptyset",
-    "(?:(?:the limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
+    "(?:(?:(?:the )?limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
     "undefined", "(?:12 )?noon": "12 p.m.", "(?:12 )?midnight": "12 a.m.", "on ((?!on ).* \\d.*)": r"\1",
     "(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\\b).*": r"\1",
     "(yes),? (?:it|they|this|there) (?:is|are|does|do|can)": r"\1",
@@ -218,7 +218,7 @@ _KNOWN_WORDS = (
 _INTEGERS = re.compile(
     r",?\s*\x01?\s*\(?(?:where|for (?:all|any|every|some)|any|with)?\s*(?:integers?)?\s*\x02?\s*([a-z])\s*\x01\s*"
     r"(?:is|be|are)?\s*(?:an?|any)?\s*(?:arbitrary )?integers?\)?\s*\x02\s*$|"
-    r",?\s*\x01\s*(?:for |where )?(?:any|all|every|some) integers?\s*\x02\s*([a-z])\s*$|"
+    r",?\s*\x01\s*(?:(?:for |where )?(?:any|all|every|some)|for) integers?\s*\x02\s*([a-z])\s*$|"
     r"\(\s*([a-z])\s*\\in\s*\\ZZ\s*\)$"
 )
 
@@ -245,14 +245,16 @@ def _terms(found: re.Match[str]) -> str:
 
 
 _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) for pattern, usual in (
-    (r"\x01\s*\x02", " "),
+    (r"\x01\s*\x02", " "), (r"\\setminus( *)[a-z] ?= ?", r"\\setminus\1"),
     (r"((?:^|[,;]|\band\b) ?\x02? ?[A-Za-z] ?)\x01? ?is ?\x02?(?= ?[-\d(\\])", r"\1 = "),  # a is 3
     (r"(?<=[\d}])\s*\x01?\s*([(\[])\s*(?:\x01|in )*\s*([A-Za-z/^\d ]{1,25}?)\s*\x02?\s*[)\]]\s*\x02?$", _unbracketed),
     (r"(?<![\w.,/^)}])((?:-?\d{1,9} ?, ?){1,9})\\ldots ?, ?(-?\d{1,9})(?! ?(?:[\w.^/({!]|\\(?!\})))", _terms),
     (r"(?<=\S) \( ?([a-z] ?(?:[<>]|\\(?:[lg]eq?|neq?|in)(?![a-z]))[^()]*)\)$", r", \1"),  # (x > 0)
+    (r"(?<=\S) \( *\x01? ?(?:about|roughly|approx\.?) ?\x02? ?(?=[\d.])", r" ( \\approx "),
+    (r"(?<=\S) \( *((?:\x01?or\b|\\approx|=) ?[^()]*)\)$", r" \1"), (r"(?<=\S) \x01?or ?\x02? *(?=\\approx)", " "),
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:more|greater|larger)[\s\x02]*$", r"\\ge \1"),
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:less|fewer|smaller)[\s\x02]*$", r"\\le \1"),
-    (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", "\\1 \x01place\x02"),
+    (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", "\\1 \x01places\x02"),
     (r"^[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?$|^[-+]?\d{1,3}(?:\.\d{3}){2,}$", _ungrouped),
     (r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : "),
     (r"(?<![\d,.(\[{])\d{1,3}(?:,\d{3})+(?![\d,])(?=\s*(?:=|\\approx|\x01))", _ungrouped),
@@ -358,7 +360,10 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if _CODE.fullmatch(low):
         return Answer("date", low)
     if re.search("[a-z]{3}", low):
-        if number := _number_in_words(low):
+        twice = re.fullmatch(r"(.+?) \( ?(.+?) ?\)", low)  # 84 (eighty-four)
+        if number := _number_in_words(twice[1] if twice else low):
+            if twice and _number_in_words(twice[2]) != number:
+                return None
             return Answer("expression", number)
         if number := _ordinal(low):
             return Answer("quantity", number, words=("place",))
@@ -720,6 +725,7 @@ def _set_operation(operator: str, left: Answer | None, right: Answer | None) -> 
 
 def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...]) -> Answer | None:
     """Sets of reals and families over the integers."""
+    conditions = (*_shared(conditions, links),)
     if any(condition[0] != "rel" for condition in conditions):
         return None
     domain = "R"
@@ -769,8 +775,21 @@ def _combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
     return Answer("intervals", whole)
 
 
+def _shared(items: Sequence[Node], links: Sequence[str]) -> Sequence[Node]:
+    """What x ≠ 1, 2 and "all except 1 and 2" exclude, together."""
+    rest = items[1:]
+    if rest and "or" not in links and _plain(*rest):
+        match items[0]:
+            case ("rel", (left, _), ("!=",)):
+                return [items[0], *(("rel", (left, item), ("!=",)) for item in rest)]
+            case ("setop", "minus", whole, first) if _plain(first):
+                return [("setop", "minus", whole, ("set", (first, *rest)))]
+    return items
+
+
 def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     """The typed value of all items of a text."""
+    items = _shared(items, links)
     if len(items) == 1:
         match items[0]:
             case ("rel", (("seq", "(", names, ")"), ("seq", "(", values, ")")), ("=",)) if len(names) == len(values):

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from dph.verifiers.math.typed.text import word_list
 
@@ -39,7 +40,7 @@ _NOT_NAMES = re.compile(
 _INTRODUCE = {*word_list("is are point")}
 _OTHERWISE = {*word_list("other others candidate candidates cube square cubes squares")}
 _PLURAL = re.compile(
-    r"(?:(?:[a-z]{2,}(?<!ou)[^s\W]s|people|men|women|children|fish|sheep)(?: |$))?"
+    r"(?:(?:[a-z]{2,}[^s\W](?<!ou)s|people|men|women|children|fish|sheep)(?: |$))?"
     r"(?:in total|in all|total|altogether|each|left|old|remaining|(?:of|per) [a-z]+|(?:in|on) (?:the|each|a) [a-z]+)?",
     re.I,
 )
@@ -120,6 +121,32 @@ def read_unit(words: Sequence[str]) -> Unit | None:
     if powers["U"] == 1 or len(powers) > 1:
         powers.pop("U", None)  # "units" have no dimension
     return tuple(sorted(x for x in powers.items() if x[1])), factor
+
+
+_IN_QUESTION = re.compile(
+    r"(\d)?[\s~]*(?:\\[,; ]|\\(?:text|mathrm|mbox|rm)\s*\{\s*~?)*\s*(%|\\?\$|[^\W\d_]+)"
+)
+_OTHER_MEANINGS = {*word_list("in second degree degrees unit units")}
+
+
+@lru_cache(maxsize=1024)
+def _named_in(question: str) -> frozenset[Unit]:
+    """The units that a question names: spelled out, or after a number."""
+    found = [(number, re.sub(r"\\?\$", "dollar", word)) for number, word in _IN_QUESTION.findall(question)]
+    words = (w for n, w in found if n or w == "%" or (is_spelled_unit(w) and w.lower() not in _OTHER_MEANINGS))
+    return frozenset(unit for word in words if (unit := unit_of(word)))
+
+
+def fits_question(unit: Unit, question: str) -> bool:
+    """Whether a number of the question may have a unit that the gold answer leaves out: a percentage is asked for by
+    name, and any unit if the question names others of its dimension. True if there is no question."""
+    powers, factor = unit
+    if len(powers) != 1 or not re.search(r"[^\W\d_]{2}", question):
+        return True
+    [(dimension, power)] = powers
+    named = {(*own[0], size) for own, size in _named_in(question) if len(own) == 1}
+    sizes = {size ** (power if own == 1 else 1) for name, own, size in named if name == dimension and own in (1, power)}
+    return factor in sizes or not (sizes or powers == PERCENT)
 
 
 def counts_things(words: Sequence[str]) -> bool:

@@ -388,23 +388,18 @@ def canonical(node: Any, free: str = "+*") -> str:
 
 
 def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> bool | None:
-    """Whether left = c · right for a constant c, positive if asked."""
-    if symbols(left) != symbols(right):
+    """Whether left = c · right for a constant c, positive if asked: left · right(p) = left(p) · right at a point p."""
+    free = symbols(left)
+    if free != symbols(right):
         return False
-    left, right = _on_the_plane(left, right)
-    quotients = []
-    with digits(50):
-        for point in range(8):
-            first, second = Numeric(budget, point), Numeric(budget, point)
-            with suppress(Unevaluable):
-                u, v = first(left), second(right)
-                if (point < 3 or (first.real and second.real)) and min(abs(u), abs(v)) > mp.mpf(10) ** -12:
-                    quotients.append(u / v)
-        if len(quotients) < 2:
-            return canonical(left) == canonical(right) or None
-        one = quotients[0]
-        same = all(abs(quotient - one) <= abs(one) * mp.mpf(10) ** -30 for quotient in quotients)
-        return bool(same and (not positive or one.real > 0))
+    for point in range(3):  # one at which both have a value other than 0
+        at = {("s", name): ("n", Fraction(101 + _seed(name, point) % 307, 103), "frac") for name in free}
+        first, second = replaced(left, at), replaced(right, at)
+        u, v = numeric(first, budget), numeric(second, budget)
+        if u and v and min(abs(u), abs(v)) > mp.mpf(10) ** -12:
+            same = identical(("*", left, second), ("*", first, right), budget)
+            return same and (not positive or bool((u / v).real > 0))
+    return canonical(left) == canonical(right) or None
 
 
 def contains_pi(node: Node) -> bool:
