@@ -1,11 +1,14 @@
 """vLLM as a sampler: compared with the policy, and used in presample, eval and train (scripts/test-vllm)."""
 
+import importlib
 import importlib.util
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -258,6 +261,32 @@ class TestReal:
         cut = sampler.sample([prompts[1]], replace(params, top_p=0.8), KEYS[:1])[0]
         assert {c.token_ids[0] for c in cut} <= nucleus < set(range(len(expected)))
         assert all(not c.logprobs for c in cut)  # vLLM knows only those of the truncated distribution
+
+    @pytest.mark.parametrize("memory", [{}, {"block_size": 32, "num_gpu_blocks_override": 40}], ids=["much", "little"])
+    def test_prompts_that_exceed_a_pass_or_the_cache_get_the_same_responses(
+        self,
+        memory: dict[str, int],
+        sampler: VLLMSampler,
+        random_model: ModelConfig,
+        policy: Policy,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """160 prompts of 31 tokens are more than a pass of 4096. 39 fill a cache of 40 blocks, one of them vLLM's
+        own; when responses need a second block, vLLM takes that of others, which it computes again later."""
+        sampler.close()  # its cache takes 1 GB
+        prompts = [[1 + (7 * row + place * (row + 1)) % 25 for place in range(31)] for row in range(20)]
+        keys, wanted = [(7919 * row + 1) << 40 for row in range(20)], SamplingParams(n=8, max_tokens=4)
+        engine = importlib.import_module("vllm")
+        monkeypatch.setattr(engine, "LLM", partial(engine.LLM, **memory))
+        many = VLLMSampler(policy, replace(VLLM, rows=256), random_model, 40)
+        try:
+            together = many.sample(prompts, wanted, keys)
+            pairs = [many.sample(prompts[i : i + 2], wanted, keys[i : i + 2]) for i in range(0, len(prompts), 2)]
+        finally:
+            many.close()
+        both = zip(chain(*together), chain(*chain(*pairs)), strict=True)
+        equal = [list(one.token_ids) == list(other.token_ids) for one, other in both]
+        assert equal.count(False) <= 2  # a draw at the edge of a token's interval, by rounding
 
     def test_sampling_after_closing_starts_a_new_engine(
         self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]

@@ -16,8 +16,8 @@ from dph.models.policy import Policy
 from dph.models.traits import agree
 from dph.models.trial import MAX_ERROR_RATIO, Unsupported, attempt, random_ids, with_first_layers
 
-GROW_TOKENS = 64
-"""Buffers of keys and values grow by half their length, at least by this many positions."""
+GROW_TOKENS = 16
+"""Buffers of keys and values grow by an eighth of their length, at least by this many positions."""
 _TOKENS_AT_ONCE = 16384
 """Most tokens in one forward pass without a cache."""
 _LONG_TOLERANCE = 1e-3
@@ -72,7 +72,7 @@ class BufferedLayer(DynamicLayer):
         """Append states [B, heads, new, dim]. Return all keys and values so far, as views of the buffers."""
         states, end = (key_states, value_states), self.used + key_states.shape[2]
         if not self.buffers or end > self.buffers[0].shape[2]:
-            self.enlarge(states, max(end, self.used + max(GROW_TOKENS, self.used // 2)))
+            self.enlarge(states, max(end, self.used + max(GROW_TOKENS, self.used // 8)))
         for buffer, state in zip(self.buffers, states, strict=True):
             buffer[:, :, self.used : end] = state
         self.used = end

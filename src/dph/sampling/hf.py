@@ -33,7 +33,7 @@ CANDIDATES = (1024, 8192)
 LOOK_EVERY = {"cpu": 1}
 LOOK_EVERY_OTHERWISE = 8
 """Each time after this many tokens the sampler looks which responses have ended. A look waits for the device."""
-COMPACT_BELOW = 0.75
+COMPACT_BELOW = 0.9
 """Finished rows are dropped from the batch once fewer than this fraction of its rows are still running."""
 
 

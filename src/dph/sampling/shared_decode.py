@@ -1,13 +1,10 @@
 """Decoding with one copy of each prompt: the n responses of a group share the keys and values of their prompt.
 
 If every response had a copy, one decoding step of a group would read n·P cached positions and compute one dot product
-with each. Here, one matrix product computes the n queries against the P positions. With scores s over the prompt
-(shared) and over the response's own tokens, and m the larger of both maxima, attention is
-
-    out = (e^{s_prompt − m} V_prompt + e^{s_own − m} V_own) / (Σ e^{s_prompt − m} + Σ e^{s_own − m}),
-
-which equals the softmax over both. The function is registered with transformers' attention interface; the rest of the
-model is transformers' own code. `why_not_shared` tests whether this works for a model.
+with each. Here, one matrix product computes the n queries against the P positions. The scores over the prompt (shared)
+and over a response's own tokens go through one softmax, and each part of its weights is multiplied with its values. The
+function is registered with transformers' attention interface; the rest of the model is transformers' own code.
+`why_not_shared` tests whether this works for a model.
 
 On a GPU, a CUDA graph replays the steps (`StaticDecoder`). A step of a small model is hundreds of short kernels. If
 Python starts each of them, a GPU waits most of the time; a graph starts them all at once.
@@ -53,13 +50,9 @@ class Layer(BufferedLayer):
             stored: type to which autocast would cast keys and values for every token; None without autocast.
         """
         super().__init__(stored)
-        self.output_type = values[0].dtype
-        """Of attention's outputs."""
-        wide_keys, wide_values = (
-            [_widened(piece.to(dtype=stored), width) for piece in pieces] for pieces in (keys, values)
+        self.prompt_keys, self.prompt_values = (
+            torch.cat([_widened(piece.to(dtype=stored), width) for piece in pieces]) for pieces in (keys, values)
         )
-        self.prompt_keys = torch.cat([piece.transpose(2, 3) for piece in wide_keys])  # [G, heads, dim, P]
-        self.prompt_values = torch.cat(wide_values)
 
     def get_seq_length(self) -> int:
         return self.prompt_values.shape[2] + self.used
@@ -70,7 +63,7 @@ class SharedDecoder:
 
     layer_type: type[Layer] = Layer
     unused: Tensor | None = None
-    """bool [t], True for places without a generated token; None if all are used."""
+    """bool [T], True for places without a generated token; None if these are the last ones, by the layer's count."""
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
         """Run each prompt once; each gets `repeats` rows."""
@@ -87,9 +80,10 @@ class SharedDecoder:
             keys, values = [part.keys for part in parts], [part.values for part in parts]
             self.layers.append(self.layer_type(keys, values, width, stored))
         self._cache = Cache(layers=list(self.layers))
-        self._padding = None
-        if int(lengths.min()) < width:
-            self._padding = (torch.arange(width)[None] >= lengths[:, None])[:, None, None].to(device)  # [G, 1, 1, P]
+        self._shortest, self._padding = int(lengths.min()), None
+        if self._shortest < width:
+            places = torch.arange(self._shortest, width)
+            self._padding = (places >= lengths[:, None])[:, None, None].to(device)  # [G, 1, 1, P - shortest]
         self.positions = lengths.repeat_interleave(repeats).to(device)
         self._group = torch.arange(len(prompts), device=device).repeat_interleave(repeats)
         self._places()
@@ -119,57 +113,59 @@ class SharedDecoder:
         self._places()
 
     def _places(self) -> None:
-        """Assign each row a slot of its group. All groups have as many slots as the largest group has rows."""
+        """Assign each row a slot of its group. All groups have as many slots as the largest has rows; a slot that has
+        none repeats the first row."""
         counts = torch.bincount(self._group)
         self._slots, total = int(counts.max()), len(self._group)
         if self._slots * len(counts) == total:
             self._place = None
         else:
             first = counts.cumsum(0) - counts
-            self._place = self._group * self._slots + torch.arange(total, device=first.device) - first[self._group]
+            numbers = torch.arange(total, device=first.device)
+            self._place = self._group * self._slots + numbers - first[self._group]
+            self._row = numbers.new_zeros(len(counts) * self._slots).index_copy_(0, self._place, numbers)
 
-    def attend(self, layer_index: int, query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
+    def attend(self, layer_index: int, query: Tensor, scaling: float) -> Tensor:
         """Attention of each row's new token over the row's prompt and generated tokens.
 
+        A product with a part of a buffer would copy this part, so whole buffers are multiplied.
+
         Args:
-            layer_index: the layer whose prompt keys and values are read.
+            layer_index: the layer whose keys and values are read.
             query: [R, heads, 1, dim].
-            keys, values: [R, key/value heads, t, dim] of the t generated tokens.
             scaling: multiplies the scores.
         Returns:
             [R, 1, heads, dim].
         """
         layer = self.layers[layer_index]
+        keys, values = layer.buffers  # [R, key/value heads, T, dim]
         rows, heads, _, dim = query.shape
-        groups, kv_heads = layer.prompt_values.shape[:2]
+        groups, kv_heads, width = layer.prompt_values.shape[:3]
         shape = (groups, self._slots, kv_heads, heads // kv_heads)
 
         def gathered(x: Tensor) -> Tensor:
             """[R, kv, rep, d] → [G, kv, slots·rep, d]"""
-            if self._place is not None:
-                x = x.new_zeros(groups * self._slots, *x.shape[1:]).index_copy_(0, self._place, x)
+            x = x if self._place is None else x.index_select(0, self._row)
             return x.view(*shape, -1).transpose(1, 2).reshape(groups, kv_heads, -1, x.shape[-1])
 
         def scattered(x: Tensor) -> Tensor:
-            """[G, kv, slots·rep, d] → [R, kv, rep, d]"""
+            """[G, kv, slots·rep, d] → [R·kv, rep, d]"""
             x = x.view(groups, kv_heads, self._slots, shape[3], -1).transpose(1, 2).flatten(0, 1)
-            return x if self._place is None else x[self._place]
+            return (x if self._place is None else x.index_select(0, self._place)).flatten(0, 1)
 
-        query = (query * scaling).view(rows, kv_heads, -1, dim)
-        response = (query @ keys.transpose(2, 3)).float()
-        if self.unused is not None:
-            response = response.masked_fill_(self.unused, -torch.inf)
-        prompt = (gathered(query) @ layer.prompt_keys).float()
+        query = (query * scaling).to(keys.dtype).view(rows, kv_heads, -1, dim)
+        response = query @ keys.transpose(2, 3)
+        if self.unused is None:
+            response[..., layer.used :] = -torch.inf
+        else:
+            response.masked_fill_(self.unused, -torch.inf)
+        prompt = gathered(query) @ layer.prompt_keys.transpose(2, 3)
         if self._padding is not None:
-            prompt = prompt.masked_fill_(self._padding, -torch.inf)
-        largest = torch.maximum(prompt.amax(-1, keepdim=True), gathered(response.amax(-1, keepdim=True)))
-        prompt.sub_(largest).exp_()
-        response.sub_(scattered(largest)).exp_()
-        norm = scattered(prompt.sum(-1, keepdim=True)) + response.sum(-1, keepdim=True)
-        of_prompt = scattered(prompt.to(values.dtype) @ layer.prompt_values)
-        of_response = response.to(values.dtype) @ values
-        mixed = of_prompt.float() + of_response.float()  # rounded to 16 bits once, after the division
-        return (mixed / norm).to(layer.output_type).reshape(rows, 1, heads, dim)
+            prompt[..., self._shortest :].masked_fill_(self._padding, -torch.inf)
+        weights = torch.cat([prompt, gathered(response)], dim=-1).softmax(-1).to(values.dtype)
+        of_prompt = scattered(weights[..., :width] @ layer.prompt_values)
+        mixed = torch.baddbmm(of_prompt, scattered(weights[..., width:]), values.flatten(0, 1))
+        return mixed.reshape(rows, 1, heads, dim)
 
 
 _current: ContextVar[SharedDecoder] = ContextVar("dph_shared_decoder")
@@ -191,7 +187,7 @@ def _attention(
         raise NotShareable("its attention uses a mask")
     refuse_unknown(kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return _current.get().attend(module.layer_idx, query, key, value, scale), None
+    return _current.get().attend(module.layer_idx, query, scale), None
 
 
 AttentionInterface.register(_NAME, _attention)

@@ -193,6 +193,8 @@ def start_engine(
             tensor_parallel_size=config.tensor_parallel,
             gpu_memory_utilization=config.memory,
             enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
+            # vLLM sets a seeded request's generator back when a pass ends within its prompt; a CPU's cannot be set back
+            enable_chunked_prefill=None if torch.cuda.is_available() else False,
             logprobs_mode="processed_logprobs",
             enable_sleep_mode=sleeps,
             seed=0,
