@@ -95,6 +95,6 @@ TASKS.declare("dph.tasks.records", "records", "verl_rows")
 TASKS.declare("dph.tasks.sql.published", "bird", "spider")
 TASKS.declare(
     "dph.tasks.mathsets",
-    *("aime24", "aime25", "amc23", "college_math", "dapo_math_17k", "gaokao2023en", "gsm8k", "math", "math500"),
-    *("minerva_math", "olympiadbench"),
+    *("aime24", "aime25", "amc23", "college_math", "dapo_math_17k", "gaokao2023en", "gsm8k", "hmmt_feb_2025", "math"),
+    *("math500", "minerva_math", "olymmath_easy", "olymmath_hard", "olympiadbench"),
 )

@@ -62,6 +62,9 @@ SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("math", "test"): (5000,),
     ("dapo_math_17k", "train"): (17917, 17398),  # as published without repeated rows, and without equal texts
     ("gaokao2023en", "test"): (385,),
+    ("hmmt_feb_2025", "test"): (30,),
+    ("olymmath_easy", "test"): (100,),
+    ("olymmath_hard", "test"): (100,),
 }  # fmt: skip
 """The published numbers of problems by task and split, the usual one first."""
 

@@ -38,11 +38,13 @@ _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "gsm8k": {"train": ("gsm8k_train/train.jsonl",), "test": ()},
     "math": {"train": ("math_train_7474/train.jsonl",), "test": ("math_test_5000/test.jsonl",)},
+    "olymmath_easy": {"test": ("olymmath/OlymMATH-EN-EASY.jsonl", "OlymMATH-EN-EASY.jsonl")},
+    "olymmath_hard": {"test": ("olymmath/OlymMATH-EN-HARD.jsonl", "OlymMATH-EN-HARD.jsonl")},
     "math500": {"test": ("MATH-500/test.jsonl",)},
     "aime24": {"test": ("AIME24.jsonl", "aime24.jsonl")},
     "aime25": {"test": ("AIME25.jsonl", "aime25.jsonl")},
     "olympiadbench": {"test": ("OlympiadBench/OE_TO_maths_en_COMP.json", "OE_TO_maths_en_COMP.json")},
-} | {name: {"test": ()} for name in ("amc23", "college_math", "gaokao2023en", "minerva_math")}
+} | {name: {"test": ()} for name in ("amc23", "college_math", "gaokao2023en", "hmmt_feb_2025", "minerva_math")}
 _GSM8K = re.compile(r"####\s*(.+?)\s*$")
 _DAPO = re.compile(
     r"Solve the following math problem step by step\..*?answer to the problem\.\s*(.*?)\s*"

@@ -86,7 +86,9 @@ def convert(config: TrainConfig, out: Path) -> None:
 def main() -> None:
     """Convert the problems of the launch that the command line names."""
     show_messages()
-    launch = Path(sys.argv[1])
+    launch = Path(sys.argv[1] if len(sys.argv) == 2 else "--help")
+    if not (launch / "train.toml").is_file():
+        sys.exit("usage: python -m dph.integrations.verl.data LAUNCH, a folder that `dph verl` wrote")
     config = from_dict(TrainConfig, read_settings(launch / "train.toml"))
     for name in config.plugins:
         load_plugin(name)
