@@ -142,16 +142,13 @@ LAUNCHED = "TORCHELASTIC_RUN_ID"
 """Environment variable of the processes that torchrun starts; they end when torchrun ends."""
 
 
-def when_parent_ends(action: Callable[[], object], parent: int = 0, every: float = 0.5) -> None:
-    """Call `action` from a thread soon after the parent process has ended.
-
-    parent: process id of the parent; 0 means the current parent. every: seconds between two checks.
-    """
+def when_parent_ends(action: Callable[[], object], parent: int = 0) -> None:
+    """Call `action` from a thread soon after the parent process, `parent` or the current one, has ended."""
     expected = parent or os.getppid()
 
     def watch() -> None:
         while os.getppid() == expected:
-            time.sleep(every)
+            time.sleep(0.5)
         action()
 
     threading.Thread(target=watch, daemon=True, name="dph-parent-watch").start()
