@@ -146,7 +146,7 @@ def test_forked_jobs_end_with_the_process_that_they_come_from(tmp_path, scripts)
     """As they do when the process that runs jobs is killed, because this one then ends too."""
     watching = (
         "import os, signal, time\nfrom dph.process.interrupts import when_parent_ends\n"
-        f"when_parent_ends(lambda: (open({str(tmp_path / 'saved')!r}, 'w'), os._exit(3)), every=0.01)\n"
+        f"when_parent_ends(lambda: (open({str(tmp_path / 'saved')!r}, 'w'), os._exit(3)))\n"
         "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
     )
     with pytest.raises(UserError, match="watching failed: no output"):
