@@ -285,6 +285,10 @@ def split(**values):
     return entries("scores.json", splits={"test": SPLIT | values})
 
 
+def value(mean):
+    return {"mean": mean, "low": 0.25, "high": 0.75}
+
+
 P, C = "problems.parquet", "completions.parquet"
 EVALUATIONS = {
     "half a file of scores": (text("scores.json", "{"), "scores.json is damaged"),
@@ -292,11 +296,11 @@ EVALUATIONS = {
     "scores nested too deeply": (text("scores.json", DEEP), "scores.json is damaged (it is nested too deeply)"),
     "no split": (entries("scores.json", splits={}), "scores.json holds no split"),
     "a word for a number": (split(problems="x"), "scores.json is damaged (ValueError"),
-    "a word for a metric": (split(metrics={"greedy": "x"}), "scores.json is damaged (ValueError"),
-    "an infinite metric": (split(pass_curve={"1": float("inf")}), "scores.json is damaged (ValueError: inf is neither"),
+    "a word for a metric": (split(metrics={"greedy": value("x")}), "scores.json is damaged (ValueError"),
+    "an infinite metric": (split(pass_curve={"1": value(1e999)}), "scores.json is damaged (ValueError: inf is neither"),
     "a share that is no number": (split(style_shares={"a": float("nan")}), "scores.json is damaged (ValueError"),
-    "no samples": (split(pass_curve={"0": 0.5}), "scores.json is damaged (ValueError: there is no pass@0)"),
-    "a word for k": (split(pass_curve={"x": 1}), "scores.json is damaged (ValueError"),
+    "no samples": (split(pass_curve={"0": value(0.5)}), "scores.json is damaged (ValueError: there is no pass@0)"),
+    "a word for k": (split(pass_curve={"x": value(1)}), "scores.json is damaged (ValueError"),
     "no problems": (text(P, None), "problems.parquet is missing; delete the run's directory and run `dph eval` again"),
     "noise for problems": (text(P, "noise"), "problems.parquet is damaged"),
     "no count": (column(P, "samples", None), "problems.parquet is damaged (row 1: samples is None)"),

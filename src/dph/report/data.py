@@ -162,7 +162,7 @@ def _read_split(split: Mapping[str, Any]) -> Split:
     return Split(
         problems=problems,
         samples=int(split["samples"]),
-        metrics={name: _value(value, problems) for name, value in split["metrics"].items() if value is not None},
+        metrics={name: _value(value, problems) for name, value in split["metrics"].items()},
         pass_curve=dict(sorted(curve.items())),
         style_shares={str(style): _finite(float(share)) for style, share in split.get("style_shares", {}).items()},
     )
@@ -182,13 +182,11 @@ def values_of(rows: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> np.nd
     return values
 
 
-def _value(value: Any, of: int) -> Value:
-    """A metric as scores.json has it, of a split with `of` problems: a number, or a mean with its interval."""
-    ends = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value, math.nan, math.nan]
-    over = int(value.get("problems", of)) if isinstance(value, Mapping) else of
-    mean, *between = (number if math.isnan(number) else _finite(number) for number in map(float, ends))
-    low, high = between if over != 1 else (math.nan, math.nan)  # resamples of one problem are all equal
-    return Value(mean, low, high, over, of)
+def _value(value: Mapping[str, Any], of: int) -> Value:
+    """A metric as scores.json has it, of a split with `of` problems."""
+    mean, low, high = (_finite(float(value[end])) for end in ("mean", "low", "high"))
+    over = int(value.get("problems", of))  # resamples of one problem are all equal
+    return Value(mean, low, high, over, of) if over != 1 else Value(mean, problems=over, of=of)
 
 
 def _finite(value: float) -> float:
