@@ -49,7 +49,9 @@ def compare(gold: str, answer: str, *, decimals: Decimals = "exact", question: s
         return False, "long"
     with alone:
         left, right = (read(text) or read(text, units=True) for text in (gold, answer))
-        equal = None if left is None or right is None else Comparison(decimals, question).decide(left, right, gold, answer)
+        equal = (
+            None if left is None or right is None else Comparison(decimals, question).decide(left, right, gold, answer)
+        )
     if equal is None:
         return (True, "text") if bare_text(gold) == bare_text(answer) else (False, UNPARSED)
     return equal, ""
