@@ -124,8 +124,9 @@ def read_unit(words: Sequence[str]) -> Unit | None:
 
 
 _IN_QUESTION = re.compile(
-    r"(\d)?[\s~]*(?:\\[,; ]|\\(?:text|mathrm|mbox|rm)\s*\{\s*~?)*\s*\\?(%|\$|[^\W\d_]+)"
-)  # words, and the digit before
+    r" ?(\d|\bin (?=[A-Za-z]{1,2}\b)|\\(?:text|mathrm|mbox|rm) ?\{)?(?: |\\(?:text|mathrm|mbox|rm) ?\{)*"
+    r"\\?(%|\$|[^\W\d_]+)"
+)  # words, and what before one says that it is a unit
 _OTHER_MEANINGS = {*word_list("in second degree degrees unit units")}
 
 
@@ -139,8 +140,9 @@ def fits_question(unit: Unit, question: str) -> bool:
     [(dimension, power)] = powers
     ways: dict[object, int] = {powers: 1, ((dimension, 1),): power}  # an area is measured in m² or in m
     sizes = set[Fraction]()
-    for digit, word in _IN_QUESTION.findall(question):
-        named = digit or word in "%$" or (is_spelled_unit(word) and word.lower() not in _OTHER_MEANINGS)
+    plain = " ".join(re.sub(r"~|\\[,;]", " ", question).split())
+    for mark, word in _IN_QUESTION.findall(plain):
+        named = mark or word in "%$" or (is_spelled_unit(word) and word.lower() not in _OTHER_MEANINGS)
         if named and (own := unit_of("dollar" if word == "$" else word)) and own[0] in ways:
             sizes.add(own[1] ** ways[own[0]])
     return factor in sizes or not (sizes or powers == PERCENT)
