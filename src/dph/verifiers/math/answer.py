@@ -42,7 +42,7 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
         before = _BEFORE.search(response, max(0, end - 20), end)
         after = _AFTER.match(response, boxes[-1].end() if boxes[-1]["bare"] else _braced(response, boxes[-1].end())[1])
         around = before[1] if before else "", after[0] if after else ""
-        return "({})".format(parts[0]).join(around) if any(around) else parts[0]
+        return f"({parts[0]})".join(around) if any(around) else parts[0]
     if parts:
         return parts[-1] if len({*parts}) == 1 or None in parts else ", ".join(map(str, parts))
     phrases = [*_PHRASE.finditer(response)] if fallback != "none" else []
