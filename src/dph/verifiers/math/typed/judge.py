@@ -216,7 +216,8 @@ class Comparison:
         if PERCENT in (left, right):
             share = ("/", (g if left else a), _HUNDRED)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
-            plain &= fits
+            asked = self.question != "" or numeral(g) in ("int", "dec", "mixed")  # 13/12 % is nobody's 13/12
+            plain &= left is not None or (fits and asked)
             loose = _form_allowed(g, a) or bool(numeral(g) and numeral(a))
             same = loose and self.identical(*((share, a) if left else (g, share)))
             return any_of([plain and self.expressions(g, a), same])
