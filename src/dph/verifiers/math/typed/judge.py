@@ -596,7 +596,8 @@ def _same_name(left: Node | None, right: Node | None) -> bool:
         return True
     if "call" in (left[0], right[0]):
         call, other = (left, right) if left[0] == "call" else (right, left)
-        value = ("y" if len(call) == 3 else "z") if "'" not in call[1] else None  # y is not f'(x)
+        other_function = "'" in call[1] or ("^" in call[1] and call is right)  # y is neither f'(x) nor f^{-1}(x)
+        value = None if other_function else "y" if len(call) == 3 else "z"
         return other[0] == "s" and other[1] in (value, call[1].rstrip("'"))
     return canonical(left) == canonical(right)
 
