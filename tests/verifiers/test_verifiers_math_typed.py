@@ -170,6 +170,8 @@ def test_where_the_answer_of_a_response_is(response: str, fallback: Fallback, ex
         ("How far is it?", "9", ["9 km", r"9\text{ m}"], [True, True]),  # the question says nothing
         ("How far is it in km?", r"9\text{ miles}", ["9 miles", "9"], [True, True]),  # the gold answer says it
         ("", "35", [r"35\%"], [True]),
+        ("", r"\frac{35}{3}", [r"\frac{35}{3}\%"], [False]),
+        ("What percent?", r"\frac{35}{3}", [r"\frac{35}{3}\%"], [True]),
     ],
 )
 def test_a_unit_that_the_gold_answer_leaves_out_must_fit_the_question(question, gold, answers, expected):

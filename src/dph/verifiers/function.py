@@ -11,9 +11,8 @@ from dph.process.progress import say
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.function_worker import RewardFunction, call, load_function, split_reference
 from dph.verifiers.protocol import register_verifier, require_positive
-from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool, WorkersFailed, read_reply
+from dph.verifiers.sandbox.pool import GRACE, Reply, Request, WorkerPool, WorkersFailed, read_reply
 
-_GRACE = 0.3  # seconds beyond the limit, for the pipe
 _NOT_COLUMNS = ("prompt", "completion")
 
 
@@ -71,7 +70,7 @@ class FunctionVerifier:
             assert self._function is not None
             answers: list[Mapping[str, Any]] = [call(self._function, self._path, request) for request in requests]
         else:
-            limit = self._timeout + _GRACE
+            limit = self._timeout + GRACE
             replies = self._pool.run([[Request(r | {"timeout": self._timeout}, limit)] for r in requests])
             answers = [_answer(reply) for [reply] in replies]
         return [self._verdict(answer) for answer in answers]
@@ -80,7 +79,7 @@ class FunctionVerifier:
         """Accepts every problem. Raises UserError if a worker cannot load the function."""
         if self._pool is not None:
             try:
-                [[reply]] = self._pool.run_all([[Request({"timeout": self._timeout}, self._timeout + _GRACE)]])
+                [[reply]] = self._pool.run_all([[Request({"timeout": self._timeout}, self._timeout + GRACE)]])
             except WorkersFailed as error:
                 raise UserError(f"the reward function of {self._path} cannot be loaded: {error}") from error
             if reply.status != "ok" or reply.value.get("problem"):

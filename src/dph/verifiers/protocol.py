@@ -78,10 +78,7 @@ class Verifiers:
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         """Judge (problem, response) pairs; returns the verdicts in the same order."""
-        verdicts: dict[int, Verdict] = {}
-        for name, places in self._places(problem for problem, _ in items).items():
-            judged = self._ask(name, "verify", [items[i] for i in places], Verdict)
-            verdicts.update(zip(places, judged, strict=True))
+        verdicts = self._of_each("verify", [problem for problem, _ in items], items, Verdict)
         return [verdicts[i] for i in range(len(items))]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
@@ -106,11 +103,8 @@ class Verifiers:
 
     def readings(self, problems: Sequence[Problem]) -> list[str]:
         """What each gold answer is to its verifier: a query's result, a mathematical type; else the answer itself."""
-        texts = {i: str(problem.answer) for i, problem in enumerate(problems)}
-        for name, places in self._places(problems).items():
-            if read := getattr(self._get(name), "readings", None):
-                texts |= zip(places, read([problems[i] for i in places]), strict=True)
-        return [texts[i] for i in range(len(problems))]
+        texts = self._of_each("readings", problems, problems)
+        return [texts.get(i, str(problem.answer)) for i, problem in enumerate(problems)]
 
     def tell(self, what: Literal["answers", "solutions"], items: Sequence[tuple[Problem, str]]) -> list[str | None]:
         """The answer of each response, or its way to solve the problem: a text that equal answers (solutions) share,
@@ -120,11 +114,18 @@ class Verifiers:
         expression up to order and brackets); with others None, and an empty list if no verifier of these problems does.
         Evaluations count distinct answers and solutions.
         """
-        texts: dict[int, str | None] = {}
-        for name, places in self._places(problem for problem, _ in items).items():
-            if hasattr(self._get(name), what):
-                texts |= zip(places, self._ask(name, what, [items[i] for i in places]), strict=True)
+        texts = self._of_each(what, [problem for problem, _ in items], items)
         return [texts.get(i) for i in range(len(items))] if texts else []
+
+    def _of_each(
+        self, what: str, problems: Sequence[Problem], items: Sequence[Any], kind: type = object
+    ) -> dict[int, Any]:
+        """What each problem's verifier says to its item, by place; nothing for a verifier without such a method."""
+        found: dict[int, Any] = {}
+        for name, places in self._places(problems).items():
+            if what == "verify" or hasattr(self._get(name), what):
+                found |= zip(places, self._ask(name, what, [items[i] for i in places], kind), strict=True)
+        return found
 
     def _places(self, problems: Iterable[Problem]) -> dict[str, list[int]]:
         """The places of each verifier's problems."""

@@ -7,8 +7,8 @@ Decimals = Literal["exact", "rounded"]
 Fallback = Literal["none", "phrase", "last_number", "library"]
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?!\\f?box)(?P<bare>[^\s{}$]+)")
-_MINUS = re.compile(r"(?:[=$(&]|\\[(\[])\s*-\s*$")
-_POWER = re.compile(r"\^(?:\{[^{}]*\}|\w)")
+_BEFORE = re.compile(r"(?:[=$(&]|\\[(\[])\s*(-?\d{1,9}|-)\s*$")
+_AFTER = re.compile(r"\^(?:\{[^{}]*\}|\w)|\\%|\d{1,9}|(?:!|[-+]\d{1,9})(?=\s*(?:\$|\\[)\]]))")
 _MOST_BOXES = 20
 _SAME_LINE = re.compile(
     r"(?:[ $,;]|\\[()]|\\q?quad|\\\\|\\lor|\\land|\\(?:text|mathrm|mbox)\s*\{[ ,]*(?:and|or)?[ ,]*\}|"
@@ -39,9 +39,10 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
         parts.insert(0, content)
         end = box.start()
     if len(parts) == 1 and parts[0]:
-        minus = "-" if _MINUS.search(response, max(0, end - 20), end) else ""
-        power = _POWER.match(response, boxes[-1].end() if boxes[-1]["bare"] else _braced(response, boxes[-1].end())[1])
-        return f"{minus}({parts[0]}){power[0] if power else ''}" if minus or power else parts[0]
+        before = _BEFORE.search(response, max(0, end - 20), end)
+        after = _AFTER.match(response, boxes[-1].end() if boxes[-1]["bare"] else _braced(response, boxes[-1].end())[1])
+        around = before[1] if before else "", after[0] if after else ""
+        return f"({parts[0]})".join(around) if any(around) else parts[0]
     if parts:
         return parts[-1] if len({*parts}) == 1 or None in parts else ", ".join(map(str, parts))
     phrases = [*_PHRASE.finditer(response)] if fallback != "none" else []

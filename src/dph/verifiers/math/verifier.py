@@ -10,9 +10,8 @@ from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Decimals, Fallback
 from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive
-from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool, read_reply
+from dph.verifiers.sandbox.pool import GRACE, Request, UsesWorkers, WorkerPool, read_reply
 
-_GRACE = 0.3  # seconds beyond the limit, for the pipe
 _FALLBACKS = (None, "none", "phrase", "last_number", "library")
 _Question = tuple[tuple[str, ...], str]
 
@@ -90,7 +89,7 @@ class MathVerifier(UsesWorkers):
 
     def _judge(self, questions: Sequence[_Question]) -> list[tuple[_Question, Verdict]]:
         payloads = [{"golds": golds, "given": given, "timeout": self._timeout} for golds, given in questions]
-        replies = self._pool.run([[Request(payload, self._timeout + _GRACE)] for payload in payloads])
+        replies = self._pool.run([[Request(payload, self._timeout + GRACE)] for payload in payloads])
         results = []
         for question, [reply] in zip(questions, replies, strict=True):
             outcome, detail = read_reply(reply)

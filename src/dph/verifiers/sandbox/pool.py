@@ -48,6 +48,7 @@ except (MemoryError, SystemError):  # Python raises the second too when memory r
     os._exit({TOO_LITTLE_MEMORY})
 """
 _START_LIMIT = 60.0  # seconds within which a new worker must be ready
+GRACE = 0.3  # seconds beyond its own limit after which a worker is killed
 _END_LIMIT = 2.0  # seconds that a worker has for ending what it started
 _AHEAD = 8  # requests sent ahead to a worker; the answers to them must fit into a pipe (64 KiB)
 _START_ATTEMPTS = 20  # attempts to start a worker that something outside kills before it is ready
@@ -126,11 +127,6 @@ class Worker:
         if self._expired or -code == signal.SIGXCPU:
             return Reply("timeout", phase=self._phase)
         return Reply("crash" if code < 0 and -code in CRASHES else "lost", self._resume, self._phase)
-
-    @property
-    def pid(self) -> int | None:
-        """Id of the process; None if none is running."""
-        return None if self._process is None else self._process.pid
 
     def _ensure_running(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -338,7 +334,7 @@ class WorkerPool:
 
     def pids(self) -> list[int]:
         """Process ids of the running workers."""
-        return [worker.pid for worker in self._workers if worker.pid is not None]
+        return [worker._process.pid for worker in self._workers if worker._process]
 
 
 class UsesWorkers:

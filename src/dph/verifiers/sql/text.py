@@ -208,17 +208,12 @@ def changes_by_itself(sql: str) -> bool:
 
 
 class GoldFlag(StrEnum):
-    """Why a gold result may judge wrongly although its query runs."""
+    """Why a gold result may judge wrongly although its query runs; `dph.verifiers.golds.WEAK` says what each means."""
 
     CHANGES = "changes"
-    """It asks for the current time or for random numbers: it is another one each time."""
-
     EMPTY = "empty"
-    """It has no rows: every query with an empty result equals it."""
     LIMIT_TIES = "limit_ties"
-    """It is undetermined which rows its LIMIT keeps: rows tie at the cut, or there is no ORDER BY at all."""
     ORDER_TIES = "order_ties"
-    """Its ORDER BY leaves different rows tied: another order of them would be equally correct."""
 
 
 def orders_its_rows(sql: str) -> bool:

@@ -9,10 +9,9 @@ from typing import Any
 from dph.errors import UserError
 from dph.types import Problem
 from dph.verifiers.protocol import require_positive
-from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool
+from dph.verifiers.sandbox.pool import GRACE, Request, UsesWorkers, WorkerPool
 from dph.verifiers.sql import files
 
-_GRACE = 0.3  # seconds for the process and the pipe
 _MOST_ROWS = 10_000  # of a result that is computed; fewer are shown
 
 
@@ -55,7 +54,7 @@ class SqlTool(UsesWorkers):
         except files.MissingDatabase as error:
             raise UserError(f"the SQL tool: {error}; name the file of the problem") from error
         payload = {"run": sql, "database": where, "timeout": self._timeout, "rows": self._rows}
-        [[reply]] = self._pool.run_all([[Request(payload, self._timeout + _GRACE)]])
+        [[reply]] = self._pool.run_all([[Request(payload, self._timeout + GRACE)]])
         if reply.status != "ok":
             return f"Error: no result after {self._timeout:g} s"
         if failure := reply.value.get("detail"):

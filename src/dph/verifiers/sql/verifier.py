@@ -9,7 +9,7 @@ from dph.errors import UserError, counted, unknown
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive, short_key
-from dph.verifiers.sandbox.pool import Reply, Request, UsesWorkers, WorkerPool, read_reply
+from dph.verifiers.sandbox.pool import GRACE, Reply, Request, UsesWorkers, WorkerPool, read_reply
 from dph.verifiers.sql.files import Databases, MissingDatabase, database_finder
 from dph.verifiers.sql.rewards import REWARDS, RewardName, calls_with_sql
 from dph.verifiers.sql.rules import Columns, Options, Rule, get_rule
@@ -17,7 +17,6 @@ from dph.verifiers.sql.text import GoldFlag, changes_by_itself, plain_text, tie_
 
 Answer = Literal["block", "whole"]
 
-_GRACE = 0.3  # seconds that a worker may take beyond its own limit before it is killed
 _CHAIN = 8  # predictions for one gold query that one worker judges in sequence
 _GOLD_ATTEMPTS = 2  # time-outs of a gold query, in different batches, after which it does not run again
 _BROKEN = ("file is not a database", "database disk image is malformed", "unable to open database file")
@@ -274,17 +273,17 @@ class SqlVerifier(UsesWorkers):
     def _run(self, database: tuple[str, str], sql: str, timeout: float, *more: str, rows: int = 0) -> Request:
         """A request for the digest, `more` digests and the first `rows` of what a query returns."""
         payload = {"database": database, "run": sql, "rows": rows, "timeout": timeout, "digests": ["digest", *more]}
-        return Request(payload, timeout + _GRACE)
+        return Request(payload, timeout + GRACE)
 
     def _request(self, databases: Databases, gold: str, predicted: str | None = None) -> Request:
         """predicted: the query as executed; the gold query's own text if it is the same query."""
         prepared = self._prepared(gold)
-        limits = {"gold_timeout": self._gold_timeout, "timeout": self._timeout, "grace": _GRACE}
+        limits = {"gold_timeout": self._gold_timeout, "timeout": self._timeout, "grace": GRACE}
         attempt = self._attempts.get((databases, gold)) or 0
         payload: dict[str, Any] = {"databases": databases, "gold": prepared.sql, "attempt": attempt} | limits
         if predicted is not None:
             payload |= {"predicted": predicted, "ordered": prepared.ordered}
-        return Request(payload, self._timeout + _GRACE)
+        return Request(payload, self._timeout + GRACE)
 
     def _count_timeout(self, gold: tuple[Databases, str], request: Request, reply: Reply) -> None:
         """Count a time-out of a gold query once for each attempt, and keep the last one. The limit is processor time; a

@@ -49,7 +49,9 @@ def compare(gold: str, answer: str, *, decimals: Decimals = "exact", question: s
         return False, "long"
     with alone:
         left, right = (read(text) or read(text, units=True) for text in (gold, answer))
-        equal = None if left is None or right is None else Comparison(decimals, question).decide(left, right, gold, answer)
+        equal = (
+            None if left is None or right is None else Comparison(decimals, question).decide(left, right, gold, answer)
+        )
     if equal is None:
         return (True, "text") if bare_text(gold) == bare_text(answer) else (False, UNPARSED)
     return equal, ""
@@ -214,7 +216,8 @@ class Comparison:
         if PERCENT in (left, right):
             share = ("/", (g if left else a), _HUNDRED)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
-            plain &= fits
+            asked = self.question != "" or numeral(g) in ("int", "dec", "mixed")  # 13/12 % is nobody's 13/12
+            plain &= left is not None or (fits and asked)
             loose = _form_allowed(g, a) or bool(numeral(g) and numeral(a))
             same = loose and self.identical(*((share, a) if left else (g, share)))
             return any_of([plain and self.expressions(g, a), same])
@@ -593,7 +596,8 @@ def _same_name(left: Node | None, right: Node | None) -> bool:
         return True
     if "call" in (left[0], right[0]):
         call, other = (left, right) if left[0] == "call" else (right, left)
-        value = ("y" if len(call) == 3 else "z") if "'" not in call[1] else None  # y is not f'(x)
+        other_function = "'" in call[1] or ("^" in call[1] and call is right)  # y is neither f'(x) nor f^{-1}(x)
+        value = None if other_function else "y" if len(call) == 3 else "z"
         return other[0] == "s" and other[1] in (value, call[1].rstrip("'"))
     return canonical(left) == canonical(right)
 

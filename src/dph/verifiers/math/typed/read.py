@@ -704,9 +704,9 @@ def to_intervals(answer: Answer | None) -> Any:
             return answer.value
         case Answer("tuple", (a, b), marks="()" | "[]") if {x.kind for x in answer.items} == {"expression"}:
             return ((a, answer.marks == "[]", b, answer.marks == "[]"),)
-        case Answer("set") if all(x.kind == "expression" for x in answer.items):
+        case Answer("set") | Answer("assigned", links=("=",)) if all(x.kind == "expression" for x in answer.items):
             return tuple((x.value, True, x.value, True) for x in answer.items)
-        case Answer("list") if {*answer.links} == {"or"}:
+        case Answer("list") if {*answer.links} == {"or"} and len({x.name for x in answer.items} - {None, _NO_NAME}) < 2:
             pieces = [to_intervals(x) if x.kind != "expression" else None for x in answer.items]
             return None if None in pieces else tuple(piece for part in pieces for piece in part or ())
     return None
@@ -809,7 +809,9 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     answers = _all(items)
     if answers is None:
         return None
-    if all(x.name and x.name == answers[0].name and to_intervals(x) is not None for x in answers):
+    if any(x.kind == "intervals" for x in answers) and all(
+        x.name and x.name == answers[0].name and to_intervals(x) is not None for x in answers
+    ):
         whole = _combined(answers, links)
         return whole and replace(whole, name=answers[0].name)
     if "or" in links and {*links} != {"or"} and all(x.kind == "assigned" and x.value for x in answers):

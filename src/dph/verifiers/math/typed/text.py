@@ -84,8 +84,9 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<![\w.])\d{1,3}(?:_\d{3})+(?!\w)", lambda groups: groups[0].replace("_", "")), (r"\s", " "),
     (r"\\\$", r"\\dollar "), (r"(?<!\\)\\[()\[\]]|\$", " "),
     (r"(?<=\d)(?:\{,\}(?:\\!)?|\\!,(?:\s*\\!)?|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""),
-    (r"(?<=\d)\{[.,]\}(?=\d)", "."), (r"\A([A-Za-z]) ?(?::|\\colon(?![a-z])) ?([a-z]) ?\\mapsto(?![a-z])", r"\1(\2) ="),
-    (r"(?<=[A-Za-z]{2})\.(?= ?\d)", ""), (r"(?<=[\d}]) ?\\text ?\{ ?only ?\}", ""), (r"(\\text ?\{ ?)\(([^(){}]*\})", r" (\1\2"),
+    (r"(?<=\d)\{[.,]\}(?=\d)", "."), (r"(?<=[A-Za-z]{2})\.(?= ?\d)", ""), (r"(?<=[\d}]) ?\\text ?\{ ?only ?\}", ""),
+    (r"\A([A-Za-z]) ?(?::|\\colon(?![a-z])) ?([a-z]) ?\\mapsto(?![a-z])", r"\1(\2) ="),
+    (r"(\\text ?\{ ?)\(([^(){}]*\})", r" (\1\2"),  # \text{(about }2)
     (r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 "), (r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))", r"\\\1\2\1\2 "),
     (r"\\mathbf ?\{ ?([NQRZ]) ?\}", r"\\\1\1 "), (r"\\(?:R|reals|Reals)(?![A-Za-z])", r"\\RR "),
     (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "), (r"(?<=\\circ) *([CFK])(?![A-Za-z_])", r" \\text{\1}"),
@@ -127,7 +128,9 @@ def _words(match: re.Match[str]) -> str:
     elif edge := re.fullmatch(r"(.*?\w) (and|or)", content):  # 3 dollars and 25 cents
         return f" \x01{edge[1]}\x02 \x01{edge[2]}\x02 "
     elif re.search(r"[\\$]|(?<![-^{A-Za-z])\d", content) or not re.search(r"[^\W\d_]", content):
-        return re.sub(r"(?<!\S)(?:(?!and |or |[A-Z]{2,4} ?=)[A-Za-z]{2,}(?![^\s,;]) ?)+", "\x01\\g<0>\x02 ", f" {content} ")
+        return re.sub(
+            r"(?<!\S)(?:(?!and |or |[A-Z]{2,4} ?=)[A-Za-z]{2,}(?![^\s,;]) ?)+", "\x01\\g<0>\x02 ", f" {content} "
+        )
     elif re.fullmatch(r"\([^\W\d_]{2,}\)", content):  # 5 (meters)
         content = content[1:-1]
     elif (content.isascii() and len(content) == 1 and not (content in _ONE_LETTER_UNITS and after_value)) or (

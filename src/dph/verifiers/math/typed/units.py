@@ -124,19 +124,13 @@ def read_unit(words: Sequence[str]) -> Unit | None:
 
 
 _IN_QUESTION = re.compile(
-    r"(\d)?[\s~]*(?:\\[,; ]|\\(?:text|mathrm|mbox|rm)\s*\{\s*~?)*\s*(%|\\?\$|[^\W\d_]+)"
-)
+    r" ?(\d|\bin (?=[A-Za-z]{1,2}\b)|\\(?:text|mathrm|mbox|rm) ?\{)?(?: |\\(?:text|mathrm|mbox|rm) ?\{)*"
+    r"\\?(%|\$|[^\W\d_]+)"
+)  # words, and what before one says that it is a unit
 _OTHER_MEANINGS = {*word_list("in second degree degrees unit units")}
 
 
 @lru_cache(maxsize=1024)
-def _named_in(question: str) -> frozenset[Unit]:
-    """The units that a question names: spelled out, or after a number."""
-    found = [(number, re.sub(r"\\?\$", "dollar", word)) for number, word in _IN_QUESTION.findall(question)]
-    words = (w for n, w in found if n or w == "%" or (is_spelled_unit(w) and w.lower() not in _OTHER_MEANINGS))
-    return frozenset(unit for word in words if (unit := unit_of(word)))
-
-
 def fits_question(unit: Unit, question: str) -> bool:
     """Whether a number of the question may have a unit that the gold answer leaves out: a percentage is asked for by
     name, and any unit if the question names others of its dimension. True if there is no question."""
@@ -144,8 +138,13 @@ def fits_question(unit: Unit, question: str) -> bool:
     if len(powers) != 1 or not re.search(r"[^\W\d_]{2}", question):
         return True
     [(dimension, power)] = powers
-    named = {(*own[0], size) for own, size in _named_in(question) if len(own) == 1}
-    sizes = {size ** (power if own == 1 else 1) for name, own, size in named if name == dimension and own in (1, power)}
+    ways: dict[object, int] = {powers: 1, ((dimension, 1),): power}  # an area is measured in m² or in m
+    sizes = set[Fraction]()
+    plain = " ".join(re.sub(r"~|\\[,;]", " ", question).split())
+    for mark, word in _IN_QUESTION.findall(plain):
+        named = mark or word in "%$" or (is_spelled_unit(word) and word.lower() not in _OTHER_MEANINGS)
+        if named and (own := unit_of("dollar" if word == "$" else word)) and own[0] in ways:
+            sizes.add(own[1] ** ways[own[0]])
     return factor in sizes or not (sizes or powers == PERCENT)
 
 
