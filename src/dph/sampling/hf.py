@@ -217,16 +217,14 @@ def draw(logits: Tensor, params: SamplingParams, keys: Tensor, step: int) -> tup
     """
     if params.temperature > 0 and params.temperature != 1.0:
         logits = logits / params.temperature
-    largest, likeliest = logits.max(-1, keepdim=True)
-    weights = (logits - largest).exp_()
-    total = weights.sum(-1, keepdim=True)
+    probs = logits.softmax(-1)
     if params.temperature == 0:
-        chosen = likeliest
+        chosen = logits.argmax(-1, keepdim=True)
     else:
         numbers = uniforms(keys, torch.full((), step, device=keys.device))  # no copy, which would wait for a GPU
-        whole = params.top_p >= 1
-        chosen = _invert(weights, numbers) if whole else _invert_nucleus(weights / total, numbers, params.top_p)
-    return chosen.squeeze(1), (logits.gather(1, chosen) - largest - total.log()).squeeze(1)
+        chosen = _invert(probs, numbers) if params.top_p >= 1 else _invert_nucleus(probs, numbers, params.top_p)
+    # softmax adds up a row with more rounding than `sum`
+    return chosen.squeeze(1), (probs.gather(1, chosen) / probs.sum(-1, keepdim=True)).log().squeeze(1)
 
 
 def _invert(weights: Tensor, numbers: Tensor) -> Tensor:
