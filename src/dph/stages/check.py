@@ -70,7 +70,7 @@ def check(config: CheckConfig) -> None:
             _print(
                 "step",
                 f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {rollout.prompts} × {rollout.n} responses"
-                f", {update:.3g} s to learn from them and {config.stored_rows} stored ones{each}; {memory:.2f} GiB at the peak",
+                f", {update:.3g} s to learn from them and {config.stored_rows} stored ones{each}; {memory:.2f} GiB",
                 f"{counted(config.steps, 'step')}: about {total}",
             )
 
