@@ -8,6 +8,7 @@ import ast
 import fnmatch
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import _site_pages as site_pages
 import pytest
 
 import dph
-from dph.cli.main import COMMANDS
+from dph.cli.main import COMMANDS, main, parse
 from dph.config import STAGES, flatten, from_dict, to_dict
 from dph.evaluation.measures import METRICS
 from dph.runs.directory import read_metrics
@@ -77,6 +78,94 @@ def test_the_flags_of_commands_exist(page):
         known = {key.replace("_", "-") for key in flatten(settings)}
         known |= {re.sub(r"([^.]+)$", r"no-\1", key) for key in known} | COMMON | SHORT
         assert flags <= known, (stage, flags - known)
+
+
+GUIDES = [page for page in PAGES if page.is_relative_to(ROOT / "docs") or page == ROOT / "README.md"]
+RUN_BY = {
+    "docs/guides/your-data.md": "stages/test_init.py::test_the_pages_commands_run",
+    "docs/guides/extend.md": "project/test_examples.py::test_the_pages_commands_run",
+    "dph verify --task records": "project/test_docs.py::test_what_needs_only_small_files_runs",
+    "dph passk": "project/test_docs.py::test_what_needs_only_small_files_runs",
+    "dph certify base.jsonl": "project/test_docs.py::test_what_needs_only_small_files_runs",
+    "dph report": "stages/test_init.py::test_the_pages_commands_run",
+    "dph doctor": "doctor/test_doctor.py::test_on_this_machine",
+    "python -c": "project/test_docs.py::test_what_needs_only_small_files_runs",
+}
+"""A page, or the beginning of a command, and the test that runs it (README's `dph report` with other folders)."""
+NOT_RUN = {
+    "a download": (
+        *("qwen25_0_5b_24gb", "$T", "$P", "openai/gsm8k", "pip install", "smollm2", "scripts/llm", "--task spider"),
+        *("--task bird", "--task math500", "--gold gold.sql"),
+    ),
+    "a GPU": ("scripts/gpu", "--sampler.engine vllm", "docker "),
+    "a cluster": ("verl.trainer.main_ppo", "dph verl"),
+    "minutes, or runs that take minutes": (
+        *("scripts/", "--preset countdown", "experiments.", "examples/theorem1", "-m slow", "dph audit", "dph certify"),
+        *("dph interpolate", "models/half", "mine.toml", "runs/trl"),
+    ),
+}
+"""The reasons for which a command is not run by the tests, and texts by which to know it."""
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_command_is_run_by_a_test_or_has_a_reason(page):
+    text = re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8"))
+    lines = [
+        line.strip() for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S) for line in block.splitlines()
+    ]
+    texts = [*RUN_BY, *(text for texts in NOT_RUN.values() for text in texts)]
+    missing = []
+    for line in filter(None, lines):
+        assigned = re.match(r"[A-Z]=", line) or line.startswith("cd ")
+        words = re.sub(r" +", " ", line.partition(" #")[0])
+        if not assigned and str(page.relative_to(ROOT)) not in RUN_BY and not any(text in words for text in texts):
+            missing.append(line)
+    assert missing == []
+
+
+@pytest.mark.parametrize("named", sorted(set(RUN_BY.values())))
+def test_the_tests_that_run_commands_exist(named):
+    path, _, name = named.partition("::")
+    assert defines(ROOT / "tests" / path, name)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_settings_of_commands_are_accepted(page, monkeypatch):
+    """Presets, flags and values, as `dph` reads them before it looks for files."""
+    monkeypatch.chdir(ROOT)
+    values: dict[str, str] = {}
+    for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+        for line in re.sub(r"\\\n", " ", block).splitlines():
+            if assigned := re.match(r'([A-Z])="(.*?)"', line):
+                values[assigned[1]] = assigned[2]
+            for stage, rest in re.findall(r"\bdph ([a-z]+)\b(.*?)(?=; d|$)", line.partition("  #")[0]):
+                words = shlex.split(re.sub(r"\$([A-Z])\b", lambda name: values[name[1]], rest), comments=True)
+                if not {"mine.toml", "dph.toml"} & set(words):  # files of the reader's
+                    parse(stage, [word for word in words if word != "…"])
+
+
+def test_what_needs_only_small_files_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "problems"
+    folder.mkdir()
+    (folder / "test.jsonl").write_text('{"id": "1", "prompt": "6 × 7?", "answer": "42", "verifier": "math"}\n')
+    (tmp_path / "known.jsonl").write_text('{"id": "1", "response": "\\\\boxed{42}"}\n')
+    for name, right in {"base": 5, "before": 5, "after": 7, "step20": 6, "step40": 8}.items():
+        verdicts = {(i, n): i % 2 == 0 or (i + n) % 9 < right for i in range(40) for n in range(24)}
+        rows = [{"problem_id": i, "sample": n, "correct": correct} for (i, n), correct in verdicts.items()]
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    wanted = ("dph verify --task records", "dph passk", "dph certify base.jsonl")
+    said = []
+    for name in ("guides/verifiers.md", "guides/passk.md", "concepts/certificate.md"):
+        for line in (ROOT / "docs" / name).read_text(encoding="utf-8").splitlines():
+            if line.startswith(wanted):
+                main(shlex.split(line, comments=True)[1:])
+                said.append("".join(capsys.readouterr()))
+    assert len(said) == 3 and "100.0" in said[0] and "pass@8" in said[1] and "95 %" in said[2]
+    page = (ROOT / "docs/guides/verdicts.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"python -c '(.*)'", page)
+    exec(code, {})
+    assert "correct" in capsys.readouterr().out
 
 
 def test_the_settings_page_shows_values_defaults_and_meanings():

@@ -104,7 +104,7 @@ def test_a_training_run_without_a_monitor_is_named(tmp_path: Path) -> None:
     (silent / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
     evals, trains = read_runs([*paths, silent])
     first, *_ = tables(compare(evals, "base"), trains)
-    assert "Without a curve of pass@8, as they had no monitor: dapo (b)." in first.note
+    assert "Without a curve of pass@8, as they had no monitor: dapo." in first.note
     first, *_ = tables(compare(evals, "base"), trains[:1])
     assert "no monitor" not in first.note
 

@@ -782,7 +782,7 @@ class DemoConfig:
     seed: Seed = 0
     """Seed of everything but the world."""
     methods: tuple[str, ...] = ("grpo", "dph_js")
-    """Method presets to train and compare: names, or paths of TOML files of yours."""
+    """Method presets to train and compare: names, or paths of your own TOML files."""
     smoke: bool = False
     """A few steps only, to see that everything works; its numbers mean nothing."""
     jobs: PositiveInt = 2

@@ -146,8 +146,7 @@ def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[
         sides = {}
         for label, of_run, completions in zip(labels, rows, answers, strict=True):
             drawn = [[visible(text), *facts] for text, *facts in completions.get(row["id"], [])]
-            counts = {"correct": of_run[i]["correct"], "samples": of_run[i]["samples"]}
-            sides[label] = counts | {"answers": drawn, "more": 0}
+            sides[label] = {name: of_run[i][name] for name in ("correct", "samples")} | {"answers": drawn, "more": 0}
         problems.append(
             {
                 "id": visible(row["id"]),

@@ -128,8 +128,9 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
             notes.append(f"The row of {base} is the noise floor: {base} against further samples of itself.")
     elif base is not None:
         notes.append(f"No evaluation is labelled {base!r}, so keep and exploration rates are left out.")
-    if without := without_monitor(trains):
-        notes.append(f"Without a curve of {monitored_metric(trains) or 'pass@k'}, as they had no monitor: {without}.")
+    curve = monitored_metric(trains)
+    if without := [_named(run, trains) for run in trains if not any(f"eval/{curve}" in row for row in run.metrics)]:
+        notes.append(f"Without a curve of {curve or 'pass@k'}, as they had no monitor: {', '.join(without)}.")
     if any(k > summary.samples // 2 for summary in summaries.values() for k in summary.pass_curve if k in (8, 32)):
         notes.append("pass@k from fewer than 2k samples is unreliable.")
     of_splits = [
@@ -141,10 +142,9 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
     return of_splits + [table for table in further if table is not None]
 
 
-def without_monitor(trains: Sequence[TrainRun]) -> str:
-    """The training runs that the chart through training lacks."""
-    name = f"eval/{monitored_metric(trains)}"
-    return ", ".join(f"{run.label} ({run.path.name})" for run in trains if not any(name in row for row in run.metrics))
+def _named(run: TrainRun, trains: Sequence[TrainRun]) -> str:
+    """A run's label, with the name of its folder if others have the label too."""
+    return f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
 
 
 def difference_table(comparison: Comparison) -> Table | None:
@@ -176,8 +176,7 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
         for problems in visits.values():
             ledger.note(problems)
         of, lost, falling = (ledger.by_class(ids) for ids in (ledger.seen, ledger.lost, ledger.falling))
-        label = f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
-        label += ", certification set" if file == CERTIFICATE else ""
+        label = _named(run, trains) + (", certification set" if file == CERTIFICATE else "")
         counts = [Cell(f"{problems[name]} of {of[name]}") for name in CLASSES for problems in (lost, falling)]
         rows.append([Cell(label), *counts])
     if not rows:
@@ -230,9 +229,8 @@ def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
     ks = sorted(int(name.removeprefix("pass@")) for name in measured if name.startswith("pass@"))
     # The curve has every power of two; a table of all of them hides the point.
     passes = [f"pass@{k}" for k in ks if k in (1, 8, 32) or k == ks[-1] < 8]
-    main = [entry.name for entry in METRICS if entry.table == "main"]
-    names = [name for entry in main for name in (passes if entry == "pass@k" else [entry])]
-    return [name for name in names if name in measured]
+    main = (passes if entry.name == "pass@k" else [entry.name] for entry in METRICS if entry.table == "main")
+    return [name for names in main for name in names if name in measured]
 
 
 DIVERSITY = {entry.name: entry.title for entry in METRICS if entry.table == "diversity"}

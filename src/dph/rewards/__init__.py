@@ -88,9 +88,8 @@ class RewardFunction:
         return [_reward(verdict) for verdict in self._judge(items)]
 
     def score(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> float | None:
-        """The reward of one response. prompt: text or messages; with it, an answer that is copied from the question, or
-        """The reward of one response. prompt: text or messages; with it, an answer copied from the question, or in a unit
-        that the question excludes, is wrong. meta: what else the verifier needs, such as db="path" for SQL."""
+        """The reward of one response. prompt: text or messages; with it, an answer copied from the question, or in a
+        unit that the question excludes, is wrong. meta: what else the verifier needs, such as db="path" for SQL."""
         return _reward(self.verdict(response, answer, prompt, **meta))
 
     def verdict(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> Verdict:

@@ -4,7 +4,7 @@ rows ─► prompts and answers in tokens ─► gold answers ─► what the ju
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -45,8 +45,8 @@ _WITH_FORM = (*FORMS, "exact")
 def check(config: CheckConfig) -> None:
     """Run the checks. Raises UserError, after what is known has been printed, if rows cannot be read, if no problem
     could be trained on, or if the judge pays for no gold answer."""
-    path = config.rehearsal.path or "not made yet"
-    check_train(replace(config, rehearsal=replace(config.rehearsal, path=path)))
+    path = config.rehearsal.path
+    check_train(replace(config, rehearsal=replace(config.rehearsal, path=path or "not made yet")))
     task = make_task(config.task)
     problems = _check_rows(config, task, "rows", config.task.split)
     fitting = _check_tokens(config, problems)
@@ -58,17 +58,17 @@ def check(config: CheckConfig) -> None:
             raise DataError("nothing can be trained on: no problem has a prompt that fits and a gold that can be used")
         _check_judge(verifiers, usable[:_JUDGED])
         if config.step:
-            explored = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems)
-            ids, rollout = {problem.id for problem in explored}, config.rollout
-            laps = _measure_step(config, task, [problem for problem in usable if problem.id in ids], verifiers)
-            sample, update, memory = (laps[n] for n in ("sample_seconds", "update_seconds", "peak_memory_gib"))
-            stored = f"{config.stored_rows} stored ones"
-            stored += f", {config.stored} to each prompt" if config.stored_rows and not config.rehearsal.path else ""
+            explored = {p.id for p in training_problems(path, config.task, config.prompt_set, problems)}
+            drawn = [problem for problem in usable if problem.id in explored]
+            sample, update, memory = _measure_step(config, task, drawn, verifiers)
+            seconds, rollout = config.steps * (sample + update), config.rollout
+            total = f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"
+            each = f", {config.stored} to each prompt" if config.stored_rows and not path else ""
             _print(
                 "step",
                 f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {rollout.prompts} × {rollout.n} responses"
-                f", {update:.3g} s to learn from them and {stored}; {memory:.2f} GiB at most",
-                f"{counted(config.steps, 'step')}: about {config.steps * (sample + update) / 60:.3g} min",
+                f", {update:.3g} s to learn from them and {config.stored_rows} stored ones{each}; {memory:.2f} GiB",
+                f"{counted(config.steps, 'step')}: about {total}",
             )
 
 
@@ -186,10 +186,12 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
 
 def _measure_step(
     config: CheckConfig, task: Task, problems: Sequence[Problem], verifiers: Verifiers
-) -> Mapping[str, float]:
-    """Seconds and peak memory of a training step, as a run's timings.jsonl has them, on a policy that is then dropped:
-    of the second of two steps, because the first one tries kernels and allocates moments. Before pre-sampling,
-    responses to the first step's prompts stand in for stored ones, whose prompts are others than the step's too."""
+) -> tuple[float, float, float]:
+    """Seconds of the sampling and of the update of a training step, and peak memory in GiB; the policy is then dropped.
+
+    It is the second of two steps, because the first one tries kernels and allocates moments. Before pre-sampling,
+    responses to the prompts of the first step stand in for stored ones, whose prompts are others than the step's too.
+    """
     if config.model.precision == "auto":
         config = replace(config, model=replace(config.model, precision=choose_precision(config.model)))
     world, optim = World.join(), config.optim
@@ -214,4 +216,4 @@ def _measure_step(
             clock.lap("update")
             shown.advance(1, f"learned from the {number}")
             cursor, before = drawn.cursor, drawn.groups
-    return clock.laps | peak_memory()
+    return clock.laps["sample_seconds"], clock.laps["update_seconds"], peak_memory()["peak_memory_gib"]

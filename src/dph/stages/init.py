@@ -73,8 +73,7 @@ def init(config: InitConfig) -> None:
     with directory_written_atomically(out / "problems") as folder:
         for split in ("train", "test") if test else ("train",):
             rows = [_row(problem) for problem in problems if (problem.id in test) == (split == "test")]
-            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            write_atomically(folder / f"{split}.jsonl", lines)
+            write_atomically(folder / f"{split}.jsonl", "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
         if database:
             _copy(database, folder / database.name)
         write_atomically(out / "dph.toml", f'{text}\n[task.options]\npath = "problems"\n')
