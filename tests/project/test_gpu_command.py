@@ -22,7 +22,6 @@ from benchmarks.gpu import decode, devices, exactness, packages, pieces, profile
 from benchmarks.gpu.limits import Command, run_part, shorten
 from benchmarks.gpu.plan import LIMITS, USUAL, Settings, planned
 from benchmarks.gpu.table import page
-from dph.models.attention import Choice
 from dph.models.policy import Policy
 from dph.models.sharing import NAME, shared_prefix_attention
 
@@ -231,7 +230,7 @@ def test_runs_agree_if_only_rounding_separates_them() -> None:
 def test_attention_on_a_gpu_in_bf16_must_be_varlen(
     dtype: str, name: str, right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exactness, "choose", lambda *_: Choice(name, {}))
+    monkeypatch.setattr(exactness, "choose", lambda *_: (name, {}))
     types = {"bf16": torch.bfloat16, "fp32": torch.float32}
     assert exactness.note_attention("cuda", (types[dtype],), Lines(None)) == right
 
