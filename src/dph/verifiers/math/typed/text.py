@@ -109,7 +109,7 @@ _NOISE = re.compile(
     rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|"
     r"\\(?:tag|[hv]?phantom|[hv]space\*?|(?:text)?color(?:box)?) ?\{[^{}]*\}"
 )
-_END = re.compile(r"(?:(?<!\\)\\\\|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
+_END = re.compile(r"(?:(?<!\\)\\\\?|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
 _LINK = re.compile(r"[,;.\s]*(and|or)[,\s]*", re.I)
 _VALUE_END = re.compile(
     r"(?:[\d)}\]]|\\pi|\\infty|\\circ|%)\s*(?:\\[dt]?frac\s*\{\s*(?:\\[a-z]+\s*\{[^{}]*\}[^{}]*\}\s*\{\s*)?)?$"
