@@ -100,7 +100,9 @@ def main() -> int:
         Lines(args.lines).add("missing", trainer=args.trainer, says=said)
         if not possible:
             return 0 if args.toy else 1
-    command = [python, *words(args.trainer, args.toy, "vllm" not in lacks, args.device)]
+    # On newer processors vLLM's build for them packs weights in a form that TRL cannot write anew
+    vllm = "vllm" not in lacks and not (args.toy and args.trainer == "trl")
+    command = [python, *words(args.trainer, args.toy, vllm, args.device)]
     return subprocess.run([*command, *(["--lines", str(args.lines)] if args.lines else [])], check=False).returncode
 
 
