@@ -26,7 +26,6 @@ from dph.runs.directory import RunDir, read_metrics
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import usable_problems
 from dph.tasks import Task
 from dph.training import checkpoints
@@ -35,6 +34,7 @@ from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tok
 from dph.training.loop import Learner, Training, objective_of
 from dph.training.monitor import Best, Certifier, Monitor, monitored_sets
 from dph.training.optim import Optimizer
+from dph.training.rollouts import Explorer
 from dph.training.watch import Watch, ledger_after
 from dph.types import Problem
 from dph.verifiers import Verifiers, judging_versions
@@ -112,7 +112,7 @@ def load(
 
     learner = Learner(config, task, problems, verifiers, policy, optimizer, world, budget, run)
     learner.updater.reduced_budget = state.token_budget
-    monitor, certifier = measuring(config, run, verifiers, world, task, held, policy, learner.sampler, logged)
+    monitor, certifier = measuring(learner.explorer, run, task, held, logged, fresh=fresh)
     initial = policy if fresh or config.model.lora_rank else learner.reference
     weights = initial.weight_hash() if initial else ""
     pinned = pin(run.path, problems, monitor.problems, weights, fresh=fresh, note=world.leads)
@@ -157,26 +157,20 @@ def data_of(
 
 
 def measuring(
-    config: TrainConfig,
-    run: RunDir,
-    verifiers: Verifiers,
-    world: World,
-    task: Task,
-    held: CertificationSet | None,
-    policy: Policy,
-    sampler: Sampler,
-    logged: int,
+    explorer: Explorer, run: RunDir, task: Task, held: CertificationSet | None, logged: int, *, fresh: bool
 ) -> tuple[Monitor, Certifier | None]:
-    """What measures the policy on held-out problems, and what certifies it; logged: the last step that the run has
-    metrics of, -1 for a new run."""
-    params = config.rollout.params(config.monitor.n)
-    evaluator = Evaluator(policy, sampler, verifiers, params, config.rollout.max_prompt_tokens, config.seed)
+    """What measures the policy that draws on held-out problems, and what certifies it; logged: the last step that the
+    run has metrics of."""
+    policy, sampler, verifiers = explorer.policy, explorer.sampler, explorer.verifiers
+    config, world, rollout = explorer.config, explorer.world, explorer.config.rollout
+    params = rollout.params(config.monitor.n)
+    evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed)
     lines, shuffle = read_metrics(run.path), config.task.shuffle
     sets = monitored_sets(config.monitor, task, lines, shuffle=shuffle) if config.monitor.every else []
     monitor = Monitor(config.monitor, evaluator, sets, world)
     if held is None:
         return monitor, None
     held.check_apart("monitored", (problem.id for problem in monitor.problems))
-    held.check(policy, config, base=logged < 0)
+    held.check(policy, config, base=fresh)
     save = partial(save_with_card, run, policy.save)
     return monitor, Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save, logged)
