@@ -289,9 +289,8 @@ def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
         torch.manual_seed(seed)
         # peft warns of adapters of tied embeddings; a merged model has both embeddings (`dph.models.policy`)
         warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")
-        warnings.filterwarnings(
-            "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
-        )  # peft asks for it
+        # and reads a name that transformers has renamed
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         try:
             return get_peft_model(model, lora)
         except ValueError as error:

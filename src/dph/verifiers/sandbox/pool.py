@@ -128,6 +128,11 @@ class Worker:
             return Reply("timeout", phase=self._phase)
         return Reply("crash" if code < 0 and -code in CRASHES else "lost", self._resume, self._phase)
 
+    @property
+    def pid(self) -> int | None:
+        """Id of the process; None if none is running."""
+        return None if self._process is None else self._process.pid
+
     def _ensure_running(self) -> None:
         if self._process is not None and self._process.poll() is None:
             return
@@ -334,7 +339,7 @@ class WorkerPool:
 
     def pids(self) -> list[int]:
         """Process ids of the running workers."""
-        return [worker._process.pid for worker in self._workers if worker._process]
+        return [worker.pid for worker in self._workers if worker.pid is not None]
 
 
 class UsesWorkers:
