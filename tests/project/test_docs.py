@@ -18,6 +18,7 @@ import pytest
 import dph
 from dph.cli.main import COMMANDS, main, parse
 from dph.config import STAGES, flatten, from_dict, to_dict
+from dph.errors import UserError
 from dph.evaluation.measures import METRICS
 from dph.runs.directory import read_metrics
 from dph.stages.evaluate import evaluate
@@ -134,6 +135,7 @@ def test_the_settings_of_commands_are_accepted(page, monkeypatch):
     """Presets, flags and values, as `dph` reads them before it looks for files."""
     monkeypatch.chdir(ROOT)
     values: dict[str, str] = {}
+    refused: list[str] = []
     for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
         for line in re.sub(r"\\\n", " ", block).splitlines():
             if assigned := re.match(r'([A-Z])="(.*?)"', line):
@@ -141,7 +143,11 @@ def test_the_settings_of_commands_are_accepted(page, monkeypatch):
             for stage, rest in re.findall(r"\bdph ([a-z]+)\b(.*?)(?=; d|$)", line.partition("  #")[0]):
                 words = shlex.split(re.sub(r"\$([A-Z])\b", lambda name: values[name[1]], rest), comments=True)
                 if not {"mine.toml", "dph.toml"} & set(words):  # files of the reader's
-                    parse(stage, [word for word in words if word != "…"])
+                    try:
+                        parse(stage, [word for word in words if word != "…"])
+                    except UserError as error:
+                        refused.append(f"{line}: {error}")
+    assert refused == []
 
 
 def test_what_needs_only_small_files_runs(tmp_path, monkeypatch, capsys):
