@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dph.config.settings import PositiveInt
+from dph.config.components import PositiveInt
 
 
 @dataclass(frozen=True, slots=True)

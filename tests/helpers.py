@@ -28,8 +28,8 @@ from dph.config import (
     TrainConfig,
     from_dict,
 )
+from dph.config.components import AsideConfig
 from dph.config.load import preset_label, preset_names
-from dph.config.settings import AsideConfig
 from dph.models.batch import Tokens, by_prompt
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from dph.config import CertifyConfig, CertifyStageConfig, ModelConfig, TaskConfig
-from dph.config.settings import AsideConfig
+from dph.config.components import AsideConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.runs.coverage import CERTIFICATE, read_visits

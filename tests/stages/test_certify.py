@@ -17,7 +17,7 @@ import torch
 
 from complaints import complaint, run
 from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, to_toml
-from dph.config.settings import ModelConfig
+from dph.config.components import ModelConfig
 from dph.errors import UserError
 from dph.evaluation.certification import CertificationSet
 from dph.rehearsal.partition import training_problems

@@ -1,10 +1,31 @@
 """Settings: a dataclass for each stage, how presets, files and flags fill it, and how it is written down.
 
-`settings` holds the parts that several stages share and the settings of each command, `checks` what they must satisfy
-together, and `load` reads, joins and writes.
+`components` holds the parts that several stages share, `stages` the settings of each command, `checks` what they must
+satisfy together, and `load` reads, joins and writes.
 """
 
 from dph.config.checks import check_bounds as check_bounds
+from dph.config.components import (
+    AdvantageConfig as AdvantageConfig,
+    AsideConfig as AsideConfig,
+    CertifyConfig as CertifyConfig,
+    DynamicSamplingConfig as DynamicSamplingConfig,
+    LossConfig as LossConfig,
+    ModelConfig as ModelConfig,
+    MonitorConfig as MonitorConfig,
+    MonitorSet as MonitorSet,
+    NewModelConfig as NewModelConfig,
+    OptimConfig as OptimConfig,
+    OverlongConfig as OverlongConfig,
+    Reading as Reading,
+    RehearsalConfig as RehearsalConfig,
+    RehearsalTerm as RehearsalTerm,
+    RewardConfig as RewardConfig,
+    RolloutConfig as RolloutConfig,
+    SamplerConfig as SamplerConfig,
+    TaskConfig as TaskConfig,
+    VerifierConfig as VerifierConfig,
+)
 from dph.config.load import (
     absolute as absolute,
     comparable as comparable,
@@ -25,42 +46,23 @@ from dph.config.load import (
     to_toml as to_toml,
     unusual as unusual,
 )
-from dph.config.settings import (
+from dph.config.stages import (
     STAGES as STAGES,
-    AdvantageConfig as AdvantageConfig,
-    AsideConfig as AsideConfig,
     AuditConfig as AuditConfig,
-    CertifyConfig as CertifyConfig,
     CertifyStageConfig as CertifyStageConfig,
     CheckConfig as CheckConfig,
     ClusterConfig as ClusterConfig,
     DemoConfig as DemoConfig,
     DoctorConfig as DoctorConfig,
-    DynamicSamplingConfig as DynamicSamplingConfig,
     EvalConfig as EvalConfig,
     InitConfig as InitConfig,
     InterpolateConfig as InterpolateConfig,
-    LossConfig as LossConfig,
-    ModelConfig as ModelConfig,
-    MonitorConfig as MonitorConfig,
-    MonitorSet as MonitorSet,
-    NewModelConfig as NewModelConfig,
-    OptimConfig as OptimConfig,
-    OverlongConfig as OverlongConfig,
     PartitionRule as PartitionRule,
     PasskConfig as PasskConfig,
     PresampleConfig as PresampleConfig,
-    Reading as Reading,
-    RehearsalConfig as RehearsalConfig,
-    RehearsalTerm as RehearsalTerm,
     ReportConfig as ReportConfig,
-    RewardConfig as RewardConfig,
-    RolloutConfig as RolloutConfig,
-    SamplerConfig as SamplerConfig,
     SftConfig as SftConfig,
-    TaskConfig as TaskConfig,
     TrainConfig as TrainConfig,
-    VerifierConfig as VerifierConfig,
     VerifyConfig as VerifyConfig,
     VerlConfig as VerlConfig,
 )

@@ -8,7 +8,8 @@ import typing
 from pathlib import Path
 from typing import Any, Literal
 
-from dph.config.settings import Bounds, LossConfig, PresampleConfig, TrainConfig, read_fields
+from dph.config.components import Bounds, LossConfig, read_fields
+from dph.config.stages import PresampleConfig, TrainConfig
 from dph.config.text import read_json
 from dph.errors import RESUMED, ModelError, RunError, SettingsError, SharedUserError
 

@@ -20,16 +20,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import tomli_w
 
 from dph.config.checks import check_bounds
-from dph.config.settings import (
-    STAGES,
-    Bounds,
-    EvalConfig,
-    PartitionRule,
-    PresampleConfig,
-    TrainConfig,
-    Usual,
-    read_fields,
-)
+from dph.config.components import Bounds, Usual, read_fields
+from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig, TrainConfig
 from dph.config.text import decoded
 from dph.errors import SettingsError, near, one_line, refused, unknown
 

@@ -26,7 +26,7 @@ from dph.config import (
     narrowed,
     to_dict,
 )
-from dph.config.settings import NonNegative, NonNegativeInt, Share
+from dph.config.components import NonNegative, NonNegativeInt, Share
 from dph.errors import UserError
 from dph.objective import POLICY_LOSSES, Advantage, Objective
 from dph.registry import read_option
