@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from experiments.anchor.counts import Evaluated
-from experiments.anchor.design import FAST, NEAR, NEEDED, SOLVED, Arm, Made, arms, follow_arms, made
+from experiments.anchor.design import DELETED, FAST, NEAR, NEEDED, SOLVED, Arm, Made, arms, follow_arms, made
 from experiments.intervals import student_interval
 from experiments.mixing import cover_of, distinct_among, interpolated, mean_of, mix_at, mixed, pass_of, simpson
 
@@ -43,7 +43,7 @@ Start = Mapping[str, Evaluated]
 
 
 def families(more: Sequence[Arm | Made] = ()) -> dict[str, list[str]]:
-    """The names of the evaluations on each family's frontier; more: the arms of experiment E."""
+    """The names of the evaluations on each family's frontier; more: the arms of experiment E that can be made."""
     anchored: dict[str, list[str]] = {}
     for arm in (*arms(), *more):
         if arm.family not in FREE and arm.family not in ("exp_only", "dph_js"):
@@ -85,7 +85,7 @@ class Design:
 
 
 def _follow() -> Design:
-    every = families((*made(), *follow_arms()))
+    every = families((*made(), *follow_arms())) | {name: [ZERO, *arms] for name, arms in DELETED.items()}
     own = {name: every[name] for name in every if name in (*FREE, *NEEDED) or name not in families()}
     pairs = [(name, family, other) for name, (family, grpo) in CANDIDATES.items() for other in ("mix", grpo)]
     wish = [("the wish", family, "base") for family, _ in CANDIDATES.values()]

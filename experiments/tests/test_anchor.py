@@ -14,6 +14,7 @@ from dph.errors import UserError
 from dph.runs.directory import RunDir
 from experiments.anchor.counts import Evaluated, arm_of, read, write
 from experiments.anchor.design import (
+    DELETED,
     FOLLOW,
     NEAR,
     NEEDED,
@@ -169,11 +170,14 @@ def test_counts_hold_solutions_rollouts_and_settings_and_are_read_back(tmp_path:
     write(tmp_path / "counts.parquet", 5, [root], arms())
     assert read(tmp_path / "counts.parquet", 6) == read(tmp_path / "counts.parquet", 5) == found
     assert pq.read_table(tmp_path / "counts.parquet").num_rows == 2 * len(rows)
+    (root / "eval/base/manifest.json").unlink()
+    write(tmp_path / "counts.parquet", 5, [root], arms())  # what is not made again keeps its counts
+    assert read(tmp_path / "counts.parquet", 5) == found
 
 
 def test_experiment_e_trains_on_the_same_starts_with_what_its_arms_name() -> None:
     names = [arm.name for arm in (*arms(), *follow_arms(), *made())]
-    assert len(set(names)) == len(names) and len(follow_arms()) == 18 and len(made()) == 10
+    assert len(set(names)) == len(names) and len(follow_arms()) == 9 and len(made()) == 10
     for arm in follow_arms():
         own, jobs = settings_of(arm.name, follow_arms(), FOLLOW)
         assert own.out == f"out/e/train/{arm.name}" and own.model.path == "out/base/model"
@@ -182,15 +186,8 @@ def test_experiment_e_trains_on_the_same_starts_with_what_its_arms_name() -> Non
         plain = arm.family == "grpo-24"
         rehearsal, loss = own.rehearsal, own.loss
         assert rehearsal.rows == (0 if plain else 64) and own.optim.lr == (float(arm.name[8:]) if plain else 1e-4)
-        assert rehearsal.path == {None: "", "": f"out/{NEAR}", SOLVED: f"out/{SOLVED}"}[arm.rows]
+        assert rehearsal.path == {"": f"out/{NEAR}", SOLVED: f"out/{SOLVED}"}[arm.rows]
         assert arm.rollouts == 125 * own.rollout.prompts * own.rollout.n + (32_000 if arm.rows == SOLVED else 0)
-        source = {"recent-js": "recent", "recent-solved-js": "recent", "distinct-raw": "distinct"}.get(
-            arm.family, "set"
-        )
-        assert rehearsal.source == source and [Path(name).is_file() for name in own.plugins] == [True] * (
-            source != "set"
-        )
-        assert rehearsal.source_options == ({"share": "0.5"} if arm.family == "recent-solved-js" else {})
         assert loss.divergence == ("forward_kl_raw" if arm.family.endswith("raw") else "js")
         assert (loss.kl, loss.kl_coef) == (("k3", float(arm.name[13:])) if arm.family.startswith("k3") else ("none", 0))
     assert {arm.family for arm in needed()} == set(NEEDED) and len(needed()) == 14
@@ -213,16 +210,18 @@ def test_made_weights_are_means_and_lie_on_the_line_from_the_base_model() -> Non
 
 def test_experiment_e_compares_every_candidate_with_the_mix_and_with_grpo_at_as_many_rollouts() -> None:
     spent = {arm.family: arm.rollouts for arm in (*arms(), *follow_arms(), *made())}
+    counted = read(FOLLOW_COUNTS, 21)
+    spent |= {family: counted[names[0]].rollouts for family, names in DELETED.items()}
     for family, grpo in CANDIDATES.values():
         assert spent[grpo] >= spent[family] and len(E.families[family]) >= 3
     assert E.families["beyond"][0] == "grpo-2.5e-5" and E.families["recent-js"][0] == ZERO
     assert set(E.families) >= {name for _, *pair in E.comparisons for name in pair} - {"mix", "base"}
     names = {name for group in E.families.values() for name in group}
     arms_of = {one.name: one.family for one in (*needed(), *follow_arms(), *made())}
-    for name in names:
+    for name in names - {name for deleted in DELETED.values() for name in deleted}:
         found = arm_of(name, (*needed(), *follow_arms(), *made()))
         assert found is not None and (name == found.name or name.startswith((f"{found.name}-s",))), name
-    assert arm_of("k3_is-1", needed()) is arm_of("dph_js", needed()) is None and len(arms_of) == 42
+    assert arm_of("k3_is-1", needed()) is arm_of("dph_js", needed()) is None and len(arms_of) == 33
     starts = {}
     for start in (1, 2):
         evaluations = {name: evaluated(40, 30 - i % 5, 10 - i % 7, i % 3) for i, name in enumerate(sorted(names))}
@@ -239,26 +238,26 @@ def test_experiment_e_compares_every_candidate_with_the_mix_and_with_grpo_at_as_
 def test_counts_of_experiment_e_hold_what_it_needs_of_b_and_how_weights_were_made(tmp_path: Path) -> None:
     root = tmp_path / "start-5"
     one = {"split": "test", "id": "p0", "kind": "2 numbers", "samples": 2, "correct": 1, "greedy": True}
-    for name in ("eval/base", "eval/k2-1", "eval/k3-1", "e/eval/recent-js-3", "e/eval/soup-5e-5"):
+    for name in ("eval/base", "eval/k2-1", "eval/k3-1", "e/eval/solved-raw-1", "e/eval/soup-5e-5"):
         folder = root / name
         folder.mkdir(parents=True)
         pq.write_table(pa.Table.from_pylist([one]), folder / "problems.parquet")
         texts = [{"split": "test", "id": "p0", "sample": i, "outcome": "correct", "style": "(+1+2)"} for i in (-1, 0)]
         pq.write_table(pa.Table.from_pylist(texts), folder / "completions.parquet")
         (folder / "manifest.json").write_text(json.dumps({"status": "complete"}))
-    for out, words in (("train/k3-1", []), ("e/train/recent-js-3", ["--plugin", str(tmp_path / "recent.py")])):
+    for out, words in (("train/k3-1", []), ("e/train/solved-raw-1", ["--plugin", str(tmp_path / "own.py")])):
         config = parse("train", ["--preset", "grpo", *words, "--out", str(root / out)])[0]
         RunDir.start(config.out, "train", config)
     write(tmp_path / "counts.parquet", 5, [root, root / FOLLOW], (*needed(), *made(), *follow_arms()))
     rows = {row["run"]: row for row in pq.read_table(tmp_path / "counts.parquet").to_pylist()}
     assert {name: row["rollouts"] for name, row in rows.items()} == {
-        **{"base": 0, "k3-1": 16_000, "recent-js-3": 16_000, "soup-5e-5": 32_000}
+        **{"base": 0, "k3-1": 16_000, "solved-raw-1": 48_000, "soup-5e-5": 32_000}
     }
     assert json.loads(rows["soup-5e-5"]["settings"]) == {
         "models": [["grpo-5e-5", 125], ["grpo-5e-5-again", 125]],
         "share": 1.0,
     }
-    assert json.loads(rows["recent-js-3"]["settings"])["plugins"] == ["recent.py"]
+    assert json.loads(rows["solved-raw-1"]["settings"])["plugins"] == ["own.py"]
     assert str(tmp_path) not in json.dumps(list(rows.values()))
 
 
