@@ -78,10 +78,11 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
         return False
     if stands_in(answer, question):
         return True
-    wanted = [_formula(read(gold)) for gold in golds]
+    known = [*map(read, golds)]
+    wanted = [*map(_formula, known)]
     formulas = ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
     asked = [formula for text in formulas if (formula := _formula(read(text)))[0]]
-    if typed.kind == "equation" and not any(len(form) == 2 for form, _ in wanted):  # x² − 1 = (x + 1)(x − 1)
+    if typed.kind == "equation" and all(x and x.kind == "expression" for x in known):  # x² − 1 = (x + 1)(x − 1)
         own = [((formula_of(side),), leaves(side)) for side in typed.value]
     else:
         own = [_formula(typed)]
@@ -151,7 +152,7 @@ def _form_allowed(gold: Node, answer: Node) -> bool:
         return form != "" and (numeral(gold), form) != ("int", "frac")
     if symbols(gold):
         return True
-    if is_unfinished(answer) and not is_unfinished(gold):
+    if exact(gold) is None and is_unfinished(answer) and not is_unfinished(gold):
         return False
     return not used - known - set().union(*(family for family in _FAMILIES if known & family))
 

@@ -457,8 +457,6 @@ def _is_quantity(node: Node) -> bool:
             return base[0] == "*" and _is_quantity(base)
         case ("+" | "*" | "/", *parts):
             terms = [x[1] if x[0] == "-" else x for x in parts]
-            if not symbols(node) & {*"xyz"}:  # 100a + b
-                terms = [x for x in terms if x[0] != "n"]
             return all(_is_quantity(x) or _is_name(x) or (x[0] == "^" and _is_name(x[1])) for x in terms)
     return _is_name(node)
 

@@ -51,7 +51,8 @@ def _greek(letter: re.Match[str]) -> str:
 
 _OPERATORS = {
     *word_list("""sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc arsinh
-    ln log lg exp gcd lcm max min det sgn arg re im cis deg dim asin acos atan""")
+    ln log lg exp gcd lcm max min det sgn arg re im cis deg dim asin acos atan
+        tg ctg sen arctg arcctg cosec abs floor ceil sqrt cbrt var cov tr ker rank""")
 }
 _AGAIN = r"[dtc]?frac|sqrt|left|right|[lg]eq?|pi|text|cup|cap|infty|times|cdot|mathbb|pm|in|begin|end|circ|alpha|theta"
 _ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\}"

@@ -472,7 +472,8 @@ def leaves(node: Any) -> int:
 
 
 def is_unfinished(node: Any) -> bool:
-    """Whether a constant has like terms to add, numbers to multiply, or powers and products of complex numbers."""
+    """Whether a constant, or its numerator, has like terms to add, numbers to multiply, or powers and products of
+    complex numbers."""
     if not isinstance(node, tuple) or not node:
         return False
     match node:
@@ -486,7 +487,8 @@ def is_unfinished(node: Any) -> bool:
             unfinished = "('c', 'i')" in repr(base) and power != 1
         case _:
             unfinished = False
-    return unfinished or any(map(is_unfinished, node))
+    parts = node[1:2] if node[0] == "/" else node[1:] if node[0] in ("+", "-", "*") else ()
+    return unfinished or any(map(is_unfinished, parts))
 
 
 def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> bool | None:
