@@ -35,7 +35,7 @@ _AFTER = re.compile(r"\s?\^\s?(?:\{[^{}]*\}|\w)|\\%|\d{1,9}")
 _WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}\s")
 _DENIED = (
     re.compile(r"\b(?:not|never|neither|cannot be|n't)(?: \w+)?[\s$]*$", re.I),
-    re.compile(r"[\s$.]*\b(?:is|was) (?:wrong|incorrect|not (?!\w+ly))", re.I),
+    re.compile(r"[\s$.]*\b(?:is|was) (?:wrong|incorrect|not (?:the (?:answer|solution)|correct|right))", re.I),
 )
 _PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.I)
 FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
