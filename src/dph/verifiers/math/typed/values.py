@@ -404,12 +404,12 @@ def collected(node: Node) -> Terms:
         case ("+", *parts):
             found = [*map(collected, parts)]
             brackets = {key[0][0] for terms in found for key in terms if len(key) == 1 and key[0][1] == 1}
-            total: Counter[Any] = Counter()
+            total: Terms = {}
             for terms in found:  # 2(a + b) − (a + b): a sum that another part multiplies stays one
                 one, other = (_as_factor(x) for x in (terms, _negative(terms)))
                 whole = {((one, 1),): 1} if one in brackets else {((other, 1),): -1} if other in brackets else terms
                 for key, value in whole.items():
-                    total[key] += Fraction(value)
+                    total[key] = total.get(key, Fraction(0)) + value
             return _opened({key: value for key, value in total.items() if value})
         case ("*", *factors):
             return _product([(factor, 1) for factor in factors])
