@@ -379,3 +379,66 @@ def test_the_question_with_its_terms_in_another_order_is_copied_too(question, go
     with MathVerifier() as verifier:
         [verdict] = verifier.verify([(problem, rf"\boxed{{{answer}}}")])
     assert verdict.outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        (r"$-\,\boxed{5}$", "-(5)"),
+        (r"$-\left(\boxed{5}\right)$", "-(5)"),
+        ("$x = −\\boxed{5}$", "-(5)"),
+        (r"$-\mathbf{\boxed{5}}$", "-(5)"),
+        (r"$-$ $\boxed{5}$", "-(5)"),
+        (r"$\sqrt2\,\boxed{5}$", r"\sqrt2(5)"),
+        (r"${\boxed{5}}^2$", "(5)^2"),
+        (r"$\boxed{5}\,000$", "(5)000"),
+        (r"$\boxed{5} \cdot 10^3$", r"(5)\cdot10^3"),
+        (r"$\frac{\boxed{5}}{2}$", r"\frac{(5)}{2}"),
+        (r"$y = 10^{\boxed{5}}$", "10^{(5)}"),
+        (r"$|\boxed{5}| + 1$", "|(5)|+1"),
+        (r"$\boxed{5} \text{ million}$", r"(5)\text{million}"),
+        (r"\[ x = \boxed{5}. \]", "5"),
+        (r"$\therefore \boxed{5}$", "5"),
+        (r"$\text{Answer: } \boxed{5}$ cm", "5"),
+        (r"$x \in \boxed{(1,2)}$", "(1,2)"),
+        (r"$\textcolor{red}{\boxed{5}}$", "5"),
+        (r"$(x, y) = (3, \boxed{5})$", "5"),
+        (r"$$\begin{aligned} x &= 2 + 3\\ &= \boxed{5} \end{aligned}$$", "5"),
+        (r"$\boxed{5} \approx 5.01$", "5"),
+        (r"It costs $5 so \boxed{8} in all, not $3", "8"),
+        (r"The answer is not $\boxed{5}$.", r"\text{not }(5)"),
+        (r"$\boxed{5}$ is wrong.", r"\text{not }(5)"),
+        (r"The answer is not 4 but \boxed{5}.", "5"),
+        (r"\boxed{91, \boxed{88}}", "91, {88}"),
+        (r"\boxed{\boxed{88}^2}", "{88}^2"),
+        (r"\boxed{{x \over 2}}", r"{x \over 2}"),
+        (r"$x=\boxed{12}$ or $x=\boxed{9}$", "x= 12, x= 9"),
+        (r"$x=\boxed{12}$ and $y=\boxed{9}$", "x= 12, y= 9"),
+        (r"\boxed{12} or possibly \boxed{9}", "12, 9"),
+        (r"$a=\boxed{3}$, $b=\boxed{4}$, so $a+b=\boxed{7}$", "7"),
+    ],
+)
+def test_what_belongs_to_a_box(response, answer):
+    assert find_answer(response) == answer
+
+
+DISGUISES = (
+    *("1(F)", "F+0", "0+F", "(F)^1", "-(-(F))", "F/1", r"\frac{F}{1}", "2(F)-(F)", r"\frac{2(F)}{2}", "(F)-1+1"),
+    *(r"e^{\ln(F)}", r"\{F\}", r"(F)\text{ units}", "F = F"),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "formula", "gold", "rights"),
+    [
+        ("Expand $(x+1)(x+2)$.", "(x+1)(x+2)", "x^2+3x+2", ["2+3x+x^2", "x(x+3)+2", "(x+1)(x+2)=x^2+3x+2"]),
+        ("Factor $x^2-9$.", "x^2-9", "(x-3)(x+3)", ["(x+3)(x-3)", "-(3-x)(x+3)", "x^2-9=(x-3)(x+3)"]),
+        (r"Simplify \((2x-3)-(3x+4)\).", "2x-3-(3x+4)", "-x-7", ["-7-x", "-(x+7)"]),
+    ],
+)
+def test_a_formula_of_the_question_is_copied_in_any_disguise(question, formula, gold, rights):
+    copies = [formula, *(form.replace("F", formula) for form in DISGUISES)]
+    problem = Problem("p", question, gold, "math")
+    with MathVerifier() as verifier:
+        verdicts = verifier.verify([(problem, rf"\boxed{{{answer}}}") for answer in (*copies, *rights, gold)])
+    assert [verdict.correct for verdict in verdicts] == [False] * len(copies) + [True] * (len(rights) + 1)

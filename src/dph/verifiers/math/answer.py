@@ -7,13 +7,35 @@ Decimals = Literal["exact", "rounded"]
 Fallback = Literal["none", "phrase", "last_number", "library"]
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?!\\f?box)(?P<bare>[^\s{}$]+)")
-_BEFORE = re.compile(r"(?:[=$(&]|\\[(\[])\s*(-?\d{1,9}|-)\s*$")
-_AFTER = re.compile(r"\^(?:\{[^{}]*\}|\w)|\\%|\d{1,9}|(?:!|[-+]\d{1,9})(?=\s*(?:\$|\\[)\]]))")
 _MOST_BOXES = 20
+_NAME = r"[A-Za-z](?:_\{?\w{1,3}\}?)?\s*="
 _SAME_LINE = re.compile(
-    r"(?:[ $,;]|\\[()]|\\q?quad|\\\\|\\lor|\\land|\\(?:text|mathrm|mbox)\s*\{[ ,]*(?:and|or)?[ ,]*\}|"
-    r"\b(?:and|or|maybe|perhaps)\b)*",
+    r"(?:[ $,;/]|\\[()]|\\q?quad|\\\\|\\lor|\\land|\\(?:text|mathrm|mbox)\s*\{[ ,]*(?:and|or)?[ ,]*\}|"
+    rf"\b(?:and|or|maybe|perhaps|possibly|else|vs\.?|as well as|{_NAME}))*",
     re.I,
+)
+_NAMED = re.compile(rf"({_NAME})\s*$")
+_FORMULA_ENDS = re.compile(r"(?<!\\)(?:\$+|\\[()\[\]])|\n\s*\n")
+_APART = re.compile(
+    r"(?<![\\!<>])=|(?<!\\)[:;&<>≈]|,(?!\d{3}(?!\d))|\\\\|\.(?=\s|$)|\\(?:approx|implies|iff|to|rightarrow|therefore|"
+    r"q?quad|Rightarrow|Longrightarrow|Leftrightarrow|leq?|geq?|l[et]|g[et]|in|equiv|colon|because)(?![A-Za-z])|"
+    r"\\(?:end|begin)\s*\{[^{}]*\}(?:\{[^{}]*\})?|"
+    r"\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{(?!\s*(?:or|and|thousand|[mb]illion|hundred|dozen)\b)[^{}]*\}"
+)
+"""Signs and words that part a box from the rest of its formula."""
+_NO_MEANING = re.compile(
+    r"\\(?:[,;:! >]|(?:displaystyle|textstyle|[lL]arge|LARGE|[hH]uge|bf|rm|it|left|right|[bB]igg?[lr]?|checkmark|"
+    r"square|blacksquare|Box|qed|qedsymbol|hfill|color\s*\{\w*\}|tag\s*\{[^{}]*\})(?![A-Za-z]))|~"
+)
+_WRAPPED = re.compile(
+    r"(?:\\(?:math(?:bf|rm|it|sf)|text(?:bf|it|rm|sf|color\{\w+\})?|boldsymbol|bm|underline|emph|ensuremath)|(?<![\w}^\]]))\{$|(?<!\w)\($"
+)
+_MINUS = re.compile(r"[=(&]\s*-\s*$")
+_AFTER = re.compile(r"\s?\^\s?(?:\{[^{}]*\}|\w)|\\%|\d{1,9}")
+_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}\s")
+_DENIED = (
+    re.compile(r"\b(?:not|never|neither|cannot be|n't)(?: \w+)?[\s$]*$", re.I),
+    re.compile(r"[\s$.]*\b(?:is|was) (?:wrong|incorrect|not (?:the (?:answer|solution)|correct|right))", re.I),
 )
 _PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.I)
 FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
@@ -24,25 +46,27 @@ _LAST_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
 
 
 def find_answer(response: str, fallback: Fallback = "none") -> str | None:
-    r"""The answer of a response: the content of its last \boxed{…}, braces balanced, or of several boxes in one line.
+    r"""The answer of a response: the content of its last \boxed{…}, braces balanced, with the rest of its formula; or
+    that of several boxes in one line.
 
     None if there is no box, or the last one is empty or never closed. fallback: what is read without a box.
     "phrase": what follows the last "answer is", "answer:" or "####": the formula that follows at once, or else the
     words up to the end of the clause; "last_number": this, or else the last number.
     """
-    boxes, parts = [*_BOX.finditer(response)], list[str | None]()
+    boxes, parts = _boxes(response), list[str | None]()
     end = len(response)
-    for box in boxes[: -1 - _MOST_BOXES : -1]:
-        content, close = (box["bare"], box.end()) if box["bare"] else _braced(response[:end], box.end())
+    for start, close, content in boxes[: -1 - _MOST_BOXES : -1]:
         if parts and not (content and end - close <= 40 and _SAME_LINE.fullmatch(response, close, end)):
             break
         parts.insert(0, content)
-        end = box.start()
+        end = start
     if len(parts) == 1 and parts[0]:
-        before = _BEFORE.search(response, max(0, end - 20), end)
-        after = _AFTER.match(response, boxes[-1].end() if boxes[-1]["bare"] else _braced(response, boxes[-1].end())[1])
-        around = before[1] if before else "", after[0] if after else ""
-        return f"({parts[0]})".join(around) if any(around) else parts[0]
+        before, after = _beside(response, *boxes[-1][:2])
+        return f"{before}({parts[0]}){after}" if before or after else parts[0]
+    if parts and None not in parts:
+        names = [_NAMED.search(response, max(0, start - 12), start) for start, *_ in boxes[-len(parts) :]]
+        if None not in names:
+            parts = [f"{name and name[1]} {part}" for name, part in zip(names, parts, strict=True)]
     if parts:
         return parts[-1] if len({*parts}) == 1 or None in parts else ", ".join(map(str, parts))
     phrases = [*_PHRASE.finditer(response)] if fallback != "none" else []
@@ -55,14 +79,54 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
     return numbers[-1] if numbers else None
 
 
-def _braced(text: str, start: int) -> tuple[str | None, int]:
-    r"""The content of the braces that open at a place, and their end. In `\\}` the brace closes: `\\` ends a line."""
-    depth = 0
-    for mark in re.compile(r"\\.|[{}]", re.S).finditer(text, start):
-        depth += (mark[0] == "{") - (mark[0] == "}")
-        if depth == 0 and mark[0] == "}":
-            return text[start + 1 : mark.start()].strip() or None, mark.end()
-    return None, len(text)
+def _boxes(text: str) -> list[tuple[int, int, str | None]]:
+    r"""Start, end and content of each box that is in no other one; its content is None if it is empty or never closed.
+    In `\\}` the brace closes: `\\` ends a line."""
+    closes, opened = dict[int, int](), list[int]()
+    for mark in re.compile(r"\\.|[{}]", re.S).finditer(text):
+        if mark[0] == "{":
+            opened.append(mark.start())
+        elif mark[0] == "}" and opened:
+            closes[opened.pop()] = mark.start()
+    found, outer = list[tuple[int, int, str | None]](), 0
+    for box in _BOX.finditer(text):
+        if box.start() >= outer:
+            close = closes.get(box.end())
+            content = box["bare"] or (text[box.end() + 1 : close].strip() if close is not None else "")
+            outer = box.end() if box["bare"] or close is None else close + 1
+            if _BOX.search(content):
+                content = re.sub(r"^\{([^{}]*)\}$", r"\1", _BOX.sub(lambda inner: inner["bare"] or "", content))
+            found.append((box.start(), outer, content or None))
+    return found
+
+
+def _beside(text: str, start: int, end: int) -> tuple[str, str]:
+    """What belongs to a box: the rest of its formula, up to the next sign of equality, comma or words."""
+    paragraph = max(text.rfind("\n\n", 0, start), start - 2000, 0)
+    before, since = text[paragraph:start].replace("−", "-"), 0
+    if _DENIED[0].search(before) or _DENIED[1].match(text, end, end + 40):
+        return r"\text{not }", ""
+    formula = ""
+    for mark in _FORMULA_ENDS.finditer(before):
+        sign = mark[0][:2].rstrip("$") or "$"
+        formula = sign if sign in (r"\(", r"\[") or (sign == "$" and formula != "$") else ""
+        since = mark.end()
+    close = _FORMULA_ENDS.search(text, end, end + 300)
+    if not formula or not close:
+        after = _AFTER.match(text, end)
+        return "-" * bool(_MINUS.search(before)), after[0] if after else ""
+    left = _APART.split(_NO_MEANING.sub("", before[since:]))[-1]
+    right = _APART.split(_NO_MEANING.sub("", text[end : close.start()]), maxsplit=1)[0]
+    if _WORDS.search(left):
+        return "", ""
+    left, right = ("".join(side.split()) for side in (left, right))
+    while (wrapper := _WRAPPED.search(left)) and right[:1] == (")" if wrapper[0] == "(" else "}"):
+        left, right = left[: wrapper.start()], right[1:]
+    left = left or "-" * bool(re.search(r"\$\s*-\s*\$\s*\$$", before))
+    whole = left + right
+    if any(whole.count(a) != whole.count(b) for a, b in ("()", "{}", "[]")):
+        return "", ""
+    return left.removesuffix("+"), right
 
 
 def strip_dollars(text: str) -> str:

@@ -190,7 +190,8 @@ def _word(word: str, letters: bool) -> tuple[str, Any, int]:
     for name in ("arcsin", "arccos", "arctan", "sqrt", "sin", "cos", "tan", "log", "ln", "pi", "exp"):
         if word.startswith(name) and len(word) - len(name) <= 2 and not letters:
             return ("node", _CONSTANTS["pi"], 2) if name == "pi" else ("fn", name, len(name))
-    if len(word) == 1 or letters or (len(word) < 4 and not is_spelled_unit(word)):
+    in_case = len(word) < 5 and not (word.islower() or word.isupper() or word.istitle())  # mgH
+    if len(word) == 1 or letters or in_case or (len(word) < 4 and not is_spelled_unit(word)):
         return "id", word[0], 1
     return "text", word, len(word)
 
@@ -285,6 +286,10 @@ class Parser:
         match parts:
             case [only]:
                 return only
+            case [*others, ("unit", value, words)] if not any(
+                holds(x, "unit", "units", "%", "text") for x in (*others, value)
+            ):
+                return ("unit", ("+", *others, value), words)  # 22 + 12√2 cm
             case [("set" | "named" | "seq", *_) as left, ("-", ("set", *_) as right)]:
                 return ("setop", "minus", left, right)
         return ("+", *parts)
@@ -451,7 +456,7 @@ class Parser:
                 return self.group()
             case "|" | r"\|":
                 self.bars += 1
-                inner = self.sum()
+                inner = self.union()
                 self.bars -= 1
                 self.expect(operator)
                 return ("f", "abs" if operator == "|" else "norm", inner)

@@ -21,7 +21,10 @@ from dph.verifiers.math.typed.values import (
     contains_pi,
     digits,
     exact,
+    formula_of,
     identical,
+    is_unfinished,
+    leaves,
     mp,
     numeric,
     operations,
@@ -75,18 +78,36 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
         return False
     if stands_in(answer, question):
         return True
-    form = _unordered(value)
-    if not form or form in [_unordered(read(gold)) for gold in golds]:
+    known = [*map(read, golds)]
+    wanted = [*map(_formula, known)]
+    formulas = ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
+    asked = [formula for text in formulas if (formula := _formula(read(text)))[0]]
+    if typed.kind == "equation" and all(x and x.kind == "expression" for x in known):  # x² − 1 = (x + 1)(x − 1)
+        own = [((formula_of(side),), leaves(side)) for side in typed.value]
+    else:
+        own = [_formula(typed)]
+    return all(any(_is_work_left(one, formula, wanted) for formula in asked) for one in own)
+
+
+_Formula = tuple[tuple[str, ...], int]
+
+
+def _formula(answer: Answer | None) -> _Formula:
+    """The sides of an equation, or an expression, as formulas, and how long they are; nothing for other answers."""
+    while answer and (answer.kind == "assigned" or (answer.kind == "set" and len(answer.items) == 1)):
+        answer = answer.items[-1]
+    if answer is None or answer.kind not in ("expression", "quantity", "equation"):
+        return (), 0
+    sides = answer.value if answer.kind == "equation" else (answer.value,)
+    return (*sorted(map(formula_of, sides)),), leaves(sides)
+
+
+def _is_work_left(answer: _Formula, asked: _Formula, golds: Sequence[_Formula]) -> bool:
+    """Whether an answer is a formula of the question, and not the gold answer's, or has as much of it yet to do."""
+    if answer[0] != asked[0]:
         return False
-    formulas = ["".join(found.groups("")) for found in FORMULA.finditer(question)]
-    return form in [_unordered(read(formula)) for formula in formulas[:_MOST_FORMULAS]]
-
-
-def _unordered(answer: Answer | None) -> list[str]:
-    """The sides of an equation, or an expression, with sums and products sorted; nothing for other answers."""
-    if answer is None or answer.kind not in ("expression", "equation"):
-        return []
-    return sorted(map(canonical, answer.value if answer.kind == "equation" else (answer.value,)))
+    same = [gold for gold in golds if gold[0] == answer[0]]
+    return all(answer[1] >= asked[1] > gold[1] for gold in same)
 
 
 def any_of(results: Iterable[bool | None]) -> bool | None:
@@ -131,6 +152,8 @@ def _form_allowed(gold: Node, answer: Node) -> bool:
         return form != "" and (numeral(gold), form) != ("int", "frac")
     if symbols(gold):
         return True
+    if exact(gold) is None and is_unfinished(answer) and not is_unfinished(gold):
+        return False
     return not used - known - set().union(*(family for family in _FAMILIES if known & family))
 
 
@@ -294,6 +317,13 @@ class Comparison:
         ]
         return all_of(map(any_of, [*found, *zip(*found, strict=True)])) if found and found[0] else sides[0] == sides[1]
 
+    def identities(self, gold: Answer, answer: Answer) -> bool | None:
+        """(x − 1)(x + 1) = x² − 1 for one of its sides."""
+        if gold.kind != "expression" or not symbols(gold.value):
+            return gold.kind == answer.kind
+        allowed = any(_form_allowed(gold.value, side) for side in answer.value)
+        return allowed and all_of(self.identical(gold.value, side) for side in answer.value)
+
     def sets_of_one(self, gold: Answer, answer: Answer) -> bool | None:
         single = [x.items[0] if x.kind == "set" and len(x.items) == 1 else x for x in (gold, answer)]
         return "set" not in {x.kind for x in single} and self.equal(*single)
@@ -356,6 +386,8 @@ class Comparison:
             return False
         if gold.kind == "expression" and name == gold.value and {*answer.links} == {"~"}:
             return all_of(self.approximates(gold, x) for x in answer.items)
+        if name and name[0] == "call" and symbols(gold.value) and any(x[0] != "s" for x in name[2:]):  # f(2x)
+            return False
         if name and name[0] == "s" and gold.kind in ("expression", "quantity") and symbols(name) & symbols(gold.value):
             return False
         if gold.kind in ("list", "set") and not (len(answer.items) == 1 and answer.items[0].kind in ("list", "set")):
@@ -637,6 +669,7 @@ _RULES: tuple[tuple[set[str], set[str], Callable[[Comparison, Answer, Answer], b
         ("letters", "", Comparison.letters),
         ("cases", "cases", Comparison.matched),
         ("equation", "equation", Comparison.equations),
+        ("equation", "equation expression", Comparison.identities),
         ("inequality", "inequality", Comparison.inequalities),
     )
 )  # fmt: skip

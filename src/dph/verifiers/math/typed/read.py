@@ -120,8 +120,10 @@ _SIGNS = {"": "", "positive ": ">0", "negative ": "<0", "non-?negative ": ">=0",
 _SETS = {"real": "R", "integer": "Z", "rational": "Q", "complex": "C", "natural": "N"}
 _WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
     "(?:(?:plus|positive) )?infinity": r"\\infty", "(?:minus|negative) infinity": r"-\\infty",
-    "(?:there (?:is|are) )?(?:(?:no|zero) (?:real |such )?(?:solutions?|roots?|values?(?: of x)?)|none|"
-    "(?:the )?empty(?: set)?)(?: exists?)?": r"\\emptyset",
+    "(?:there (?:is|are) |the (?:equation|system|inequality) has )?(?:(?:no|zero) (?:real |such )?(?:solutions?|roots?|"
+    "values?(?: of x)?)|none|(?:the )?empty(?: set)?)(?: exists?)?": r"\\emptyset",
+    r"(\d\d?:\d\d) in the morning": r"\1 a.m.", r"(\d\d?:\d\d) (?:in the (?:afternoon|evening)|at night)": r"\1 p.m.",
+    r"[a-z] ?= ?(\d\d?:\d\d.*)": r"\1",
     "(?:(?:(?:the )?limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
     "undefined", "(?:12 )?noon": "12 p.m.", "(?:12 )?midnight": "12 a.m.", "on ((?!on ).* \\d.*)": r"\1",
     "(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\\b).*": r"\1",
@@ -155,12 +157,12 @@ _PHRASES = [(re.compile(rf"(?<!\\)\b(?:{phrase})(?!\w)", re.I), partial(_operato
     "except(?: for)?|other than|excluding": r"\setminus",
 }.items()]  # fmt: skip
 _CHOICE = re.compile(
-    r"(?:(?i:option|choice|answer):? )?(?:\( ?([A-Z]) ?\)|([A-Z])\)?[:.]?|([A-Z])[:.)] (?P<text>\S.*)|"
-    r"\( ?([A-Z]) ?\)\.? ?(?P<more>\S.*))"
+    r"(?:(?i:(?:the )?(?:correct |right )?(?:option|choice|answer)(?: is)?):? )?(?:\( ?([A-Z]) ?\)|([A-Z])\)?[:.]?|"
+    r"([A-Z])[:.)] (?P<text>\S.*)|\( ?([A-Z]) ?\)\.? ?(?P<more>\S.*))"
 )
 _TWO_CHOICES = re.compile(
-    r"\( ?[A-Z] ?\)|\b(?:or|and|not|never|wrong|incorrect|maybe|perhaps|could|might)\b|^[A-Z](?:$|[.,:;/)])|"
-    r"[,/;] ?\(?[A-Z]\b|\b(?:see|be|is|but|it's) [A-Z]\b|\b[A-Z] is\b|^(?:no|false)[,;.]"
+    r"\( ?[A-Z] ?\)|\b(?:or|and|not|never|wrong|incorrect|maybe|perhaps|could|might|rejected|eliminated|excluded)\b|"
+    r"^[A-Z](?:$|[.,:;/)])|[,/;] ?\(?[A-Z]\b|\b(?:see|be|is|but|it's) [A-Z]\b|\b[A-Z] is\b|^(?:no|false)[,;.]"
 )
 _LETTERS = re.compile(r"\(?[A-Z]\)?(?: ?(?:,|;|&|\band\b|, ?and\b) ?\(?[A-Z]\)?)+")
 _TIME = re.compile(r"(\d{1,2})(?:(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?| ?: ?(0\d)(?: ?: ?(\d\d))?)")
@@ -175,12 +177,16 @@ _BASE = re.compile(
     r"\(?\s*(?:in )?base[- ]?\s*(\d{1,2}|[a-z]+)\s*\)?)"
 )
 _LEAD = re.compile(
-    r"""[\s*]*\x01?\s*(?:(?:(?:so|thus|hence|therefore|finally),?\ )?(?:(?:the\ )?(?:final\ )?answer[\s\x02]*(?:is|:)
-    |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))|答案[是为]
+    r"""[\s*]*\x01?\s*(?:(?:(?:so|thus|hence|therefore|finally),?\ )?(?:
+    (?:the\ )?(?:(?:final|correct|right)\ )?(?:answer|option|choice)[\s\x02]*(?:is|:)
+    |(?:the\ )?(?:point|vertex|center|centre|midpoint|focus)(?=[\s\x02]*\()|(?:\\ell|L)\s*:(?=\s*[xy]\s*=)
+    |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))|答案\s*[是为:]?|共有?(?=\s*\d)
     |\\(?:Rightarrow|implies|to)(?![A-Za-z])|(?P<said>[A-Za-z](?:[A-Za-z'\ ]|\x02\s*[A-Za-z]\s*\x01)*?
      (?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*
-     (?=[\x02\s]*(?:[-+\d$\\(\[.]|[a-z]\ ?=))
-    |(?P<event>\\?(?:Pr?|E|Var|Cov)\s*[(\[](?!\s*(?-i:[a-z0-9])\s*[)\]])[^()]{0,80}[)\]])\s*(?:=|(?=\\approx))(?!.*,\s*\\?[A-Za-z])
+     (?=[\x02\s]*(?:[-+\d$\\(\[.]|[a-z]\ ?[=^]))
+    |(?P<event>\\?(?:(?-i:Pr?|E|Var|Cov)|n(?=\s*\([^()]*\\c[au]p))\s*[(\[](?!\s*(?-i:[a-z0-9])\s*[)\]])[^()]{0,80}[)\]]
+     |\\\#\s*[A-Z]|\\(?:deg|dim)\s*\(?[A-Za-z]\)?
+     |\\(?:min|max)\s*_\s*\{[^{}]*\}\s*[A-Za-z](?:\([^()]*\))?)\s*(?:=|(?=\\approx))(?!.*,\s*\\?[A-Za-z])
     )[\s:*\x02]*""",
     re.I | re.X,
 )
@@ -196,6 +202,7 @@ _LABEL = re.compile(
 _TAIL = re.compile(
     r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
      \s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
+    |(?<=\d)\s*\x01\s*(?:\w+\ )?ways\ to(?:\ [a-z]+){1,5}\s*\x02$
     |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
     |,?\s*\x01?\s*for\ (?:all|any)\ real\ ?(?:numbers?\ ?|values\ of\ ?)?\x02?\s*[a-z]\x02?$
     |(?:,\s*(?:\x01\s*where)?|\x01\s*(?:where|for)|\()\s*\x02?\s*[a-z]\s*
@@ -386,6 +393,7 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if re.fullmatch("infty|pi|inf|oo|.", low) or any(phrase.search(words) for phrase, _ in _PHRASES):
         return None
     product = len(runs) == 1 and words.islower() and words.isascii() and len(words) <= 3 and words not in _SHORT_WORDS
+    product |= len(runs) == 1 and len(words) < 5 and not (words.islower() or words.isupper() or words.istitle())  # mgH
     if (not marked and (product or (len(runs) > 1 and all(len(run) == 1 for run in runs)))) or len(runs) > 7:
         return None
     text = " ".join(run.lower() for run in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", words))
@@ -413,8 +421,14 @@ def with_sign(node: Any, sign: str) -> Any:
 def _is_name(node: Node | None) -> bool:
     """Whether the left side of an equation only names the right side."""
     match node:
-        case ("s" | "text" | "call", *_) | ("c", "e" | "i"):
+        case ("s" | "call", *_) | ("c", "e" | "i"):
             return True
+        case ("text", words):
+            return introduces(words.split())
+        case ("setop", _, *sides):
+            return all(side[0] == "s" for side in sides)
+        case ("^", ("s", name), ("s", "c" | "C")):  # the complement of A
+            return name.isupper()
         case ("ratio", parts):
             return all(map(_is_name, parts))
         case ("/", *parts):
@@ -423,8 +437,8 @@ def _is_name(node: Node | None) -> bool:
             return len(parts) < 6 and all(part[0] == "s" and len(part[1]) == 1 and part[1].isupper() for part in parts)
         case ("seq", _, parts, _):
             return all(part[0] in ("s", "c") and _is_name(part) for part in parts)
-        case ("^", ("s", _), ("n", power, _)):
-            return power == -1
+        case ("^", ("s", name), ("n", power, _)):
+            return power == -1 and name[0].isupper()
         case ("f", "abs", inner):
             return _is_name(inner) and not re.fullmatch("[a-y]", str(inner[1]))
         case ("f", "norm" | "gcd" | "lcm" | "max" | "min" | "det", *inner):
@@ -445,6 +459,12 @@ def _is_quantity(node: Node) -> bool:
             terms = [x[1] if x[0] == "-" else x for x in parts]
             return all(_is_quantity(x) or _is_name(x) or (x[0] == "^" and _is_name(x[1])) for x in terms)
     return _is_name(node)
+
+
+def _is_to_be_solved(node: Node) -> bool:
+    """Whether an expression has one unknown, not only as the argument of a function: x² + x = 5."""
+    known = [part for part in node[1:] if isinstance(part, tuple)] if node[0] not in ("f", "big", "call") else []
+    return len(symbols(node)) == 1 and (node[0] == "s" or any(map(_is_to_be_solved, known)))
 
 
 def _plain(*nodes: Node) -> bool:
@@ -506,7 +526,9 @@ def _typed(node: Node) -> Answer | None:
         case ("setop", operator, left, right):
             return _set_operation(operator, _typed(left), _typed(right))
         case ("set", nodes):
-            items = _all(nodes)
+            items = _all(nodes) or ()
+            if len({x.name for x in items if x.kind == "assigned"}) == len(items) > 1:  # {x = 1, y = 2}
+                return Answer("list", items=items, links=(",",) * (len(items) - 1))
             return Answer("set", items=_flat(items)) if items else None
         case ("where", item, conditions, links):
             return _set_builder(item, conditions, links)
@@ -635,7 +657,7 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
     if {*operators} <= {"=", "~"}:
         return _equation(sides, operators)
     if operators == (r"\in",):
-        answer = _typed(right)
+        answer = _typed(right) if left is not None and _is_name(left) else None
         if answer and answer.kind == "set" and len(answer.items) == 1:
             return Answer("assigned", items=answer.items, name=left, links=("=",))
         return answer and replace(answer, name=left)
@@ -689,9 +711,10 @@ def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         values = _all(sides[1:])
         return Answer("assigned", sides, values, left, links=operators) if values else None
     if len(sides) == 2 and operators == ("=",) and (symbols(left) | symbols(right)):
-        named = _is_quantity(left) and not symbols(right)
+        named = _is_quantity(left) and not symbols(right) and not _is_to_be_solved(left)
         value = _typed(right) if named else None
-        others = (Answer("assigned", sides, (value,), left, links=operators),) if value else ()
+        is_value = value is not None and value.kind in ("expression", "quantity")
+        others = (Answer("assigned", sides, (value,), left, links=operators),) if value and is_value else ()
         return Answer("equation", sides, others=others) if others or _plain(*sides) else None
     values = _all(sides)
     return Answer("assigned", items=values, links=("=", *operators)) if values else None

@@ -49,9 +49,20 @@ def _greek(letter: re.Match[str]) -> str:
     return rf"\{name.capitalize() if letter[0].isupper() else name} "
 
 
+_OPERATORS = {
+    *word_list("""sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc arsinh
+    ln log lg exp gcd lcm max min det sgn arg re im cis deg dim asin acos atan
+        tg ctg sen arctg arcctg cosec abs floor ceil sqrt cbrt var cov tr ker rank""")
+}
 _AGAIN = r"[dtc]?frac|sqrt|left|right|[lg]eq?|pi|text|cup|cap|infty|times|cdot|mathbb|pm|in|begin|end|circ|alpha|theta"
 _ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\}"
 _VECTOR = r"(d? ?\\(?:vec|overrightarrow|mathbf|boldsymbol|bm) ?(?:\{ ?[A-Za-z]+ ?\}|[A-Za-z]))"
+
+
+def _operator_name(name: re.Match[str]) -> str:
+    return rf"\{name[1]} " if name[1].lower() in _OPERATORS else rf"\text{{{name[1]}}}"
+
+
 _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
     (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"), (r"<sup>(.*?)</sup>", r"^{\1}"),
     (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|[`'\x22]|__)(.+)\1\s*\Z", r"\2"),
@@ -66,6 +77,7 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"\.(\d{0,20}?)(?:(\d{1,3}?)\2{2,}|(\d{2,6})\3) *\\ldots", r".\1\\overline{\2\3}"),
     (r"\\(?:AA(?![A-Za-z])|text ?\{ ?\\AA ?\})", r"\\text{å}"),
     (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
+    (r"\\mathbf ?\{ ?(\\hat ?\{?\\?[ijk](?:math)?\}?) ?\}", r"\1"),
     (r"\\(?:(?:wide)?hat|vec|mathbf|overrightarrow|bar) ?\{? ?(?:\\mathbf ?)?"
      r"\{?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}{0,2}", r" \1 "),
     (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""),
@@ -73,7 +85,11 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"\\nabla ?\\(cdot|times)(?![a-z])", r"\\nabla_{\1} "), (rf"{_VECTOR} ?\\times ?{_VECTOR}", r"f_{\\times}(\1,\2)"),
     (r"\b([f-hF-H]) ?\\circ ?([f-hF-H])\b(?! ?\) ?\()", r"\1(\2)"),
     (r"\A([A-Za-z]) ?\\times ?([A-Za-z])\Z", r"f_{\\times}(\1,\2)"),
-    (r"\+/-", r"\\pm "), (r"\\var(?=(?:phi|epsilon|theta)(?![a-z]))", r"\\"),
+    (r"\+/-", r"\\pm "), (r"\\([lr])paren(?![a-z])", lambda side: "()"[side[1] == "r"]),
+    (r"\\nexists(?![a-z])", r"\\text{does not exist}"), (r"\\root ?(\d) ?\\of ?(\d|\{[^{}]*\})", r"\\sqrt[\1]{\2}"),
+    (r"(?:\{ ?\} ?)?\^ ?\{?(\d+)\}? ?(?:\\! ?)*/ ?(?:\\! ?)*_ ?\{?(\d+)\}?", r"\\frac{\1}{\2}"),
+    (r"\$(\^\{?\d\}?)\$", r"\1"), (r"\A\s*``(.+)''\s*\Z", r"\\text{\1}"),
+    (r"\\overline ?\{ ?(\d\w*) ?\}(?= ?_)", r"\1"), (r"\\var(?=(?:phi|epsilon|theta)(?![a-z]))", r"\\"),
     (r"\\(?:long)?rightarrow(?![A-Za-z])", r"\\to "), (r"\\top(?![a-z])", "T"),
     (r"\( ?(\w) ?\\circ ?(\w) ?\) ?\(([^()]*)\)", r"\1(\2(\3))"),
     (r"(?<![A-Za-z\\{])d([a-z]) ?/ ?d([a-z])(?![A-Za-z])", r"\\frac{d\1}{d\2} "), (r"\\([ij])math(?![A-Za-z])", r"\1 "),
@@ -83,11 +99,12 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<=\d)\"(?!\w)", r"\\text{ in}"),
     (r"(?<![\w.])\d{1,3}(?:_\d{3})+(?!\w)", lambda groups: groups[0].replace("_", "")), (r"\s", " "),
     (r"\\\$", r"\\dollar "), (r"(?<!\\)\\[()\[\]]|\$", " "),
-    (r"(?<=\d)(?:\{,\}(?:\\!)?|\\!,(?:\s*\\!)?|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""),
+    (r"(?<=\d)(?:\{(?:,|\\,)\}(?:\\!)?|\\!,(?:\s*\\!)?|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""),
     (r"(?<=\d)\{[.,]\}(?=\d)", "."), (r"(?<=[A-Za-z]{2})\.(?= ?\d)", ""), (r"(?<=[\d}]) ?\\text ?\{ ?only ?\}", ""),
     (r"\A([A-Za-z]) ?(?::|\\colon(?![a-z])) ?([a-z]) ?\\mapsto(?![a-z])", r"\1(\2) ="),
     (r"(\\text ?\{ ?)\(([^(){}]*\})", r" (\1\2"),  # \text{(about }2)
-    (r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 "), (r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))", r"\\\1\2\1\2 "),
+    (r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", _operator_name),
+    (r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))", r"\\\1\2\1\2 "),
     (r"\\mathbf ?\{ ?([NQRZ]) ?\}", r"\\\1\1 "), (r"\\(?:R|reals|Reals)(?![A-Za-z])", r"\\RR "),
     (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "), (r"(?<=\\circ) *([CFK])(?![A-Za-z_])", r" \\text{\1}"),
     (r"(?:\\overline ?\{ ?([A-Z] ?[A-Z]) ?\}|\| ?([A-Z] ?[A-Z]) ?\|)(?= ?=)", r"\1\2"),
@@ -121,7 +138,7 @@ _ONE_LETTER_UNITS = "mskghNJWKLlVCFTPQRSM"
 
 def _words(match: re.Match[str]) -> str:
     r"""The words of \text{…} as marked words, a connector, or the mathematics that they are."""
-    content = re.sub(r"~|\\[ ,;:]", " ", match[2]).strip()
+    content = re.sub(r"~|\\[ ,;:]|``|''", " ", match[2]).strip()
     after_value = _VALUE_END.search(match.string[max(0, match.start() - 80) : match.start()])
     if link := _LINK.fullmatch(content):
         content = link[1].lower()

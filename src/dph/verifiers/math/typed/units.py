@@ -28,17 +28,28 @@ TC celsius =1  TF fahrenheit =1  K k kelvin =1  PCT percent pct % percentage =1 
 """
 _NOT_NAMES = re.compile(
     r"""\b(?:or|and|not|nor?|non|none|never|is|isn|are|if|either|neither|maybe|possibly|perhaps|probably|but|wrong|false|
-    incorrect|unless|except|without|when|for|where|mod|modulo|than|most|least|more|less|fewer|between|to|from|about|k|
+    incorrect|exceeds|divides|means|does|thereabouts|\w+wards?|unless|except|without|when|for|where|mod|modulo|than|most|least|more|less|fewer|between|to|from|about|k|
     approximate(?:ly)?|around|approx|nearly|almost|over|under|up|off|short|guess|unknown|unsure|minus|plus|times|cubed|
-    squared|factorial|point|root|power|base|hundred|thousand|\w*illion|dozen|score|gross|hal(?:f|ves|fs)|double|twice|
+    squared|factorial|point|root|power|base|hundreds?|thousands?|\w*illi(?:on|ard)s?|millones|dozens?|docenas|menos|scores?|gross|lakhs?|crores?|myriads?|googols?|(?:per|pro)milles?|hal(?:f|ves|fs)|double|twice|
     triple|pairs?|couples?|negative|positive|one|two|three|four|five|six|seven|eight|nine|tens?|eleven|twelve|exactly|too|
     (?:\w+teen|\w+tie|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|quarters?|
-    \w+teens?|(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies)|basis|nils?|zeros?|infinit\w*|ago|later|earlier|past|
+    \w+teens?|(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies)|basis|nils?|zero|infinit\w*|ago|later|earlier|past|
     before|after|older|younger)\b|[\d?!()=<>+*^\\]""",
     re.IGNORECASE | re.VERBOSE,
 )
 _INTRODUCE = {*word_list("is are point")}
-_OTHERWISE = {*word_list("other others candidate candidates cube square cubes squares")}
+_OTHERWISE = re.compile(
+    "others?|candidates?|cubes?|squares?|misses|avoids|approaches|beats|lacks|omits|worst|errors?|surpass\\w*|exclud\\w*|"
+    "reject\\w*|eliminat\\w*|discard\\w*"
+)
+_COUNTERS = {
+    *"个個名人条條件次种種天年月日岁歳米元本张張只隻位组組排块塊枚辆棵支根页層层步场份套队家台座道题题項项秒回円つ匹冊개명원번살년권度"
+}
+_CHANGES_IT = {*"以上下内外余左右不错誤误否之又半倍约至近超过多少于方十百千万亿兆"}
+"""Chinese, Japanese and Korean signs after which a number counts something, and signs that change its value."""
+_FOREIGN = {
+    *word_list("小时 小時 分钟 分 厘米 毫米 千米 公里 千克 公斤 克 升 см м км кг г л руб рублей ч мин шт 가지 마리")
+}
 _PLURAL = re.compile(
     r"(?:(?:[a-z]{2,}[^s\W](?<!ou)s|people|men|women|children|fish|sheep)(?: |$))?"
     r"(?:in total|in all|total|altogether|each|left|old|remaining|(?:of|per) [a-z]+|(?:in|on) (?:the|each|a) [a-z]+)?",
@@ -157,13 +168,13 @@ def counts_things(words: Sequence[str]) -> bool:
 def introduces(words: Sequence[str]) -> bool:
     """Whether words before a value can say what has it: none that negate, compare, hedge or compute with it."""
     low = {word.lower() for word in words}
-    return not low & _OTHERWISE and not any(map(_NOT_NAMES.search, low - _INTRODUCE))
+    return not any(map(_OTHERWISE.fullmatch, low)) and not any(map(_NOT_NAMES.search, low - _INTRODUCE))
 
 
 def adds_a_name(words: Sequence[str], number: Fraction | None) -> bool:
     """Whether words name what a number counts: a plural after up to two other words, or any noun after 1."""
     text = " ".join(words)
     if not text.isascii():
-        return not {*"十百千万亿兆半"} & {*text}
+        return text in _FOREIGN or (text[0] in _COUNTERS and not _CHANGES_IT & {*text})
     last = re.sub(r"^(?:[A-Za-z]+ ){0,2}(?=[A-Za-z]+s$)", "", text)
     return _PLURAL.fullmatch(last) is not None or (number == 1 and len(words) == 1)

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
@@ -13,7 +14,7 @@ from typing import Any
 
 import mpmath
 
-from dph.verifiers.math.typed.grammar import PI, Budget, Node, Unevaluable, replaced
+from dph.verifiers.math.typed.grammar import PI, Budget, Node, Unevaluable, integer_node, replaced
 from dph.verifiers.math.typed.text import word_list
 
 mp: Any = mpmath.MPContext()
@@ -385,6 +386,109 @@ def canonical(node: Any, free: str = "+*") -> str:
         return str(node[1])
     parts = [canonical(part, free) for part in node[1:]]
     return f"{node[0]}({','.join(sorted(parts) if node[0] in [*free] else parts)})"
+
+
+Terms = dict[tuple[tuple[Any, int], ...], Fraction]
+
+
+def collected(node: Node) -> Terms:
+    """A sum as coefficients of products of powers: rational arithmetic is done and like terms are collected, factors
+    that change nothing are gone, and nothing is multiplied out. Expressions with equal terms are one formula."""
+    match node:
+        case ("n", value, *_):
+            return {(): value} if value else {}
+        case ("%", inner):
+            return _product([(inner, 1), (integer_node(100), -1)])
+        case ("-", inner):
+            return _negative(collected(inner))
+        case ("+", *parts):
+            found = [*map(collected, parts)]
+            brackets = {key[0][0] for terms in found for key in terms if len(key) == 1 and key[0][1] == 1}
+            total: Terms = {}
+            for terms in found:  # 2(a + b) − (a + b): a sum that another part multiplies stays one
+                one, other = (_as_factor(x) for x in (terms, _negative(terms)))
+                whole = {((one, 1),): 1} if one in brackets else {((other, 1),): -1} if other in brackets else terms
+                for key, value in whole.items():
+                    total[key] = total.get(key, Fraction(0)) + value
+            return _opened({key: value for key, value in total.items() if value})
+        case ("*", *factors):
+            return _product([(factor, 1) for factor in factors])
+        case ("/", top, bottom):
+            return _product([(top, 1), (bottom, -1)])
+        case ("^", base, ("n", power, "int")) if abs(power) < 1000:
+            return _product([(base, int(power))])
+        case ("^", ("c", "e"), ("f", "ln", inner)):
+            return collected(inner)
+    parts = [formula_of(part) if isinstance(part, tuple) and part else repr(part) for part in node[1:]]
+    return {((f"{node[0]}({','.join(parts)})", 1),): Fraction(1)}
+
+
+def _negative(terms: Terms) -> Terms:
+    return {key: -value for key, value in terms.items()}
+
+
+def _as_factor(terms: Terms) -> Any:
+    return tuple(sorted(terms.items(), key=repr)) if len(terms) != 1 else None
+
+
+def _opened(terms: Terms) -> Terms:
+    """A sum in brackets, without them."""
+    match [*terms.items()]:
+        case [(((tuple() as inner, 1),), value)] if abs(value) == 1:
+            return {key: value * own for key, own in inner}
+    return terms
+
+
+def _product(factors: Sequence[tuple[Node, int]]) -> Terms:
+    coefficient, powers = Fraction(1), Counter[Any]()
+    for factor, power in factors:
+        terms = collected(factor)
+        if len(terms) != 1:
+            one, other = (_as_factor(x) for x in (terms, _negative(terms)))
+            powers[min(one, other, key=repr)] += power
+            coefficient *= (-1) ** (power * (repr(other) < repr(one)))
+            continue
+        [(key, value)] = terms.items()
+        if abs(power) * (value.numerator.bit_length() + value.denominator.bit_length()) > 4000:
+            powers[str(value)] += power
+        else:
+            coefficient *= value**power
+        for name, exponent in key:
+            powers[name] += exponent * power
+    key = tuple(sorted(((name, power) for name, power in powers.items() if power), key=repr))
+    return _opened({key: coefficient})
+
+
+def formula_of(node: Node) -> str:
+    """What formulas share that differ in order, in factors and terms without effect, and in rational arithmetic."""
+    return repr(sorted(collected(node).items(), key=repr))
+
+
+def leaves(node: Any) -> int:
+    """Numbers, symbols and constants of a tree."""
+    if not isinstance(node, tuple) or not node:
+        return 0
+    return 1 if node[0] in ("n", "s", "c") else sum(map(leaves, node))
+
+
+def is_unfinished(node: Any) -> bool:
+    """Whether a constant, or its numerator, has like terms to add, numbers to multiply, or powers and products of
+    complex numbers."""
+    if not isinstance(node, tuple) or not node:
+        return False
+    match node:
+        case ("+", *parts):
+            terms = [term for part in parts for term in (part[1:] if part[0] == "+" else (part,))]
+            unfinished = len(collected(node)) < sum(term[:2] != ("n", 0) for term in terms)
+        case ("*", *factors):
+            complex_ones = sum("('c', 'i')" in repr(x) for x in factors)
+            unfinished = complex_ones > 1 or sum(x[0] == "n" and x[2] in ("int", "dec") for x in factors) > 1
+        case ("^", base, ("n", power, "int")):
+            unfinished = "('c', 'i')" in repr(base) and power != 1
+        case _:
+            unfinished = False
+    parts = node[1:2] if node[0] == "/" else node[1:] if node[0] in ("+", "-", "*") else ()
+    return unfinished or any(map(is_unfinished, parts))
 
 
 def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> bool | None:
