@@ -180,6 +180,24 @@ def follow_arms() -> tuple[Arm, ...]:
     return tuple(found)
 
 
+# Experiment F: the lead of E, on new starts ---------------------------------------------------------------------------
+
+CONFIRM_STARTS = tuple(range(41, 49))
+
+
+def confirm_arms() -> tuple[Arm, ...]:
+    """The training runs of experiment F, in their order: each draws 48,000 responses."""
+    raw = ("--loss.divergence", "forward_kl_raw", "--rehearsal.rows", "64", "--loss.eta", "1")
+    found = [Arm("distinct-raw-1", "distinct-raw", _grpo(FAST, *RECENT, "distinct", *raw), SOLVED)]
+    wide = ("--rollout.prompts", "24")
+    for lr in ("1.25e-5", "2.5e-5", "5e-5"):
+        found.append(Arm(f"grpo-24-{lr}", "grpo-24", _grpo(lr, *wide), None, trained=3 * TRAINED))
+    for beta in ("1", "0.3"):
+        flags = _grpo(FAST, *wide, "--loss.kl", "k3", "--loss.kl-coef", beta)
+        found.append(Arm(f"k3-24-{beta}", "k3-24", flags, None, trained=3 * TRAINED))
+    return tuple(found)
+
+
 def made() -> tuple[Made, ...]:
     """The weights that experiment E makes of what experiment B trained."""
     found = [Made(f"beyond-{w}", "beyond", (("grpo-2.5e-5", 125),), w, TRAINED) for w in (1.5, 2.0, 3.0)]
