@@ -201,6 +201,14 @@ def test_flags_override_the_method_and_the_method_the_model(tmp_path: Path) -> N
     assert (config.cluster.gpus, config.rollout.max_tokens, config.validation.temperature) == (4, 2048, 0.6)
 
 
+def test_the_short_flags_of_training_write_a_launch_too(tmp_path: Path) -> None:
+    words = ["--task", "records", "--data", str(tmp_path), "--workers", "3", "--out", str(tmp_path / "launch")]
+    for stage in ("train", "verl"):
+        config, _ = parse(stage, words)
+        assert (config.task.name, config.task.options) == ("records", {"path": str(tmp_path)})
+        assert config.verifier.workers == 3
+
+
 def test_a_launch_can_be_written_again_from_its_own_settings(tmp_path: Path) -> None:
     folder = launch(tmp_path, "omnisql_32b", "dph_js_def", shape=QWEN_32B)
     before = {path.name: path.read_text() for path in folder.iterdir()}

@@ -168,3 +168,13 @@ def test_a_setting_that_cannot_be_meant_ends_with_one_sentence(tmp_path: Path) -
     )  # fmt: skip
     assert done.returncode == 2
     assert "dph: dph.rows is 6, but dph.rehearsal names no run of `dph presample`" in done.stderr
+
+
+def test_messages_are_printed_once() -> None:
+    """verl gives the root logger a handler, which is not to repeat what a command prints."""
+    code = "from dph.process.progress import say, show_messages; show_messages(); "
+    code += "import dph.integrations.verl.plugin; say('wrote the launch')"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], text=True, capture_output=True, check=False, timeout=300
+    )
+    assert done.returncode == 0 and done.stderr.count("wrote the launch") == 1, done.stderr[-2000:]
