@@ -102,6 +102,13 @@ def test_a_partition_that_is_there_is_used(tmp_path: Path) -> None:
     assert verls(folder)["dph"]["rehearsal"] == "/runs/presample"
 
 
+def test_a_partition_that_is_still_being_made_is_found_from_other_folders(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = launch(tmp_path, "llama_sql", "dph_js", rehearsal={"path": "runs/presample"})
+    assert verls(folder)["dph"]["rehearsal"] == str(tmp_path / "runs" / "presample")
+    assert settings_of(folder, "train", TrainConfig).rehearsal.path == str(tmp_path / "runs" / "presample")
+
+
 def test_the_methods_that_need_a_reference_model_get_one(tmp_path: Path) -> None:
     uses = {}
     for method in ("grpo", "grpo_kl", "dph_js", "dph_js_def"):
