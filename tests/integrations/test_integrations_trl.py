@@ -525,6 +525,8 @@ def test_the_reward_is_the_verifiers_and_none_where_judging_failed():
     assert reward(["yes", "no", [{"role": "assistant", "content": "yes"}]], problem=problems("exact", 3)) == [1, 0, 1]
     assert reward([[], [{"role": "assistant", "content": None}], "yes"], problem=problems("exact", 3)) == [0, 0, 1]
     assert reward(["zz"], problem=problems("parity", 1)) == [None]
+    with pytest.raises(UserError, match="judges by the column `problem`, which the dataset lacks"):
+        reward(["yes"], prompts=["?"])
     reward.close()
 
 

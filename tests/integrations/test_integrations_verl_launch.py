@@ -102,6 +102,13 @@ def test_a_partition_that_is_there_is_used(tmp_path: Path) -> None:
     assert verls(folder)["dph"]["rehearsal"] == "/runs/presample"
 
 
+def test_a_partition_that_is_still_being_made_is_found_from_other_folders(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = launch(tmp_path, "llama_sql", "dph_js", rehearsal={"path": "runs/presample"})
+    assert verls(folder)["dph"]["rehearsal"] == str(tmp_path / "runs" / "presample")
+    assert settings_of(folder, "train", TrainConfig).rehearsal.path == str(tmp_path / "runs" / "presample")
+
+
 def test_the_methods_that_need_a_reference_model_get_one(tmp_path: Path) -> None:
     uses = {}
     for method in ("grpo", "grpo_kl", "dph_js", "dph_js_def"):
@@ -199,6 +206,14 @@ def test_flags_override_the_method_and_the_method_the_model(tmp_path: Path) -> N
     assert (config.method, config.loss.clip_high, config.dynamic_sampling.enabled) == ("dapo", 0.2, True)
     assert (config.partition.threshold, config.partition.drop_unsolved, config.rollout.prompts) == (5, True, 64)
     assert (config.cluster.gpus, config.rollout.max_tokens, config.validation.temperature) == (4, 2048, 0.6)
+
+
+def test_the_short_flags_of_training_write_a_launch_too(tmp_path: Path) -> None:
+    words = ["--task", "records", "--data", str(tmp_path), "--workers", "3", "--out", str(tmp_path / "launch")]
+    for stage in ("train", "verl"):
+        config, _ = parse(stage, words)
+        assert (config.task.name, config.task.options) == ("records", {"path": str(tmp_path)})
+        assert config.verifier.workers == 3
 
 
 def test_a_launch_can_be_written_again_from_its_own_settings(tmp_path: Path) -> None:

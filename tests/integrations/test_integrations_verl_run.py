@@ -168,3 +168,23 @@ def test_a_setting_that_cannot_be_meant_ends_with_one_sentence(tmp_path: Path) -
     )  # fmt: skip
     assert done.returncode == 2
     assert "dph: dph.rows is 6, but dph.rehearsal names no run of `dph presample`" in done.stderr
+
+
+@pytest.mark.parametrize("files", ["{}/none.parquet", "[{}/none.parquet]"])
+def test_files_that_are_not_there_are_refused_before_ray_is_started(files: str, tmp_path: Path) -> None:
+    words = [f"data.train_files={files.format(tmp_path)}", f"hydra.run.dir={tmp_path}", "dph.rows=0"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "dph.integrations.verl", *words],
+        text=True, capture_output=True, check=False, timeout=300,
+    )  # fmt: skip
+    sentence = f"dph: there is no file {tmp_path}/none.parquet; run data.sh of the launch, or correct data.train_files"
+    assert done.returncode == 2 and done.stderr.strip().endswith(sentence), done.stderr[-2000:]
+
+
+def test_messages_are_printed_once() -> None:
+    """verl gives the root logger a handler, which is not to repeat what a command prints."""
+    code = "from dph.process.progress import say, show_messages; show_messages(); "
+    code += "from dph.integrations.verl.settings import check_registered; check_registered(); say('wrote the launch')"
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False, timeout=300)
+    assert done.returncode == 0 and done.stderr.count("wrote the launch") == 1, done.stderr[-2000:]
+    assert "is not available" not in done.stderr  # verl warns of engines that are not installed

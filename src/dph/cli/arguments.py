@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 from dph.config import STAGES, every_setting, field_docs, nested, preset_names
 from dph.errors import RESUMED, SettingsError, near
 
-STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "eval", "verify", "certify", "audit"})
+STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "verl", "eval", "verify", "certify", "audit"})
 
 Flags = dict[str, tuple[str, dict[str, Any], str]]
 """For each flag its setting, argparse's options, and its help."""

@@ -9,6 +9,7 @@ from datasets import Dataset
 
 from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import TaskConfig, VerifierConfig, from_dict
+from dph.errors import UserError
 from dph.models.policy import render_prompt
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems
@@ -68,9 +69,14 @@ class VerifierReward:
         self._verifiers = make_verifiers(config)
         self._text = with_calls if config.reward == "paper" else text_of
 
-    def __call__(self, completions: Sequence[Any], problem: Sequence[str], **_: Any) -> list[float | None]:
+    def __call__(self, completions: Sequence[Any], problem: Sequence[str] = (), **_: Any) -> list[float | None]:
         """completions: texts, or conversations whose last message is the response; the scheme `paper` also pays for a
-        call of the SQL tool in an earlier one. problem: the column of `exploration_set`."""
+        call of the SQL tool in an earlier one. problem: the column of `exploration_set`; UserError without it."""
+        if not problem:
+            raise UserError(
+                "VerifierReward judges by the column `problem`, which the dataset lacks; make it with exploration_set, "
+                "or give a reward function of your own"
+            )
         items = zip(map(read_problem, problem), map(self._text, completions), strict=True)
         verdicts = self._verifiers.verify(list(items))
         return [verdict.reward if verdict.scored else None for verdict in verdicts]

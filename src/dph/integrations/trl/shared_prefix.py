@@ -70,8 +70,8 @@ class SharedPrefixReport:
 
     @property
     def saved(self) -> float:
-        """Share of TRL's tokens that were not computed."""
-        return 1 - self.computed / max(1, self.stock)
+        """Share of TRL's tokens that were not computed; 0 without a pass."""
+        return (self.stock - self.computed) / max(1, self.stock)
 
     def __str__(self) -> str:
         scattered = self.passes and self.computed == self.stock and not self.reasons

@@ -3,6 +3,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
@@ -19,9 +20,18 @@ def run(config: Any) -> None:
 
     plain: Any = OmegaConf.to_container(config, resolve=True)
     configured(plain)
+    _check_files(plain["data"])
     auto_set_device(config)
     validate_config(config, need_reference_policy(config), need_critic(config))
     run_ppo(config, task_runner_class=TaskRunnerV1)
+
+
+def _check_files(data: dict[str, Any]) -> None:
+    """Refuses files of problems that are not there, before Ray is started. data: verl's settings of this name."""
+    for name in () if data["custom_cls"]["path"] else ("train_files", "val_files"):
+        for file in data[name] if isinstance(data[name], list) else [data[name]]:
+            if file and "://" not in file and not Path(file).expanduser().exists():
+                raise UserError(f"there is no file {file}; run data.sh of the launch, or correct data.{name}")
 
 
 def one_sentence(task: Callable[..., None]) -> Callable[..., None]:

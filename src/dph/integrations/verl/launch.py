@@ -262,18 +262,19 @@ def verl(config: VerlConfig) -> Path:
 
 
 def _absolute(config: VerlConfig) -> VerlConfig:
-    """Existing paths made absolute, because the processes of a launch start in other directories."""
+    """Existing paths, and that of the rehearsal set, made absolute: the processes of a launch start elsewhere."""
 
     def located(part: Any) -> Any:
         return replace(part, options={key: absolute(value) for key, value in part.options.items()})
 
+    stored = config.rehearsal.path
     return replace(
         config,
         out=str(Path(config.out).expanduser().resolve()),
         model=replace(config.model, path=absolute(model_folder(config.model.path))),
         task=located(config.task),
         monitor=replace(config.monitor, sets={name: located(one) for name, one in config.monitor.sets.items()}),
-        rehearsal=replace(config.rehearsal, path=absolute(config.rehearsal.path)),
+        rehearsal=replace(config.rehearsal, path=stored and str(Path(stored).expanduser().resolve())),
         plugins=tuple(absolute(name) for name in config.plugins),
     )
 

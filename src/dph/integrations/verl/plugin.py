@@ -20,4 +20,4 @@ import dph.integrations.verl.trainer  # noqa: F401  (registers the trainer modes
 if not (_log := logging.getLogger("dph")).handlers:  # what vLLM's server imports lets only errors pass the root logger
     _log.addHandler(logging.StreamHandler())
     _log.setLevel(logging.WARNING)
-    _log.propagate = False
+_log.propagate = False  # verl's handlers of the root logger would print each message again

@@ -9,6 +9,7 @@ Every setting of `dph train` reaches verl's configuration or the data that `data
 no counterpart, or is listed in `WITHOUT_EFFECT`. A test changes each setting and checks the effect.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
@@ -448,7 +449,8 @@ def check_registered() -> None:
     if find_spec("verl") is None:
         raise UserError(f"verl is not installed; {install}")
     try:
-        import dph.integrations.verl.plugin  # noqa: F401
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # for each engine that is not installed
+            import dph.integrations.verl.plugin  # noqa: F401
     except Exception as error:  # of verl, or of what verl imports
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(f"the plug-in for verl cannot be imported ({reason}); {install}") from error

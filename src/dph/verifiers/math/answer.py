@@ -17,12 +17,19 @@ _SAME_LINE = re.compile(
 _NAMED = re.compile(rf"({_NAME})\s*$")
 _FORMULA_ENDS = re.compile(r"(?<!\\)(?:\$+|\\[()\[\]])|\n\s*\n")
 _APART = re.compile(
-    r"(?<![\\!<>])=|(?<!\\)[:;&<>≈]|,(?!\d{3}(?!\d))|\\\\|\.(?=\s|$)|\\(?:approx|implies|iff|to|rightarrow|therefore|"
-    r"q?quad|Rightarrow|Longrightarrow|Leftrightarrow|leq?|geq?|l[et]|g[et]|in|equiv|colon|because)(?![A-Za-z])|"
+    r"(?<![\\<>])(?<!(?<![\w)}])!)=|(?<!\\)[;&≈]|(?<![\d}]):(?!\s*\d)|,(?!\d{3}(?!\d))|\\\\|(?<!\d)\.(?=\s|$)|"
+    r"\\(?:approx|simeq|cong|sim|doteq|implies|iff|to|rightarrow|therefore|because|q?quad|Rightarrow|Longrightarrow|Leftrightarrow|in|equiv|"
+    r"colon|[pb]?mod)(?![A-Za-z])|\(\s*(?:\\text\s*\{\s*)?mod|"
     r"\\(?:end|begin)\s*\{[^{}]*\}(?:\{[^{}]*\})?|"
     r"\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{(?!\s*(?:or|and|thousand|[mb]illion|hundred|dozen)\b)[^{}]*\}"
 )
 """Signs and words that part a box from the rest of its formula."""
+_LESS = re.compile(r"(?<!\\)[<>]|\\(?:leq?|geq?|l[et]|g[et]|leqslant|geqslant)(?![A-Za-z])")
+_UNITS = re.compile(
+    r"(?:[{}/~\s]|(?:\\(?:mu|AA|Omega|mathrm|rm)|[munkMG]?(?:eV|Hz|Pa|mol|[msgJKVNWLA])|cm|kcal|amu|Volt|rad|min|hr?|ft|in)"
+    r"(?![A-Za-z])(?:[{}\s]*\^\{?-?\d\}?)?)*"
+)
+_CHOICE = re.compile(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?[A-J]\)?\s*\}?")
 _NO_MEANING = re.compile(
     r"\\(?:[,;:! >]|(?:displaystyle|textstyle|[lL]arge|LARGE|[hH]uge|bf|rm|it|left|right|[bB]igg?[lr]?|checkmark|"
     r"square|blacksquare|Box|qed|qedsymbol|hfill|color\s*\{\w*\}|tag\s*\{[^{}]*\})(?![A-Za-z]))|~"
@@ -37,6 +44,7 @@ _DENIED = (
     re.compile(r"\b(?:not|never|neither|cannot be|n't)(?: \w+)?[\s$]*$", re.I),
     re.compile(r"[\s$.]*\b(?:is|was) (?:wrong|incorrect|not (?:the (?:answer|solution)|correct|right))", re.I),
 )
+_OR = re.compile(r"[\s$]*,?\s*or\s+(?:\$([^$]{1,60})\$|(-?\d[\d./]*)(?!\w))")
 _PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.I)
 FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
 _CLAUSE = re.compile(
@@ -61,7 +69,7 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
         parts.insert(0, content)
         end = start
     if len(parts) == 1 and parts[0]:
-        before, after = _beside(response, *boxes[-1][:2])
+        before, after = ("", "") if _CHOICE.fullmatch(parts[0]) else _beside(response, *boxes[-1][:2])
         return f"{before}({parts[0]}){after}" if before or after else parts[0]
     if parts and None not in parts:
         names = [_NAMED.search(response, max(0, start - 12), start) for start, *_ in boxes[-len(parts) :]]
@@ -72,7 +80,7 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
     phrases = [*_PHRASE.finditer(response)] if fallback != "none" else []
     if phrases:
         rest = response[phrases[-1].end() :].lstrip(" :*")
-        if formula := FORMULA.match(rest):
+        if (formula := FORMULA.match(rest)) and not re.match(r",?\s*or\b", rest[formula.end() :].lstrip("$ ")):
             return next(filter(None, formula.groups())).strip() or None
         return _CLAUSE.split(rest, maxsplit=1)[0].strip(" $*") or None
     numbers = _LAST_NUMBER.findall(response) if fallback == "last_number" else []
@@ -106,6 +114,8 @@ def _beside(text: str, start: int, end: int) -> tuple[str, str]:
     before, since = text[paragraph:start].replace("−", "-"), 0
     if _DENIED[0].search(before) or _DENIED[1].match(text, end, end + 40):
         return r"\text{not }", ""
+    if other := _OR.match(text, end, end + 100):
+        return "", f" or {other[1] or other[2]}"
     formula = ""
     for mark in _FORMULA_ENDS.finditer(before):
         sign = mark[0][:2].rstrip("$") or "$"
@@ -119,14 +129,19 @@ def _beside(text: str, start: int, end: int) -> tuple[str, str]:
     right = _APART.split(_NO_MEANING.sub("", text[end : close.start()]), maxsplit=1)[0]
     if _WORDS.search(left):
         return "", ""
+    if len(bounds := _LESS.split(left)) < 3:  # S ≥ 5 says what is at least 5; 3 < x < 5 is another answer than 5
+        left = bounds[-1]
+    is_unit = _UNITS.fullmatch(right) and right.count("{") == right.count("}")
+    right = "" if is_unit else right.rstrip(". ")
     left, right = ("".join(side.split()) for side in (left, right))
-    while (wrapper := _WRAPPED.search(left)) and right[:1] == (")" if wrapper[0] == "(" else "}"):
+    listed = "," in text[start:end]
+    while (wrapper := _WRAPPED.search(left)) and right[:1] == ("}" if listed or wrapper[0] != "(" else ")"):
         left, right = left[: wrapper.start()], right[1:]
     left = left or "-" * bool(re.search(r"\$\s*-\s*\$\s*\$$", before))
     whole = left + right
     if any(whole.count(a) != whole.count(b) for a, b in ("()", "{}", "[]")):
         return "", ""
-    return left.removesuffix("+"), right
+    return "" if left in ("+", ":") else left, right
 
 
 def strip_dollars(text: str) -> str:

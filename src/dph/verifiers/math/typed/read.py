@@ -123,7 +123,7 @@ _WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
     "(?:there (?:is|are) |the (?:equation|system|inequality) has )?(?:(?:no|zero) (?:real |such )?(?:solutions?|roots?|"
     "values?(?: of x)?)|none|(?:the )?empty(?: set)?)(?: exists?)?": r"\\emptyset",
     r"(\d\d?:\d\d) in the morning": r"\1 a.m.", r"(\d\d?:\d\d) (?:in the (?:afternoon|evening)|at night)": r"\1 p.m.",
-    r"[a-z] ?= ?(\d\d?:\d\d.*)": r"\1",
+    r"[a-z] ?= ?(\d\d?:\d\d.*)|at (\d\d?:\d\d.*)": r"\1\2", "([a-z]{2,})!": r"\1",
     "(?:(?:(?:the )?limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
     "undefined", "(?:12 )?noon": "12 p.m.", "(?:12 )?midnight": "12 a.m.", "on ((?!on ).* \\d.*)": r"\1",
     "(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\\b).*": r"\1",
@@ -149,7 +149,8 @@ _PHRASES = [(re.compile(rf"(?<!\\)\b(?:{phrase})(?!\w)", re.I), partial(_operato
     "plus or minus": r"\pm", "per cent": r"\%", r"(?:out of|(?:(?<=\d )|(?<=\d \x01))in)(?=[ \x02]*\d)": "/",
     r"(?:all )?multiples of(?=[ \x02]*(\d+))": r"\ZZ\cdot",
     r"approximately(?=[ \x02]*[\d\\])": r"\approx",
-    r"(?:all(?: real)?(?: numbers| values)?(?: of)?|real)(?=[ \x02]*[a-z] ?(?:[<>]|\\[lgn]))": "",
+    r"(?:all(?: real)?(?: numbers| values)?(?: of)?|real|all[ \x02]*[a-z][ \x01]*such that)"
+    r"(?=[ \x02]*[a-z0-9-]+ ?(?:[<>]|\\[lgn]))": "",
     r"USD(?=[ \x02]*\d)": r"\dollar", r"EUR(?=[ \x02]*\d)": r"\euro",
     r"GBP(?=[ \x02]*\d)": r"\gbp", r"(?:Rs\.|Rs|INR)(?=[ \x02]*\d)": r"\rupee",
     r"US(?=[ \x02]*(?:dollars?|\\dollar))": "", r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
@@ -180,7 +181,10 @@ _LEAD = re.compile(
     r"""[\s*]*\x01?\s*(?:(?:(?:so|thus|hence|therefore|finally),?\ )?(?:
     (?:the\ )?(?:(?:final|correct|right)\ )?(?:answer|option|choice)[\s\x02]*(?:is|:)
     |(?:the\ )?(?:point|vertex|center|centre|midpoint|focus)(?=[\s\x02]*\()|(?:\\ell|L)\s*:(?=\s*[xy]\s*=)
-    |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))|答案\s*[是为:]?|共有?(?=\s*\d)
+    |(?:(?:so|thus|hence|therefore),?\ )?there\ (?:are|is)(?:\ exactly)?(?=[\s\x02]*\d)
+    |(?:so|thus|hence|therefore),?(?=\s*\x02)
+    |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))
+    |答案?\s*[是为:]|答案|选(?=\s*[A-H])|共有?(?=\s*\d)
     |\\(?:Rightarrow|implies|to)(?![A-Za-z])|(?P<said>[A-Za-z](?:[A-Za-z'\ ]|\x02\s*[A-Za-z]\s*\x01)*?
      (?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*
      (?=[\x02\s]*(?:[-+\d$\\(\[.]|[a-z]\ ?[=^]))
@@ -204,7 +208,9 @@ _TAIL = re.compile(
      \s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
     |(?<=\d)\s*\x01\s*(?:\w+\ )?ways\ to(?:\ [a-z]+){1,5}\s*\x02$
     |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
-    |,?\s*\x01?\s*for\ (?:all|any)\ real\ ?(?:numbers?\ ?|values\ of\ ?)?\x02?\s*[a-z]\x02?$
+    |,?\s*\(?\s*\x01\s*\(?,?\s*(?:as\ (?:required|desired|needed)|(?:because|since)\ [a-z\ ]+|
+     (?:in\ interval\ notation|(?:verified|checked|confirmed|rejecting|discarding|using)(?:\ [a-z]+)*))\)?\s*\x02\s*\)?$
+    |,?\s*\x01?\s*for\ (?:all|any)\ ?(?:real\ ?)?(?:numbers?\ ?|values\ of\ ?)?\x02?\s*[a-z]\x02?$
     |(?:,\s*(?:\x01\s*where)?|\x01\s*(?:where|for)|\()\s*\x02?\s*[a-z]\s*
      (?:\\in\s*\\RR\ *\)?|\x01\s*is\ (?:any|a)\ real\ number\s*\x02)$""",
     re.X,

@@ -85,6 +85,8 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"\\nabla ?\\(cdot|times)(?![a-z])", r"\\nabla_{\1} "), (rf"{_VECTOR} ?\\times ?{_VECTOR}", r"f_{\\times}(\1,\2)"),
     (r"\b([f-hF-H]) ?\\circ ?([f-hF-H])\b(?! ?\) ?\()", r"\1(\2)"),
     (r"\A([A-Za-z]) ?\\times ?([A-Za-z])\Z", r"f_{\\times}(\1,\2)"),
+    (r"(?<=\d)!=(?!=)", "! ="), (r"(?<=\d) ?\^ ?\{ ?\\text ?\{ ?(st|nd|rd|th) ?\} ?\}", r"\1"),
+    (r"\\set ?\{([^{}]*)\}", r"\\{\1\\}"), (r"\\mathbin ?\{ ?: ?\}", ":"),
     (r"\+/-", r"\\pm "), (r"\\([lr])paren(?![a-z])", lambda side: "()"[side[1] == "r"]),
     (r"\\nexists(?![a-z])", r"\\text{does not exist}"), (r"\\root ?(\d) ?\\of ?(\d|\{[^{}]*\})", r"\\sqrt[\1]{\2}"),
     (r"(?:\{ ?\} ?)?\^ ?\{?(\d+)\}? ?(?:\\! ?)*/ ?(?:\\! ?)*_ ?\{?(\d+)\}?", r"\\frac{\1}{\2}"),
@@ -118,7 +120,7 @@ _TEXT = re.compile(
     r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
 _FONTS = (
-    r"mathbf|boldsymbol|bm|mathit|mathsf|mathcal|mathnormal|underline|pmb|displaystyle|textstyle|bold|mathop|limits|"
+    r"mathbf|boldsymbol|bm|mathit|mathsf|mathtt|mathcal|mathnormal|underline|pmb|displaystyle|textstyle|bold|mathop|limits|"
     r"nolimits|mathstrut|strut|hline|nonumber|phantom(?! ?\{)|hfill|centering|middle|q?quad|bf|it|sf|[lL]arge|"
     r"LARGE|[hH]uge|ensuremath|mathrm(?! ?\{)|therefore|checkmark|blacksquare|smash(?:\[\w\])?"
 )
@@ -138,7 +140,7 @@ _ONE_LETTER_UNITS = "mskghNJWKLlVCFTPQRSM"
 
 def _words(match: re.Match[str]) -> str:
     r"""The words of \text{…} as marked words, a connector, or the mathematics that they are."""
-    content = re.sub(r"~|\\[ ,;:]|``|''", " ", match[2]).strip()
+    content = re.sub(r"(?<=[a-z]{3})\.$", "", re.sub(r"~|\\[ ,;:]|``|''", " ", match[2]).strip())
     after_value = _VALUE_END.search(match.string[max(0, match.start() - 80) : match.start()])
     if link := _LINK.fullmatch(content):
         content = link[1].lower()

@@ -30,7 +30,7 @@ _NOT_NAMES = re.compile(
     r"""\b(?:or|and|not|nor?|non|none|never|is|isn|are|if|either|neither|maybe|possibly|perhaps|probably|but|wrong|false|
     incorrect|exceeds|divides|means|does|thereabouts|\w+wards?|unless|except|without|when|for|where|mod|modulo|than|most|least|more|less|fewer|between|to|from|about|k|
     approximate(?:ly)?|around|approx|nearly|almost|over|under|up|off|short|guess|unknown|unsure|minus|plus|times|cubed|
-    squared|factorial|point|root|power|base|hundreds?|thousands?|\w*illi(?:on|ard)s?|millones|dozens?|docenas|menos|scores?|gross|lakhs?|crores?|myriads?|googols?|(?:per|pro)milles?|hal(?:f|ves|fs)|double|twice|
+    squared|factorial|point|root|power|base|hundreds?|thousands?|\w*illi(?:on|ard)s?|millones|dozens?|docenas|menos|scores?|gross|lakhs?|crores?|myriads?|googols?|(?:per|pro)?milles?|hal(?:f|ves|fs)|double|twice|
     triple|pairs?|couples?|negative|positive|one|two|three|four|five|six|seven|eight|nine|tens?|eleven|twelve|exactly|too|
     (?:\w+teen|\w+tie|four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|quarters?|
     \w+teens?|(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies)|basis|nils?|zero|infinit\w*|ago|later|earlier|past|
