@@ -2,7 +2,7 @@
 commands."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,17 +13,19 @@ STARTS = tuple(range(21, 33))
 WORLD = "countdown"
 CLIP = ("--loss.clip-high", "0.28")
 """Every arm has it, so that an arm differs from GRPO in one thing."""
-NEAR, SOLVED = "near", "solved"
-"""Pre-samplings: rows of near-perfect problems (6 of 8), and of every problem that is solved at least once in 32."""
+NEAR, SOLVED, DISTINCT = "near", "solved", "distinct"
+"""Pre-samplings: rows of near-perfect problems (6 of 8), of every problem that is solved at least once in 32, and of
+these each different response once."""
 PRESAMPLES = {
     NEAR: (),
     SOLVED: ("--threshold", "1", "--rollout.n", "32", "--refine", "keep", "--stored", "8"),
+    DISTINCT: ("--preset", "grpo_sft"),
 }
 FAST = "1e-4"
 """The learning rate of every arm with an anchor."""
 TRAINED = 16_000
 """Responses that a training run draws: 125 steps of 8 × 16."""
-PRESAMPLED = {"": 0, NEAR: 8_000, SOLVED: 32_000}
+PRESAMPLED = {"": 0, NEAR: 8_000, SOLVED: 32_000, DISTINCT: 32_000}
 """Responses that pre-sampling draws for 1,000 problems, without its refinement."""
 
 
@@ -36,8 +38,8 @@ class Arm:
     """Arms of one family differ in strength only; they are listed from weak to strong."""
     flags: tuple[str, ...]
     """Flags of `dph train` besides the world."""
-    rows: str = ""
-    """The pre-sampling whose rows it needs; without one it reads a partition for its problems."""
+    rows: str | None = ""
+    """The pre-sampling whose rows it needs; without one it reads a partition for its problems, or with None nothing."""
     seed: int = 1
     stops: tuple[int, ...] = ()
     """Steps at which the model is evaluated too."""
@@ -49,7 +51,7 @@ class Arm:
     @property
     def rollouts(self) -> int:
         """Responses drawn in training and for the arm's rows."""
-        return self.trained + PRESAMPLED[self.rows]
+        return self.trained + PRESAMPLED[self.rows or ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +96,16 @@ def world(start: int) -> tuple[str, ...]:
     return ("--preset", WORLD, "--task.options", "seed", str(start))
 
 
-def base_jobs(start: int, out: Path, extra: dict[str, tuple[str, ...]]) -> list[Job]:
+def base_jobs(
+    start: int, out: Path, extra: dict[str, tuple[str, ...]], presamples: Sequence[str] = (NEAR, SOLVED)
+) -> list[Job]:
     """The base model of a start, its two evaluations and pre-samplings. extra: further flags by stage."""
     base = str(out / "base")
     given = (*world(start), "--seed", str(start))
     jobs = [_job("base", "sft", (*given, "--out", base), out / "base", extra)]
     jobs += [evaluation(start, out, name, f"{base}/model", extra) for name in ("base", "base-again")]
-    for rows, flags in PRESAMPLES.items():
-        words = (*given, *flags, "--model.path", f"{base}/model", "--out", str(out / rows))
+    for rows in presamples:
+        words = (*given, *PRESAMPLES[rows], "--model.path", f"{base}/model", "--out", str(out / rows))
         jobs.append(_job(rows, "presample", words, out / rows, extra))
     return jobs
 
@@ -113,7 +117,7 @@ def arm_jobs(start: int, out: Path, arm: Arm, extra: dict[str, tuple[str, ...]],
     every = ("--checkpoint-every", "25", "--keep-checkpoints", "9") if arm.stops else ("--checkpoint-every", "125")
     words = (*world(start), *arm.flags, *CLIP, *every, "--seed", str(100 * start + arm.seed))
     words += ("--model.path", str(out / "base/model"))
-    words += ("--rehearsal.path", str(out / (arm.rows or NEAR)))
+    words += () if arm.rows is None else ("--rehearsal.path", str(out / (arm.rows or NEAR)))
     yield _job(arm.name, "train", (*words, "--out", str(run)), run, extra)
     yield evaluation(start, out / below, arm.name, str(run / "model"), extra)
     for step in arm.stops:
@@ -186,9 +190,9 @@ CONFIRM_STARTS = tuple(range(41, 49))
 
 
 def confirm_arms() -> tuple[Arm, ...]:
-    """The training runs of experiment F, in their order: each draws 48,000 responses."""
-    raw = ("--loss.divergence", "forward_kl_raw", "--rehearsal.rows", "64", "--loss.eta", "1")
-    found = [Arm("distinct-raw-1", "distinct-raw", _grpo(FAST, *RECENT, "distinct", *raw), SOLVED)]
+    """The training runs of experiment F, in their order: each draws 48,000 responses. The first one was run as
+    `distinct-raw` of experiment E, before it became a preset."""
+    found = [Arm("distinct-raw-1", "distinct-raw", ("--preset", "grpo_sft", "--optim.lr", FAST), DISTINCT)]
     wide = ("--rollout.prompts", "24")
     for lr in ("1.25e-5", "2.5e-5", "5e-5"):
         found.append(Arm(f"grpo-24-{lr}", "grpo-24", _grpo(lr, *wide), None, trained=3 * TRAINED))

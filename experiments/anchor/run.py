@@ -18,6 +18,7 @@ from experiments.anchor.counts import read, write
 from experiments.anchor.design import (
     CONFIRM_STARTS,
     FOLLOW,
+    NEAR,
     STARTS,
     Arm,
     Made,
@@ -103,7 +104,8 @@ def run_start(
     """The base model of a start, then the chosen arms of every one; the counts are written after each. A failed arm
     does not stop the others."""
     extra = dict(extra)
-    if failures := in_turn(base_jobs(start, root, extra), root, f"start {start}: base"):
+    presamples = {arm.rows or NEAR for arm in every if arm.rows is not None}
+    if failures := in_turn(base_jobs(start, root, extra, sorted(presamples)), root, f"start {start}: base"):
         say(f"start {start} is left out: {failures[0]}")
         return
     for arm in chosen:
