@@ -146,7 +146,8 @@ GIVEN = {
     "array": np.array([3, 4, 8, 9]), "numbers of numpy": [np.int64(n) for n in (3, 4, 8, 9)],
     "floats": [3.0, 4.0, 8.0, 9.0], "Decimals": [Decimal(n) for n in (3, 4, 8, 9)], "texts": ["3", "4", "8", "9"],
     "text": "[3, 4, 8, 9]", "numpy's text": "[3 4 8 9]", "words": "3 4 8 9", "tensor": torch.tensor([3, 4, 8, 9]),
-    "tensors": [*torch.tensor([3, 4, 8, 9])], "Arrow": pa.array([3, 4, 8, 9]), "Arrow's row": pa.array([[3, 4, 8, 9]])[0],
+    "tensors": [*torch.tensor([3, 4, 8, 9])], "Arrow": pa.array([3, 4, 8, 9]),
+    "Arrow's row": pa.array([[3, 4, 8, 9]])[0],
 }  # fmt: skip
 
 

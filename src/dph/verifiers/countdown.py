@@ -1,8 +1,8 @@
 """The verifier `countdown`: one expression of given numbers, each used at most once, that equals the target.
 
 A response is correct if it is an expression of whole numbers, + - * / and brackets, and nothing else, that uses only
-numbers of `Problem.meta["numbers"]` (or "nums") and has exactly the value `Problem.answer`, or one of its items. Python's
-parser reads it, if it has no other characters; no text is executed.
+numbers of `Problem.meta["numbers"]` (or "nums") and has exactly the value `Problem.answer`, or one of its items.
+Python's parser reads it, if it has no other characters; no text is executed.
 """
 
 import ast
