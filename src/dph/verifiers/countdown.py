@@ -132,7 +132,7 @@ def read(problem: Problem, response: str) -> tuple[Tree | None, str]:
     tree = parse(response)
     if tree is None:
         return None, _UNREADABLE
-    if Counter(numbers(tree)) - Counter(_given(problem)):
+    if Counter[Any](numbers(tree)) - Counter(_given(problem)):
         return None, "uses a number that is not given, or too often"
     return tree, ""
 
