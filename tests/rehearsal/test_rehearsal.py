@@ -84,7 +84,7 @@ def test_training_warns_of_a_set_that_was_judged_by_other_rules(tmp_path, capsys
     config = train_config(tmp_path / "run", "dph_js")
     show_messages()
     train(replace(config, verifier=replace(config.verifier, tolerance=0.5)))
-    assert "verifier.tolerance 1e-09 there, 0.5 here" in capsys.readouterr().err
+    assert "verifier.tolerance 1e-12 there, 0.5 here" in capsys.readouterr().err
 
 
 def test_training_refuses_another_model_and_another_temperature(tmp_path):

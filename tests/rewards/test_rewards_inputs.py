@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 
 from dph.errors import UserError
 from dph.rewards import RewardFunction, reward_function, text_of
@@ -137,12 +139,46 @@ NUMBERS: list[tuple[Any, str]] = [
     (np.array(["41", "42"]), "42"),
     (np.array(42), "42"),
     (np.array([0.1, 0.2], dtype=np.float32), "0.2"),
+    (torch.tensor(42), "42"),
+    (torch.tensor([41, 42]), "42"),
+    ([torch.tensor(42)], "42"),
+    (pa.array([41, 42]), "42"),
+    (pa.scalar("42"), "42"),
+    (pa.array([[41, 42]])[0], "42"),
 ]
 
 
 @pytest.mark.parametrize(("gold", "answer"), NUMBERS)
 def test_golds_are_numbers_of_any_type(judge: RewardFunction, gold: Any, answer: str):
     assert judge(completions=[rf"\boxed{{{answer}}}", r"\boxed{7}"], answer=[gold, gold]) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("gold", "answers"),
+    [
+        (42.0, ["42", "42.0"]),
+        (np.float64(42), ["42", "42.0"]),
+        (Decimal("42.50"), ["42.5", "42.50"]),
+        (1e-5, ["0.00001", "1e-05"]),
+        (1e23, ["1" + "0" * 23, "1e+23"]),
+        (torch.tensor([41.0, 42.0]), ["41", "42"]),
+        (pa.array([41, None, 42.0], pa.float64()).drop_null(), ["41", "42"]),
+        (100, ["100"]),
+    ],
+)
+def test_a_number_is_exact_in_digits_too(gold: Any, answers: list[str]):
+    judge = reward_function("exact")
+    wrong = ["4", "1", "42.01", "042", "1e5", "0"]
+    assert judge([*answers, *wrong], answer=[gold] * (len(answers) + len(wrong))) == [1.0] * len(answers) + [0.0] * 6
+
+
+@pytest.mark.parametrize("gold", ["a\nb", "a\u2028b", "a\x0bb", "a\x85b", "a \r\nb ", ["x", "a\nb"], "x = 1\n  y\n\nb"])
+def test_a_gold_of_several_lines_is_compared_with_as_many(gold: Any):
+    """The last one alone could never equal it."""
+    text, judge = gold if isinstance(gold, str) else gold[-1], reward_function("exact")
+    right = [text, f"So:\n  {text}\n\n", "\r\n".join(text.splitlines())]
+    wrong = ["b", text.replace("b", "c"), text + "\nb", "a b", text.splitlines()[0], " ".join(text.split())]
+    assert judge(right + wrong, answer=[gold] * 9) == [1.0] * 3 + [0.0] * 6
 
 
 UNUSABLE: list[Any] = [
@@ -162,6 +198,7 @@ def test_golds_that_are_no_answer_give_no_reward(kind: str, gold: Any):
 def test_an_empty_gold_gives_no_reward(gold: Any):
     judge = reward_function("exact")
     assert judge(completions=["", "42", "42"], answer=["42", gold, "42"]) == [0.0, None, 1.0]
+    assert judge(completions=["", " "], answer=[gold] * 2) == [None, None]
     verdict = judge.verdict("42", gold)
     assert verdict.outcome is Outcome.GOLD_ERROR and verdict.detail == "the answer is empty"
 

@@ -154,10 +154,109 @@ def test_empty_lines_are_dialogue_breaks_or_missing_predictions(tmp_path: Path):
 
 def test_birds_file_is_paired_by_order_or_by_its_keys(tmp_path: Path):
     path = tmp_path / "p.json"
-    path.write_text(json.dumps({"7": "SELECT 1\t----- bird -----\tclubs", "5": 0}))
+    path.write_text(json.dumps({"7": "SELECT 1\t----- bird -----\tclubs", "5": None}))
     full, part = read_predictions(path, 2), read_predictions(path, 9)
     assert [(p.key, p.text, p.db_id) for p in full] == [("0", "SELECT 1", "clubs"), ("1", " ", "")]
     assert [p.key for p in part] == ["7", "5"]
+
+
+def records(folder: Path) -> tuple[object, ...]:
+    """Words for two problems whose ids are no positions."""
+    rows = [{"id": id, "prompt": "?", "answer": answer, "verifier": "math"} for id, answer in (("2", "7"), ("1", "42"))]
+    return "--task", "records", "--data", lines(folder / "problems.jsonl", rows), "--predictions"
+
+
+def correct_of(out: Path) -> list[list[bool]]:
+    """Of each problem, whether its predictions are correct."""
+    found: dict[str, list[bool]] = {}
+    for row in verdicts(out):
+        found.setdefault(row["id"], []).append(row["correct"])
+    return list(found.values())
+
+
+OWN = {"role": "assistant", "content": r"So \boxed{42}"}
+ASKED = {"role": "user", "content": r"\boxed{7}?"}
+
+
+@pytest.mark.parametrize(
+    ("response", "correct"),
+    [
+        ([ASKED, OWN], [True]),
+        ([OWN, ASKED], [True]),
+        (OWN, [True]),
+        ([{"role": "assistant", "content": [{"type": "text", "text": OWN["content"]}]}], [True]),
+        ([[ASKED, OWN], [OWN, {**ASKED, "role": "assistant"}]], [True, False]),
+        ([OWN["content"], ASKED["content"], None], [True, False, False]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_prediction_may_be_a_conversation(tmp_path: Path, response: object, correct: list[bool], kind: str):
+    row, path = {"id": "1", "response": response}, tmp_path / f"p.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist([row]), path)
+    else:
+        lines(path, [row])
+    verify(*records(tmp_path), path, "--partial", "--out", tmp_path / "out")
+    assert correct_of(tmp_path / "out") == [correct]
+
+
+@pytest.mark.parametrize("response", [{"answer": 42}, [[1]], [{"role": "assistant", "content": 42}]])
+def test_what_is_no_prediction_is_one_sentence(tmp_path: Path, capsys, response: object):
+    path = lines(tmp_path / "p.jsonl", [{"id": "1", "response": response}])
+    assert "p.jsonl, row 1: a prediction must be text, a number or messages, not" in failed(
+        capsys, *records(tmp_path), path, "--partial"
+    )
+
+
+@pytest.mark.parametrize("id", ["id", "ID", "Id", "Problem_ID"])
+@pytest.mark.parametrize("separator", [",", "\t", ";"])
+def test_tables_of_predictions_have_a_first_line_with_names(tmp_path: Path, id: str, separator: str):
+    path = tmp_path / ("p.tsv" if separator == "\t" else "p.csv")
+    path.write_text(f"{id}{separator}response\n1{separator}\\boxed{{42}}\n2{separator}\\boxed{{8}}\n")
+    verify(*records(tmp_path), path, "--out", tmp_path / "out")
+    assert correct_of(tmp_path / "out") == [[False], [True]]
+
+
+@pytest.mark.parametrize(
+    ("data", "correct", "said"),
+    [
+        ({"1": "42", "2": "8"}, [[False], [True]], ""),
+        ({"1": 42, "2": 7.0}, [[True], [True]], ""),
+        ({"1": "42"}, [[True]], ""),
+        ({"1": "42", "x": "7"}, [[True]], "1 of 2 predictions belong to none"),
+        ({"0": "7", "1": "42"}, [[True], [True]], ""),  # BIRD's positions
+        ({"x": "7", "y": "42"}, [[True], [True]], "paired by order"),
+        ([{"pred": 7}, {"pred": "42"}], [[True], [True]], "2 rows without an id, paired by order"),
+    ],
+)
+def test_the_keys_of_an_object_may_be_ids(tmp_path: Path, capsys, data: object, correct: list, said: str):
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(data))
+    verify(*records(tmp_path), path, "--partial", "--out", tmp_path / "out")
+    assert correct_of(tmp_path / "out") == correct
+    printed = capsys.readouterr().err
+    assert said in printed if said else "order" not in printed and "belong to none" not in printed
+
+
+def test_faults_of_a_predictions_file_name_no_command_that_does_not_read_it(tmp_path: Path, capsys):
+    path = lines(tmp_path / "p.jsonl", ['{"id": "1"', "{", "}"])
+    message = failed(capsys, *records(tmp_path), path)
+    assert "p.jsonl, line 1 is not valid JSON" in message and message.endswith("(and 2 more faults)")
+
+
+@pytest.mark.parametrize("changed", ["predictions", "golds"])
+def test_a_complete_run_is_not_taken_for_changed_files(tmp_path: Path, capsys, changed: str):
+    path = lines(tmp_path / "p.jsonl", [{"id": "1", "pred": "42"}, {"id": "2", "pred": "7"}])
+    words = (*records(tmp_path), path, "--out", tmp_path / "out")
+    verify(*words)
+    before = scores(tmp_path / "out")
+    verify(*words, "--resume")
+    assert "is complete already" in capsys.readouterr().err
+    other = path if changed == "predictions" else tmp_path / "problems.jsonl"
+    other.write_text(other.read_text().replace("42", "43"))
+    what = "predictions" if changed == "predictions" else "problems"
+    assert f"the {what} are not those that" in failed(capsys, *words, "--resume")
+    assert scores(tmp_path / "out") == before
 
 
 def test_predictions_find_their_problems():

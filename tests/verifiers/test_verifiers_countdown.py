@@ -3,9 +3,13 @@ hostile responses, and problems that cannot be judged."""
 
 import re
 import time
+from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,8 +124,8 @@ def test_the_longest_texts_are_judged() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"answer": answer} for answer in ("", "x", "1e9", "1/0", "1.5", "٣", 1.5, True, None, [15], "9" * 10_000)]
-    + [{"given": given} for given in (None, [], "3489", [3, "4"], [3, -4], [3, True], [1.0])],
+    [{"answer": answer} for answer in ("", "x", "1e9", "1/0", "٣", 1e300, True, None, [], [15, "x"], "9" * 10_000)]
+    + [{"given": given} for given in (None, [], 3, "3489", "[3, x]", [3, "x"], [3, -4], [3, True], [1.5])],
 )
 def test_problems_that_cannot_be_judged_are_found_and_judge_nothing(changes: dict[str, object]) -> None:
     with Verifiers() as verifiers:
@@ -130,6 +134,35 @@ def test_problems_that_cannot_be_judged_are_found_and_judge_nothing(changes: dic
         assert verdict.outcome is Outcome.GOLD_ERROR and not verdict.scored
         assert verifiers.tell("solutions", [(problem(**changes), "8*3-9")]) == [None]
     assert not Verifiers().check([problem()])
+
+
+FIFTEEN = {
+    "numpy": np.int64(15), "float": 15.0, "float of numpy": np.float64(15), "Decimal": Decimal("15.0"),
+    "Fraction": Fraction(15), "text": " 15 ", "text of a column with nulls": "15.0", "several": [7, 15],
+    "array": np.array([15]), "array without dimensions": np.array(15), "tensor": torch.tensor(15),
+    "tensor of one": torch.tensor([15]), "Arrow": pa.scalar(15), "array of Arrow": pa.array([15]),
+}  # fmt: skip
+GIVEN = {
+    "array": np.array([3, 4, 8, 9]), "numbers of numpy": [np.int64(n) for n in (3, 4, 8, 9)],
+    "floats": [3.0, 4.0, 8.0, 9.0], "Decimals": [Decimal(n) for n in (3, 4, 8, 9)], "texts": ["3", "4", "8", "9"],
+    "text": "[3, 4, 8, 9]", "numpy's text": "[3 4 8 9]", "words": "3 4 8 9", "tensor": torch.tensor([3, 4, 8, 9]),
+    "tensors": [*torch.tensor([3, 4, 8, 9])], "Arrow": pa.array([3, 4, 8, 9]),
+    "Arrow's row": pa.array([[3, 4, 8, 9]])[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIFTEEN)
+def test_targets_of_every_type(name: str) -> None:
+    assert outcome("8*3-9", answer=FIFTEEN[name]) is Outcome.CORRECT
+    assert outcome("8*3-4", answer=FIFTEEN[name]) is Outcome.WRONG
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_given_numbers_of_every_type(name: str) -> None:
+    assert outcome("8*3-9", given=GIVEN[name]) is Outcome.CORRECT
+    assert outcome("3*5", given=GIVEN[name]) is Outcome.WRONG
+    judge = reward_function("countdown")
+    assert judge(["8*3-9", "15"], answer=[1.5e1] * 2, nums=[GIVEN[name]] * 2) == [1.0, 0.0]
 
 
 def test_it_is_a_reward_of_other_trainers_too() -> None:

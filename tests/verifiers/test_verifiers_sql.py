@@ -303,7 +303,7 @@ def test_gold_queries_run_once_for_the_check_and_the_flags(db: str, sent: list[i
         assert list(verifier.check(problems)) == ["3"]
         assert verifier.flags(problems[:3]) == {"1": ["empty"]}
         assert list(verifier.check(problems)) == ["3"]  # what failed may have failed for want of time
-    assert sent == [3, 0, 0, 1]  # the third is for probes of ties
+    assert sent == [3, 0, 3, 0, 1]  # the third is for their programs, the fourth for probes of ties
 
 
 @pytest.mark.parametrize(("reward", "expected"), [("binary", [1.0, 0.0, 0.0, 0.0]), ("arctic", [1.0, 0.1, 0.0, 0.0])])

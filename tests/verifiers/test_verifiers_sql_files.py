@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -307,7 +308,18 @@ CHANGING = [
     "SELECT CURRENT_TIMESTAMP",
     "SELECT a FROM t WHERE a > current_date",
     "SELECT unixepoch(/* here */ 'now')",
+    "SELECT r FROM v",
+    "SELECT d FROM v WHERE d > '2020'",
+    "SELECT (SELECT max(d) FROM v), a FROM t",
+    "SELECT date(('now'))",
+    "SELECT date(n) FROM (SELECT 'Now' AS n)",
+    "WITH c AS (SELECT 'now' AS n) SELECT strftime('%Y', n) FROM c",
+    "SELECT julianday(column1) FROM (VALUES ('now'))",
+    "SELECT date(CASE WHEN 1 THEN 'now' ELSE a END) FROM t",
+    "SELECT a FROM t UNION SELECT time('subsec')",
 ]
+if sqlite3.sqlite_version_info >= (3, 43):
+    CHANGING += ["SELECT timediff('2020-01-01', 'now')", "SELECT timediff(('now'), a) FROM t"]
 STABLE = [
     "SELECT date('2020-01-01')",
     "SELECT 'random()', 'now' FROM t",
@@ -315,11 +327,17 @@ STABLE = [
     "SELECT strftime('%Y', a) = 'now' FROM t",
     "SELECT '(now' || date(a, 'now') FROM t",
     "SELECT 'date(' , 'now' FROM t",
+    "SELECT datetime('2020-01-01', 'subsec') FROM t",
+    "SELECT a FROM s",
 ]
 
 
 def test_golds_that_change_by_themselves_are_flagged(tmp_path: Path, verifier: SqlVerifier):
     path = left_by(LOGGED, tmp_path / "d.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE VIEW v AS SELECT date('now') AS d, random() AS r FROM t")
+        database.execute("CREATE VIEW s AS SELECT a, 'now' AS n FROM t")
+        database.commit()
     problems = [
         Problem(str(number), "?", gold, "sql", {"db": str(path)}) for number, gold in enumerate([*CHANGING, *STABLE])
     ]

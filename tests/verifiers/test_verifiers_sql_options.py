@@ -159,7 +159,7 @@ def test_partial_credit(gold, predicted, expected: float):
 @pytest.mark.parametrize(
     ("gold", "predicted", "expected"),
     [
-        ([], [], 1.0),
+        ([], [], 0.0),  # of another number of columns
         ([(1,)], [], 0.0),
         ([(1, "a"), (2, "b")], [(1, "a"), (2, "b")], 1.0),
         ([(1, "a"), (2, "b")], [("a", 1), ("b", 2)], 1.0),  # the order of columns does not count

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -166,6 +167,54 @@ def test_permuted_equality_is_what_trying_every_permutation_finds(gold, rng: ran
         assert permuted_equal(gold, predicted, ordered) is expected
 
 
+@pytest.mark.parametrize(
+    ("gold", "predicted", "equal"),
+    [
+        (1.67e-27, 9.1e-31, False),
+        (1.67e-27, -1.67e-27, False),
+        (1.67e-27, 0.0, False),
+        (0, 1e-300, False),
+        (1.6e-19, 6.63e-34, False),
+        (1.6e-19, 1.6e-19 * (1 + 1e-14), True),
+        (0.0, -0.0, True),
+        (13105551234.0, 13105551235.0, False),
+        (1700000000.0, 1700000001.0, False),
+        (2460310.9173611109, 2460310.9166666665, False),  # julianday of 10:01 and of 10:00
+        (1e15, 1e15 + 1, False),
+        (1234567890123, 1234567890124.0, False),
+        (1234567890123.0, 1234567890123, True),
+        (10000000000.01, 10000000000.02, False),
+        (99999999999, 99999999999.5, False),
+        (2.0**60, 2.0**60 + 2.0**9, True),  # sums of numbers that no REAL holds
+        (3, 0.1 * 3 * 10, True),
+        (0.3, 0.1 + 0.2, True),
+    ],
+)
+def test_strict_numbers_are_equal_up_to_rounding_and_to_nothing_else(gold: float, predicted: float, equal: bool):
+    for ordered in (False, True):
+        assert strict_equal([(gold,)], [(predicted,)], ordered) is equal
+        assert (
+            strict_equal([(gold, "a"), (7, "b")], [(7, "b"), (predicted, "a")][:: -1 if ordered else 1], ordered)
+            is equal
+        )
+
+
+def test_strict_bags_of_noisy_rows_take_bounded_time():
+    """A column that differs by noise alone does not say which rows belong together."""
+    gold = [(1.0 + n % 7 * 1e-14, n * 1.1, "a") for n in range(20_000)]
+    noisy = [(1.0 + (n + 3) % 7 * 1e-14, n * 1.1 * (1 + 1e-15), "a") for n in range(20_000)]
+    ladder = [(1.0 + n * 7e-13, n * 1.1) for n in range(5_000)]  # each step within the tolerance, two steps beyond it
+    start = time.process_time()
+    assert strict_equal(gold, noisy, False)
+    assert not strict_equal(gold, [*noisy[1:], (1.0, -1.1, "a")], False)
+    assert strict_equal(ladder, [(a * (1 + 1e-14), b * (1 + 1e-14)) for a, b in reversed(ladder)], False)
+    assert not strict_equal(ladder, [(a, b) for (a, _), (_, b) in zip(ladder, reversed(ladder), strict=True)], False)
+    steps = [1.5 + n * 7e-13 for n in range(5_000)]
+    assert not strict_equal([*zip(steps, steps, strict=True)], [*zip(steps, reversed(steps), strict=True)], False)
+    assert not strict_equal([(1.5, n / 7) for n in range(20_000)], [(1.5, -n / 7 - 1) for n in range(20_000)], False)
+    assert time.process_time() - start < 5.0
+
+
 def test_many_equal_columns_do_not_explode():
     """Twelve columns have 479 million permutations; equal columns are tried once."""
     gold = [tuple([0] * 11 + [i]) for i in range(50)]
@@ -180,6 +229,6 @@ def test_strict_bags_survive_rounding_noise_and_shuffling(gold, rng: random.Rand
     rng.shuffle(noisy)
     assert strict_equal(gold, noisy, False)
     if noisy:
-        noisy[0] = (noisy[0][0] + 1.0, noisy[0][1])  # far beyond 1e-9 of 1e6
+        noisy[0] = (noisy[0][0] + 1.0, noisy[0][1])  # far beyond 1e-12 of 1e6
         changed = Counter((round(v, 3), repr(c)) for v, c in noisy) != Counter((round(v, 3), repr(c)) for v, c in gold)
         assert strict_equal(gold, noisy, False) is not changed

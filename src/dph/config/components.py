@@ -125,8 +125,8 @@ class VerifierConfig:
     """Rule spider: leave DISTINCT in both queries."""
     columns: Literal["fixed", "free"] = "fixed"
     """Rule strict: columns in the gold's order, or in any."""
-    tolerance: Annotated[NonNegative, Usual(high=0.1)] = 1e-9
-    """Rule strict: relative difference up to which two numbers are equal, if one is not an integer."""
+    tolerance: Annotated[NonNegative, Usual(high=0.1)] = 1e-12
+    """Rule strict: relative difference up to which two numbers are equal that are not both whole."""
     unterminated: bool = False
     """Accept a last SQL block that was never closed, as of a response that was cut off."""
     reward: str = "binary"

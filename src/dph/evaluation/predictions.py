@@ -4,15 +4,17 @@ problems, and a summary of their verdicts by difficulty and by outcome. Loads nu
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal
 
 from dph.config import VerifyConfig
-from dph.errors import DataError, counted
-from dph.tasks.tables import parse_file, read_rows, read_text
+from dph.errors import DataError, RowsError, counted
+from dph.process.progress import say
+from dph.rewards import text_of
+from dph.tasks.tables import KINDS, parse_file, read_rows, read_text
 from dph.types import UNPARSED, UNSCORED, Interval, Outcome, Problem
 from dph.verifiers.sql.rules import get_rule
 
@@ -23,7 +25,6 @@ TEXTS = ("response", "responses", "code", "completion", "completions", "output",
 BARE = ("pred", "preds", "prediction", "predictions", "predicted_sql", "pred_sql", "sql", "SQL")
 """Columns with only the SQL or the answer."""
 
-_ROWS = (".jsonl", ".jsonl.gz", ".parquet")
 _KEYS: tuple[tuple[str, Key], ...] = (
     ("id", "id"), ("problem_id", "id"), ("question_id", "number"), ("index", "position"), ("i", "position"),
     ("idx", "position"),
@@ -46,18 +47,22 @@ class Prediction:
     """The database that the file names, if any."""
 
 
-def read_predictions(path: Path, count: int | None, field: str = "") -> list[Prediction]:
+def read_predictions(path: Path, count: int | None, field: str = "", ids: Collection[str] = ()) -> list[Prediction]:
     """The predictions of a file. Raises UserError if it is missing, damaged or in an unknown format.
 
     count: number of questions, which distinguishes empty lines between dialogues from missing predictions. field: the
-    column to read, if rows have several possible ones.
+    column to read, if rows have several possible ones. ids: of the problems, which may be the keys of an object.
     """
     name = path.name.lower()
-    if not name.endswith((*_ROWS, ".json")):
+    if not name.endswith(KINDS):
         return _from_lines(read_text(path), count)
     if name.endswith(".json") and (text := read_text(path)).lstrip().startswith("{"):
-        return _from_bird(path, parse_file(path, text), count)
-    return _from_rows(path, read_rows(path), field)
+        return _from_object(path, parse_file(path, text), count, ids)
+    try:
+        return _from_rows(path, read_rows(path), field)
+    except RowsError as error:  # whose message names a command that does not read this file
+        first, *others = error.faults
+        raise DataError(first + (f" (and {counted(len(others), 'more fault')})" if others else "")) from error
 
 
 def _from_lines(text: str, count: int | None) -> list[Prediction]:
@@ -73,20 +78,26 @@ def _from_lines(text: str, count: int | None) -> list[Prediction]:
     return predictions
 
 
-def _from_bird(path: Path, data: Mapping[str, Any], count: int | None) -> list[Prediction]:
-    """The official evaluator pairs by order; a file with only some of the predictions is paired by its keys."""
+def _from_object(path: Path, data: Mapping[str, Any], count: int | None, ids: Collection[str]) -> list[Prediction]:
+    """The keys are ids of problems, or positions. BIRD's evaluator pairs by order, whatever the keys are; a file with
+    only some of the predictions is paired by its keys."""
+    positions = [*data] == [str(number) for number in range(len(data))]
+    by_id = all(key in ids for key in data) or (not positions and any(key in ids for key in data))
+    if not (by_id or positions) and len(data) == count:
+        say(f"{path}: its keys are neither ids nor positions in order, so predictions are paired by order")
     predictions = []
     for number, (key, value) in enumerate(data.items()):
-        if len(data) != count and not key.isdecimal():
+        if len(data) != count and not key.isdecimal() and not by_id:
             raise DataError(f"{path}: the key {key!r} is not a position, and the file lacks some of {count} questions")
-        text = value if isinstance(value, str) else _NOTHING
+        text = str(value) if isinstance(value, str | int | float) else _NOTHING
         sql, _, db_id = text.partition(_BIRD)
-        predictions.append(Prediction("position", str(number) if len(data) == count else key, sql, True, db_id.strip()))
+        place = str(number) if len(data) == count and not by_id else key
+        predictions.append(Prediction("id" if by_id else "position", place, sql, True, db_id.strip()))
     return predictions
 
 
 def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> list[Prediction]:
-    predictions = []
+    predictions, without = list[Prediction](), 0
     for number, row in enumerate(rows):
         where = f"{path}, row {number + 1}"
         if row.get("sample") == -1:  # the greedy response in the completions of `dph eval`
@@ -96,19 +107,37 @@ def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> lis
         if column not in row:
             wanted = repr(field) if field else f"of {', '.join((*TEXTS, *BARE))}"
             raise DataError(f"{where}: no column {wanted}; it has: {', '.join(row)}")
-        by, key = _key(row, number)
-        values = row[column] if isinstance(row[column], list) else [row[column]]
-        for value in values:
-            text = "" if value is None else str(value)
-            predictions.append(Prediction(by, key, text, column not in TEXTS, str(row.get("db_id") or "")))
+        key = _key(row)
+        without += key is None
+        several = isinstance(row[column], list) and not _is_conversation(row[column])
+        for value in row[column] if several else [row[column]]:
+            text, database = _text(value, where), str(row.get("db_id") or "")
+            predictions.append(Prediction(*(key or ("position", str(number))), text, column not in TEXTS, database))
+    if without:
+        say(f"{path}: {counted(without, 'row')} without an id, paired by order")
     return predictions
 
 
-def _key(row: Mapping[str, Any], number: int) -> tuple[Key, str]:
+def _key(row: Mapping[str, Any]) -> tuple[Key, str] | None:
     for name, by in _KEYS:
-        if row.get(name) is not None:
-            return by, str(row[name])
-    return "position", str(number)
+        for column, value in row.items():
+            if column.lower() == name and value is not None:
+                return by, str(value)
+    return None
+
+
+def _is_conversation(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(turn, dict) and "role" in turn for turn in value)
+
+
+def _text(value: Any, where: str) -> str:
+    """A prediction: a text, a number, a message or a conversation."""
+    if not isinstance(value, list | dict):
+        return "" if value is None else str(value)
+    try:
+        return text_of(value if isinstance(value, list) or "content" in value else [None])
+    except DataError as error:
+        raise DataError(f"{where}: a prediction must be text, a number or messages, not {value!r:.100}") from error
 
 
 @dataclass(frozen=True, slots=True)

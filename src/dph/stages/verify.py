@@ -9,7 +9,7 @@ from typing import Any
 
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
-from dph.errors import DataError, JudgeError, SettingsError, counted
+from dph.errors import DataError, JudgeError, RunError, SettingsError, counted
 from dph.evaluation.predictions import (
     Judged,
     Pairing,
@@ -24,7 +24,7 @@ from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically
-from dph.runs.pinned import content_hashes
+from dph.runs.pinned import ANEW, content_hashes
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers, judging_versions
 
@@ -40,18 +40,22 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     if not config.predictions:
         raise SettingsError("no file of predictions was named; add --predictions FILE")
     run = RunDir.start(config.out, "verify", config, resume=resume, versions=judging_versions()) if config.out else None
-    if run and run.complete:
-        return run.path
     problems, count = _problems(config.task)
-    predictions = read_predictions(Path(config.predictions), count, config.column)
+    ids = {problem.id for problem in problems}
+    predictions = read_predictions(Path(config.predictions), count, config.column, ids)
     if config.bare:
         predictions = [replace(prediction, bare=True) for prediction in predictions]
     pairing = _paired(config, problems, predictions, count)
     bare = predictions[0].bare
     contents = content_hashes([problem for problem, _ in pairing.pairs]) if run else {}
     texts = [[prediction.text for prediction in of_problem] for _, of_problem in pairing.pairs]
-    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
-    with Chunks(run.path if run else None, {"the predictions": digest}, contents) as chunks:
+    digests = {name: _digest(facts) for name, facts in (("the predictions", texts), ("the problems", contents))}
+    if run and run.complete:
+        for name, digest in run.manifest.get("inputs", {}).items():
+            if digests.get(name) != digest:
+                raise RunError(f"{name} are not those that {run.path} has judged; restore them, or {ANEW}")
+        return run.path
+    with Chunks(run.path if run else None, {"the predictions": digests["the predictions"]}, contents) as chunks:
         with make_verifiers(config.verifier, bare_sql=bare) as verifiers:
             judged, excluded = _judge(verifiers, pairing, chunks, bare=bare)
         if not judged:
@@ -65,8 +69,12 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
         rows = [json.dumps(row, ensure_ascii=False) + "\n" for _, rows in judged for row in rows]
         write_atomically(run.path / "verdicts.jsonl", "".join(rows))
         write_atomically(run.path / "scores.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-        run.finish()
+        run.finish(inputs=digests)
     return run.path
+
+
+def _digest(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def _problems(config: TaskConfig) -> tuple[list[Problem], int]:

@@ -1,8 +1,8 @@
 """The verifier `countdown`: one expression of given numbers, each used at most once, that equals the target.
 
 A response is correct if it is an expression of whole numbers, + - * / and brackets, and nothing else, that uses only
-numbers of `Problem.meta["numbers"]` and has exactly the value `Problem.answer`. Python's parser reads it, if it has no
-other characters; no text is executed.
+numbers of `Problem.meta["numbers"]` (or "nums") and has exactly the value `Problem.answer`, or one of its items.
+Python's parser reads it, if it has no other characters; no text is executed.
 """
 
 import ast
@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Number
 from typing import Any
 
 from dph.types import Outcome, Problem, Verdict
+from dph.verifiers.exact import gold_list
 from dph.verifiers.protocol import register_verifier
 
 Tree = int | tuple[str, "Tree", "Tree"]
@@ -28,7 +30,7 @@ LONGEST = 200
 _UNREADABLE = "not an expression"
 _TOKENS = re.compile(r"(?: |(?<![0-9])(?:0|[1-9][0-9]*)(?![0-9])|[-+*/()])+")
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
-_TEXT_ANSWER = re.compile(r"-?[0-9]+(/0*[1-9][0-9]*)?")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+|/0*[1-9][0-9]*)?")
 
 
 def parse(text: str) -> Tree | None:
@@ -130,7 +132,7 @@ def read(problem: Problem, response: str) -> tuple[Tree | None, str]:
     tree = parse(response)
     if tree is None:
         return None, _UNREADABLE
-    if Counter(numbers(tree)) - Counter(problem.meta["numbers"]):
+    if Counter[Any](numbers(tree)) - Counter(_given(problem)):
         return None, "uses a number that is not given, or too often"
     return tree, ""
 
@@ -160,22 +162,37 @@ class CountdownVerifier:
         if tree is None:
             return Verdict(Outcome.NO_ANSWER if reason == _UNREADABLE else Outcome.WRONG, 0.0, reason)
         result = value(tree)
-        if result == Fraction(problem.answer):
+        if result in map(_exact, gold_list(problem.answer)):
             return Verdict(Outcome.CORRECT, 1.0)
         return Verdict(Outcome.WRONG, 0.0, "divides by zero" if result is None else f"equals {result}")
 
 
 def _fault(problem: Problem) -> str:
     """Why no response can be judged; "" if one can."""
-    given: Any = problem.meta.get("numbers")
-    if not isinstance(given, list | tuple) or not given or any(type(n) is not int or n < 0 for n in given):
-        return f"meta needs 'numbers', a list of whole numbers that are not negative, not {given!r:.100}"
-    answer = problem.answer
-    if type(answer) is not int and not (
-        isinstance(answer, str) and len(answer) <= LONGEST and _TEXT_ANSWER.fullmatch(answer)
-    ):
-        return f"the answer must be a whole number or a fraction such as 7/2, not {answer!r:.100}"
+    given = _given(problem)
+    if not given or any(n is None or n < 0 or n.denominator != 1 for n in given):
+        found = problem.meta.get("numbers", problem.meta.get("nums"))
+        return f"meta needs 'numbers', a list of whole numbers that are not negative, not {found!r:.100}"
+    if None in map(_exact, gold_list(problem.answer) or [None]):
+        return f"the answer must be a whole number or a fraction such as 7/2, not {problem.answer!r:.100}"
     return ""
+
+
+def _given(problem: Problem) -> list[Fraction | None]:
+    """The given numbers, None for what is not a number: a list, an array, or the text of one, as in a CSV file."""
+    given: Any = problem.meta.get("numbers", problem.meta.get("nums"))
+    if isinstance(given, str):
+        words = re.sub(r"[\[\](),]", " ", given).split()
+        given = words if len(words) > 1 or given.lstrip().startswith("[") else None
+    return [] if given is None or isinstance(given, Number) else [_exact(number) for number in gold_list(given)]
+
+
+def _exact(number: Any) -> Fraction | None:
+    """The value of a number of whatever type, or of its text; None for anything else."""
+    if type(number) is int:
+        return Fraction(number)
+    written = str(number).strip() if isinstance(number, str | Number) else ""
+    return Fraction(written) if len(written) <= LONGEST and _NUMBER.fullmatch(written) else None
 
 
 register_verifier("countdown")(CountdownVerifier)

@@ -12,10 +12,20 @@ from dph.verifiers.protocol import register_verifier
 
 
 def gold_list(answer: Any) -> list[Any]:
-    """The accepted answers of a problem: the items of a list or an array, or its only answer."""
-    if isinstance(answer, str | Number) or not hasattr(answer, "shape"):
-        return [*answer] if isinstance(answer, list | tuple) else [answer]
-    return [*answer] if answer.shape else [answer[()]]
+    """The accepted answers of a problem: the items of a list, an array or a tensor, or its only answer."""
+    answer = answer.to_pylist() if hasattr(answer, "to_pylist") else _plain(answer)  # an array of Arrow
+    several = isinstance(answer, list | tuple) or getattr(answer, "shape", ())
+    return [_plain(item) for item in answer] if several else [answer]
+
+
+def _plain(item: Any) -> Any:
+    """An item as text or number, if it is one in an array without dimensions, a tensor or an Arrow scalar."""
+    if hasattr(item, "as_py"):
+        return item.as_py()
+    if isinstance(item, str | Number) or getattr(item, "shape", None) != ():
+        return item
+    inner = item[()]  # numpy's own number, which is written as it was meant; of a tensor, a tensor again
+    return inner if isinstance(inner, str | Number) else item.item()
 
 
 def gold_fault(answer: Any) -> str:
@@ -57,10 +67,12 @@ def plain_gold(answer: Any) -> Any:
 
 
 class ExactVerifier:
-    """Correct iff the stripped text equals `Problem.answer`, or one of its items if it is a list."""
+    """Correct iff the stripped text equals `Problem.answer`, or one of its items if it is a list. A number that is not
+    an integer may also be written in digits only, without zeros at its end: 42 for 42.0."""
 
     def __init__(self, *, part: Literal["last_line", "whole"] = "last_line") -> None:
-        """part: what is compared, the last non-blank line or the whole response."""
+        """part: what is compared, the last non-blank line (of a gold with several lines, as many) or the whole
+        response."""
         if part not in ("last_line", "whole"):
             raise UserError(f"the exact verifier's option part must be last_line or whole, not {part!r}")
         self._part = part
@@ -76,18 +88,31 @@ class ExactVerifier:
         """Does nothing: this verifier holds no resources."""
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
-        if not text:
-            return Verdict(Outcome.NO_ANSWER, 0.0, "empty response")
         if fault := gold_faults([problem], _answers).get(problem.id):
             return Verdict(Outcome.GOLD_ERROR, 0.0, fault)
-        given = text if self._part == "whole" else text.splitlines()[-1].strip()
-        if given in _answers(problem):
+        if not text:
+            return Verdict(Outcome.NO_ANSWER, 0.0, "empty response")
+        if any(answer and self._matches(text, answer) for answer in _answers(problem)):
             return Verdict(Outcome.CORRECT, 1.0)
         return Verdict(Outcome.WRONG, 0.0)
 
+    def _matches(self, text: str, answer: str) -> bool:
+        if self._part == "whole":
+            return text == answer
+        lines = answer.splitlines()
+        return _joined(text.splitlines()[-len(lines) :]) == _joined(lines)
 
-def _answers(problem: Problem) -> list[str]:
-    return [str(gold).strip() for gold in gold_list(problem.answer)]
+
+def _joined(lines: Sequence[str]) -> str:
+    return "\n".join(line.rstrip() for line in lines).strip()
+
+
+def _answers(problem: Problem) -> set[str]:
+    """What a response may say."""
+    golds = gold_list(problem.answer)
+    digits = {gold_text(gold) for gold in golds if isinstance(gold, Number)}
+    short = {text.rstrip("0").rstrip(".") for text in digits if "." in text}
+    return {str(gold).strip() for gold in golds} | digits | short
 
 
 register_verifier("exact")(ExactVerifier)

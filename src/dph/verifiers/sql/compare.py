@@ -4,7 +4,7 @@ import hashlib
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -12,49 +12,77 @@ from typing import Any
 Row = tuple[Any, ...]
 Rows = Sequence[Row]
 
-RELATIVE_TOLERANCE = 1e-9
-"""Allows for sums in another order (about 1e-15 per term) but distinguishes large identifiers stored as REAL."""
-_ABSOLUTE_TOLERANCE = 1e-12  # only for results that should be zero but are rounding noise
+RELATIVE_TOLERANCE = 1e-12
+"""Allows for sums in another order (about 1e-16 per term), and for nothing else."""
+_EXACT = 2.0**53  # below it, a REAL holds every whole number
+_TRIED = 300_000  # pairs of rows that differ, after which a bag is unequal
 
 
 def _is_number(cell: object) -> bool:
     return isinstance(cell, int | float)
 
 
-def _close_cells(a: object, b: object, tolerance: float) -> bool:
+def _is_whole(number: float) -> bool:
+    return isinstance(number, int) or (abs(number) < _EXACT and number.is_integer())
+
+
+def _close_cells(a: Any, b: Any, tolerance: float) -> bool:
+    """Equal, or two numbers, not both whole, within the relative tolerance; only zero is close to zero."""
     if a == b:
         return True
-    if not (tolerance and _is_number(a) and _is_number(b) and (isinstance(a, float) or isinstance(b, float))):
+    if not (tolerance and _is_number(a) and _is_number(b)) or (_is_whole(a) and _is_whole(b)):
         return False
-    return math.isclose(a, b, rel_tol=tolerance, abs_tol=_ABSOLUTE_TOLERANCE)  # type: ignore[arg-type]
+    return math.isclose(a, b, rel_tol=tolerance)
 
 
 def _close_rows(a: Row, b: Row, tolerance: float) -> bool:
     return len(a) == len(b) and all(_close_cells(x, y, tolerance) for x, y in zip(a, b, strict=True))
 
 
-def _split(row: Row) -> tuple[Row, Row]:
-    """The row with its numbers replaced by a blank, and the numbers."""
-    return tuple("#" if _is_number(c) else (type(c).__name__, c) for c in row), tuple(filter(_is_number, row))
+def _numbers(row: Row) -> Row:
+    return tuple(filter(_is_number, row))
 
 
 def _close_bags(left: list[Row], right: list[Row], tolerance: float) -> bool:
     """Match rows one to one within the tolerance; called only with the rows that exact matching leaves.
 
-    Rows are grouped by their text cells and sorted by their numbers, so that the first candidate nearly always fits.
+    Rows are grouped by their texts and by their numbers, of which those in a chain of close ones count as one. So the
+    first candidate of a group fits, unless a chain is longer than the tolerance: then others are tried, up to a limit.
     """
+    if not tolerance or len(left[0]) != len(right[0]):
+        return False
+    chains = [_chains(column, tolerance) for column in zip(*left, *right, strict=True)]
     groups: dict[Row, list[Row]] = {}
-    for row in sorted(right, key=lambda r: _split(r)[1]):
-        groups.setdefault(_split(row)[0], []).append(row)
-    for row in sorted(left, key=lambda r: _split(r)[1]):
-        candidates = groups.get(_split(row)[0], [])
-        for index, candidate in enumerate(candidates):
-            if _close_rows(row, candidate, tolerance):
+    for row in sorted(right, key=_numbers, reverse=True):
+        groups.setdefault(_grouped(row, chains), []).append(row)
+    tried = 0
+    for row in sorted(left, key=_numbers):
+        candidates = groups.get(_grouped(row, chains), [])
+        for index in reversed(range(len(candidates))):
+            if _close_rows(row, candidates[index], tolerance):
                 del candidates[index]
                 break
+            tried += 1
+            if tried > _TRIED:
+                return False
         else:
             return False
     return True
+
+
+def _chains(column: Row, tolerance: float) -> dict[Any, float]:
+    """Each number of a column → the least one of those that steps within the tolerance connect with it."""
+    least: dict[Any, float] = {}
+    start = before = math.nan
+    for number in sorted(set(_numbers(column))):
+        start = start if math.isclose(before, number, rel_tol=tolerance) else number
+        least[number] = start
+        before = number
+    return least
+
+
+def _grouped(row: Row, chains: Sequence[Mapping[Any, float]]) -> Row:
+    return tuple(chain.get(cell, cell) for cell, chain in zip(row, chains, strict=True))
 
 
 def strict_equal(

@@ -37,12 +37,13 @@ def soft_f1(gold: Rows, predicted: Rows, correct: bool) -> float:
 
     Each pair of rows adds to the true positives (cells of the predicted row that occur in the gold row)/(gold columns).
     Predicted cells that do not occur count as false positives, and gold cells missing from the predicted row as false
-    negatives, divided likewise; a row without a partner adds 1. Two empty results score 1. `correct` is ignored.
+    negatives, divided likewise; a row without a partner adds 1. The order of columns and repeated rows do not count.
 
-    Other than there, a gold cell counts for one predicted cell: a column that is repeated earns nothing.
+    Other than there, a gold cell counts for one predicted cell: a column that is repeated earns nothing; and two empty
+    results score 1 only if they are `correct`, which decides nothing else.
     """
     if not gold and not predicted:
-        return 1.0
+        return float(correct)
     gold, predicted = list(dict.fromkeys(gold)), list(dict.fromkeys(predicted))
     paired = min(len(gold), len(predicted))
     matched = spurious = missing = 0.0

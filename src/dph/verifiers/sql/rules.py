@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dph.errors import UserError, unknown
-from dph.verifiers.sql.compare import Rows, permuted_equal, set_equal, strict_equal
+from dph.verifiers.sql.compare import RELATIVE_TOLERANCE, Rows, permuted_equal, set_equal, strict_equal
 from dph.verifiers.sql.text import (
     extract_sql,
     extract_sql_paper,
@@ -32,8 +32,8 @@ class Options:
     """spider: leave DISTINCT in both queries (the evaluator's --keep_distinct)."""
     columns: Columns = "fixed"
     """strict: columns in the gold's order ("fixed"), or in any order that is the same for all rows ("free")."""
-    tolerance: float = 1e-9
-    """strict: relative difference up to which numbers are equal if one is not an integer; 0 for no tolerance."""
+    tolerance: float = RELATIVE_TOLERANCE
+    """strict: relative difference up to which numbers are equal that are not both whole; 0 for no tolerance."""
 
 
 Step = Callable[[str], str]
@@ -137,7 +137,7 @@ _PAPER = ((_fix_year,), (_join_operators, _fix_year))
 RULES = {
     rule.name: rule
     for rule in (
-        Rule("strict", 3, extract_sql, "strict", "outermost", "surrogateescape", False, (without_empty_statements,),
+        Rule("strict", 4, extract_sql, "strict", "outermost", "surrogateescape", False, (without_empty_statements,),
              (without_empty_statements,), frozenset({"columns", "tolerance"})),
         Rule("bird", 2, extract_sql, "sets", "never", "strict", True),
         Rule("spider", 2, extract_sql, "permuted", "mentioned", "ignore", True, _SPIDER, (_fix_literals, *_SPIDER),

@@ -4,7 +4,7 @@ evaluator sees them, the order of a gold query's rows and ties in it. Standard l
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -192,19 +192,30 @@ def without_empty_statements(sql: str) -> str:
     return sql[words[0].start() : words[-1].end()] if words else sql
 
 
-_CHANGING = re.compile(
-    r"""(?<!\S) (?: current_(?:date|time|timestamp)(?!\S) | random(?:blob)?\ \(
-    | (?:date|time|datetime|julianday|unixepoch)\ \(\ (?:\)|NOW) | strftime\ \(\ \S+\ (?:\)|,\ NOW)
-    | timediff\ \(\ (?:NOW|[^()]*,\ NOW) )""".replace("NOW", r"""['"](?:now|subsec|subsecond)['"]"""),
-    re.VERBOSE,
-)
+_CHANGING = ("random(", "randomblob(", "current_")
+_TIMES = {name: (0,) for name in ("date", "time", "datetime", "julianday", "unixepoch")}
+_TIMES |= {"strftime": (1,), "timediff": (0, 1)}
+"""The functions of time, and which of their arguments are times."""
+_NOW = ("now", "subsec", "subsecond")
 
 
-def changes_by_itself(sql: str) -> bool:
-    """Whether a query asks for the current time or for random numbers, so that its result is another one each time."""
+def changes_by_itself(sql: str, program: Sequence[Sequence[str]]) -> bool:
+    """Whether a query asks for the current time or for random numbers, so that its result is another one each time.
+
+    program: the rows of EXPLAIN, in which SQLite has resolved views, brackets and subqueries.
+    """
+    now: set[int] = set()
+    """The registers that hold the word for the current time."""
+    for _, operation, first, second, _, last, *_ in [*program, *program]:  # constants are loaded by its last lines
+        if (operation == "String8" and last.lower() in _NOW) or (operation.endswith("Copy") and int(first) in now):
+            now.add(int(second))
+        if operation in ("Function", "PureFunc"):
+            times = {int(second) + place for place in _TIMES.get(last.partition("(")[0], ())}
+            if last.startswith(_CHANGING) or times & now or (times and second == "0"):
+                return True
     words = (found.group().lower() for found in _WORD.finditer(sql))
     code = (word for word in words if not word.startswith(("--", "/*")))
-    return bool(_CHANGING.search(" ".join("''" if " " in word else word for word in code)))
+    return " strftime ( '' )" in " ".join("''" if word[0] in "'\"" else word for word in code)  # without a time
 
 
 class GoldFlag(StrEnum):

@@ -19,6 +19,7 @@ Answer = Literal["block", "whole"]
 
 _CHAIN = 8  # predictions for one gold query that one worker judges in sequence
 _GOLD_ATTEMPTS = 2  # time-outs of a gold query, in different batches, after which it does not run again
+_PROGRAM = 10_000  # instructions of a gold query that are searched for what changes
 _BROKEN = ("file is not a database", "database disk image is malformed", "unable to open database file")
 
 
@@ -150,17 +151,25 @@ class SqlVerifier(UsesWorkers):
         """
         flags: dict[str, list[GoldFlag]] = {}
         doubtful: list[tuple[Problem, tuple[str, str]]] = []
-        for problem, reply in self._run_golds(problems, suite=False):
-            if reply.value.get("outcome") != Outcome.CORRECT:
-                continue
-            gold = self._prepared(str(problem.answer)).sql
-            if changes_by_itself(gold):
+        databases = database_finder()
+        usable = [
+            (problem, reply, self._prepared(str(problem.answer)).sql)
+            for problem, reply in self._run_golds(problems, suite=False)
+            if reply.value.get("outcome") == Outcome.CORRECT
+        ]
+        programs = self._pool.run_all(
+            [
+                [self._run(databases(p)[0], f"EXPLAIN {gold}", self._gold_timeout, rows=_PROGRAM)]
+                for p, _, gold in usable
+            ]
+        )
+        for (problem, reply, gold), [program] in zip(usable, programs, strict=True):
+            if changes_by_itself(gold, program.value.get("cells", ())):
                 flags[problem.id] = [GoldFlag.CHANGES]
             elif not reply.value["rows"]:
                 flags[problem.id] = [GoldFlag.EMPTY]
             elif (probes := tie_probes(gold, reply.value["columns"])) is not None:
                 doubtful.append((problem, probes))
-        databases = database_finder()
         chains = [
             [self._run(databases(p)[0], sql, self._gold_timeout, "sequence") for sql in probes]
             for p, probes in doubtful
