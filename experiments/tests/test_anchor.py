@@ -14,7 +14,10 @@ from dph.errors import UserError
 from dph.runs.directory import RunDir
 from experiments.anchor.counts import Evaluated, arm_of, read, write
 from experiments.anchor.design import (
+    CONFIRM_STARTS,
     DELETED,
+    DISTINCT,
+    FAST,
     FOLLOW,
     NEAR,
     NEEDED,
@@ -29,15 +32,18 @@ from experiments.anchor.design import (
     made_jobs,
     needed,
 )
-from experiments.anchor.run import COUNTS, FOLLOW_COUNTS, run
+from experiments.anchor.run import CONFIRM_COUNTS, COUNTS, FOLLOW_COUNTS, run
 from experiments.anchor.tables import (
     CANDIDATES,
     COMPARISONS,
     ZERO,
     E,
+    F,
     arm_table,
     at_target,
     comparison_table,
+    confirm_arms,
+    confirm_table,
     families,
     figure,
     target_of,
@@ -193,6 +199,26 @@ def test_experiment_e_trains_on_the_same_starts_with_what_its_arms_name() -> Non
     assert {arm.family for arm in needed()} == set(NEEDED) and len(needed()) == 14
 
 
+def test_experiment_f_compares_its_lead_with_families_that_draw_as_much() -> None:
+    for arm in confirm_arms():
+        own, _ = settings_of(arm.name, confirm_arms())
+        assert arm.rollouts == 48_000 and own.optim.lr == float(arm.name[8:] if arm.family == "grpo-24" else FAST)
+        assert own.loss.kl_coef == (float(arm.name[6:]) if arm.family == "k3-24" else 0) and own.loss.clip_high == 0.28
+        assert (own.rehearsal.path != "") == (arm.name == "distinct-raw-1") and own.prompt_set == "all"
+    lead, _ = settings_of("distinct-raw-1", confirm_arms())
+    assert (lead.loss.divergence, lead.loss.eta, lead.rehearsal.rows) == ("forward_kl_raw", 1.0, 64)
+    [job] = [job for job in base_jobs(41, Path("out"), {}, [DISTINCT]) if job.name == DISTINCT]
+    made, solved = (
+        parse(words[0], words[1:])[0] for words in (job.arguments, base_jobs(41, Path("o"), {})[-1].arguments)
+    )
+    assert made.distinct and not solved.distinct and made.threshold == solved.threshold == 1
+    assert (made.rollout, made.stored, made.refine) == (solved.rollout, solved.stored, solved.refine)
+    points = [evaluated(32, 20, 10, 0), evaluated(16, 12, 8, 2), evaluated(20, 14, 10, 2), evaluated(40, 30, 10, 1)]
+    names = ("distinct-raw-1", "base", "grpo-24-1.25e-5", "grpo-24-2.5e-5", "grpo-24-5e-5", "k3-24-1", "k3-24-0.3")
+    one = dict(zip(names, (points[0], points[1], *points[2:], points[3], *points[2:]), strict=True))
+    assert len([*confirm_table({1: one, 2: one})]) == 5
+
+
 def test_made_weights_are_means_and_lie_on_the_line_from_the_base_model() -> None:
     jobs = {one.name: list(made_jobs(21, Path("out"), one, {})) for one in made()}
     step = "out/train/grpo-1e-4/checkpoints/step-00000{}/model".format
@@ -288,6 +314,9 @@ def test_published_counts_are_of_the_protocol() -> None:
         assert all([sum(forms) for forms in one.forms] == [c for _, c in one.counts] for one in found.values())
     if "None yet." not in page:
         assert [line for line in comparison_table(starts) if line not in page.splitlines()] == []
+    confirmed = published(CONFIRM_COUNTS)
+    assert tuple(confirmed) == CONFIRM_STARTS
+    assert [line for line in (*confirm_table(confirmed), *arm_table(confirmed, F)) if line not in page] == []
     follow = published(FOLLOW_COUNTS)
     assert set(follow) <= set(STARTS)
     if follow and "Not run yet." not in page:
