@@ -34,9 +34,9 @@ class Evaluated:
 
 
 def write(file: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | Made]) -> None:
-    """Write the counts of every finished evaluation of the base model and of these arms in the place of the start's
-    former ones; roots: the folders in which a start's folders `train` and `eval` are. Several processes may have one
-    start each."""
+    """Write the counts of every finished evaluation of the base model and of these arms in the place of their former
+    ones; roots: the folders in which a start's folders `train` and `eval` are. Several processes may have one start
+    each."""
     rows = []
     for root in roots:
         for evaluation in filter(is_complete, sorted((root / "eval").glob("*"))):
@@ -51,7 +51,8 @@ def write(file: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | Ma
     with waiting_for(file.parent):
         table = pa.Table.from_pylist(rows)
         if file.exists():
-            others = pq.read_table(file, filters=pc.field("start") != start)
+            again = (pc.field("start") == start) & pc.field("run").isin({row["run"] for row in rows})
+            others = pq.read_table(file, filters=~again)
             table = pa.concat_tables([others.cast(table.schema), table]).sort_by("start")
         with written_atomically(file) as temporary:
             pq.write_table(table, temporary, compression="zstd", compression_level=19)

@@ -1,4 +1,4 @@
-"""`python -m experiments anchor`: the runs of experiment B or E, one after the other, and its tables.
+"""`python -m experiments anchor`: the runs of experiment B, E or F, one after the other, and its tables.
 
 The same command continues; what is finished is kept. Starts run one after the other, so that an interruption leaves
 whole starts. Experiment E reads the base models, pre-samplings and runs of experiment B in the same folder, and makes
@@ -16,22 +16,26 @@ from dph.process.jobs import Job, run_jobs
 from dph.process.progress import say
 from experiments.anchor.counts import read, write
 from experiments.anchor.design import (
+    CONFIRM_STARTS,
     FOLLOW,
+    NEAR,
     STARTS,
     Arm,
     Made,
     arm_jobs,
     arms,
     base_jobs,
+    confirm_arms,
     follow_arms,
     made,
     made_jobs,
     needed,
 )
-from experiments.anchor.tables import B, E, arm_table, comparison_table, figure
+from experiments.anchor.tables import B, E, F, arm_table, comparison_table, confirm_table, figure
 
 COUNTS = Path("experiments/counts/anchor.parquet")
 FOLLOW_COUNTS = Path("experiments/counts/anchor-e.parquet")
+CONFIRM, CONFIRM_COUNTS = "f", Path("experiments/counts/anchor-f.parquet")
 SMOKE = {
     "sft": ("--steps", "150", "--demonstrations", "2000"),
     "presample": ("--task.limit", "24", "--rollout.n", "8", "--threshold", "1", "--refine", "keep"),
@@ -47,8 +51,10 @@ SMOKE = {
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options. Raises UserError for what cannot be meant."""
     parser = Parser("python -m experiments anchor", description=__doc__)
-    parser.add_argument("--experiment", choices=("b", FOLLOW), default="b", help="b; e needs what b has trained")
-    parser.add_argument("--starts", type=int, nargs="+", default=list(STARTS), help="seeds of worlds")
+    parser.add_argument(
+        "--experiment", choices=("b", FOLLOW, CONFIRM), default="b", help="b; e needs what b has trained; f"
+    )
+    parser.add_argument("--starts", type=int, nargs="+", help="seeds of worlds; those of the protocol")
     parser.add_argument("--arms", nargs="+", help="arms by name; all of them")
     parser.add_argument("--out", type=Path, default=Path("runs/anchor"), help="folder of the runs")
     parser.add_argument("--counts", type=Path, help="file of the counts")
@@ -56,9 +62,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--report-only", action="store_true", help="run nothing; print the tables of the counts")
     parser.add_argument("--smoke", action="store_true", help="a few steps each; the numbers mean nothing")
     options = parser.parse_args(words)
-    follows = options.experiment == FOLLOW
-    known = [arm.name for arm in ((*follow_arms(), *made()) if follows else arms())]
-    options.arms, options.counts = options.arms or known, options.counts or (FOLLOW_COUNTS if follows else COUNTS)
+    own, counts, starts = {
+        "b": (arms(), COUNTS, STARTS),
+        FOLLOW: ((*follow_arms(), *made()), FOLLOW_COUNTS, STARTS),
+        CONFIRM: (confirm_arms(), CONFIRM_COUNTS, CONFIRM_STARTS),
+    }[options.experiment]
+    known = [arm.name for arm in own]
+    options.arms, options.counts = options.arms or known, options.counts or counts
+    options.starts = options.starts or list(starts)
     if unknown := [name for name in options.arms if name not in known]:
         name = options.experiment.upper()
         raise UserError(f"experiment {name} has no arm {unknown[0]!r}; it has {', '.join(known)}")
@@ -68,7 +79,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def run(words: Sequence[str]) -> None:
     """Run what is missing, and print the tables. Raises UserError if there is nothing to print."""
     options = parse(words)
-    design = E if options.experiment == FOLLOW else B
+    design = {"b": B, FOLLOW: E, CONFIRM: F}[options.experiment]
     if not options.report_only:
         extra = SMOKE if options.smoke else {}
         for start in options.starts:
@@ -76,25 +87,30 @@ def run(words: Sequence[str]) -> None:
             if design is E:
                 follow_start(start, root, options.arms, options.counts, extra)
             else:
-                run_start(start, root, [arm for arm in arms() if arm.name in options.arms], options.counts, extra)
+                every = arms() if design is B else confirm_arms()
+                run_start(start, root, [arm for arm in every if arm.name in options.arms], options.counts, extra, every)
     starts = {start: found for start in options.starts if (found := read(options.counts, start))}
     if not starts:
         raise UserError(f"{options.counts} has no counts of these starts")
-    print(*comparison_table(starts, design), "", *arm_table(starts, design), sep="\n")
+    table = confirm_table(starts) if design is F else comparison_table(starts, design)
+    print(*table, "", *arm_table(starts, design), sep="\n")
     if options.figure:
         figure(starts, options.figure, design)
 
 
-def run_start(start: int, root: Path, chosen: Sequence[Arm], counts: Path, extra: Mapping) -> None:
-    """The base model of a start, then every arm; the counts are written after each. A failed arm does not stop the
-    others."""
+def run_start(
+    start: int, root: Path, chosen: Sequence[Arm], counts: Path, extra: Mapping, every: Sequence[Arm]
+) -> None:
+    """The base model of a start, then the chosen arms of every one; the counts are written after each. A failed arm
+    does not stop the others."""
     extra = dict(extra)
-    if failures := in_turn(base_jobs(start, root, extra), root, f"start {start}: base"):
+    presamples = {arm.rows or NEAR for arm in every if arm.rows is not None}
+    if failures := in_turn(base_jobs(start, root, extra, sorted(presamples)), root, f"start {start}: base"):
         say(f"start {start} is left out: {failures[0]}")
         return
     for arm in chosen:
         in_turn(list(arm_jobs(start, root, arm, extra)), root, f"start {start}: {arm.name}")
-        write(counts, start, [root], arms())
+        write(counts, start, [root], every)
 
 
 def follow_start(start: int, root: Path, chosen: Sequence[str], counts: Path, extra: Mapping) -> None:

@@ -11,7 +11,19 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from experiments.anchor.counts import Evaluated
-from experiments.anchor.design import FAST, NEAR, NEEDED, SOLVED, Arm, Made, arms, follow_arms, made
+from experiments.anchor.design import (
+    DELETED,
+    FAST,
+    NEAR,
+    NEEDED,
+    SOLVED,
+    Arm,
+    Made,
+    arms,
+    confirm_arms,
+    follow_arms,
+    made,
+)
 from experiments.intervals import student_interval
 from experiments.mixing import cover_of, distinct_among, interpolated, mean_of, mix_at, mixed, pass_of, simpson
 
@@ -43,7 +55,7 @@ Start = Mapping[str, Evaluated]
 
 
 def families(more: Sequence[Arm | Made] = ()) -> dict[str, list[str]]:
-    """The names of the evaluations on each family's frontier; more: the arms of experiment E."""
+    """The names of the evaluations on each family's frontier; more: the arms of experiment E that can be made."""
     anchored: dict[str, list[str]] = {}
     for arm in (*arms(), *more):
         if arm.family not in FREE and arm.family not in ("exp_only", "dph_js"):
@@ -73,6 +85,10 @@ ADDED = (
 """Secondary comparisons of experiment E: what a part adds."""
 
 
+LEAD = "distinct-raw-1"
+"""What experiment F compares with families that draw as many responses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Design:
     """What is compared in an experiment."""
@@ -85,7 +101,7 @@ class Design:
 
 
 def _follow() -> Design:
-    every = families((*made(), *follow_arms()))
+    every = families((*made(), *follow_arms())) | {name: [ZERO, *arms] for name, arms in DELETED.items()}
     own = {name: every[name] for name in every if name in (*FREE, *NEEDED) or name not in families()}
     pairs = [(name, family, other) for name, (family, grpo) in CANDIDATES.items() for other in ("mix", grpo)]
     wish = [("the wish", family, "base") for family, _ in CANDIDATES.values()]
@@ -140,6 +156,8 @@ def verdict(differences: Sequence[float], tested: int = len(COMPARISONS)) -> tup
 
 B = Design(families(), COMPARISONS, len(COMPARISONS), "Countdown: each family from weak to strong")
 E = _follow()
+_WIDE = {name: [arm.name for arm in confirm_arms() if arm.family == name] for name in ("grpo-24", "k3-24")}
+F = Design({"distinct-raw": [LEAD], **_WIDE}, (), 1, "Countdown, experiment F")
 
 
 def comparison_table(starts: Mapping[int, Start], design: Design = B) -> Iterator[str]:
@@ -151,6 +169,24 @@ def comparison_table(starts: Mapping[int, Start], design: Design = B) -> Iterato
         differences = [100 * (a - b) for a, b in pairs if a is not None and b is not None]
         counted = f"{len(differences)} of {len(starts)}"
         yield "| " + " | ".join((hypothesis, f"{one} − {other}", counted, *verdict(differences, design.tested))) + " |"
+
+
+def confirm_table(starts: Mapping[int, Start]) -> Iterator[str]:
+    """Experiment F: pass@32 of the lead minus that of each family's frontier, which begins with the base model, at the
+    lead's own mean."""
+    frontiers: dict[str, list[str]] = {}
+    for arm in confirm_arms():
+        if arm.name != LEAD:
+            frontiers.setdefault(arm.family, ["base"]).append(arm.name)
+    yield f"| pass@32 at the mean of {LEAD} | starts in range | difference |"
+    yield "|---|---:|---:|"
+    for family, names in frontiers.items():
+        pairs = [(place(one[LEAD]), [place(one[name]) for name in names]) for one in starts.values()]
+        values = [(passed, interpolated(points, mean)) for (mean, passed), points in pairs]
+        differences = [100 * (passed - other) for passed, other in values if other is not None]
+        yield f"| {LEAD} − {family} | {len(differences)} of {len(starts)} | {verdict(differences)[0]} |"
+    differences = [100 * (place(one[LEAD])[1] - place(one["base"])[1]) for one in starts.values()]
+    yield f"| {LEAD} − base | {len(starts)} of {len(starts)} | {verdict(differences)[0]} |"
 
 
 def arm_table(starts: Mapping[int, Start], design: Design = B) -> Iterator[str]:

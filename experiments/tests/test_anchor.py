@@ -14,6 +14,10 @@ from dph.errors import UserError
 from dph.runs.directory import RunDir
 from experiments.anchor.counts import Evaluated, arm_of, read, write
 from experiments.anchor.design import (
+    CONFIRM_STARTS,
+    DELETED,
+    DISTINCT,
+    FAST,
     FOLLOW,
     NEAR,
     NEEDED,
@@ -28,15 +32,18 @@ from experiments.anchor.design import (
     made_jobs,
     needed,
 )
-from experiments.anchor.run import COUNTS, FOLLOW_COUNTS, run
+from experiments.anchor.run import CONFIRM_COUNTS, COUNTS, FOLLOW_COUNTS, run
 from experiments.anchor.tables import (
     CANDIDATES,
     COMPARISONS,
     ZERO,
     E,
+    F,
     arm_table,
     at_target,
     comparison_table,
+    confirm_arms,
+    confirm_table,
     families,
     figure,
     target_of,
@@ -169,11 +176,14 @@ def test_counts_hold_solutions_rollouts_and_settings_and_are_read_back(tmp_path:
     write(tmp_path / "counts.parquet", 5, [root], arms())
     assert read(tmp_path / "counts.parquet", 6) == read(tmp_path / "counts.parquet", 5) == found
     assert pq.read_table(tmp_path / "counts.parquet").num_rows == 2 * len(rows)
+    (root / "eval/base/manifest.json").unlink()
+    write(tmp_path / "counts.parquet", 5, [root], arms())  # what is not made again keeps its counts
+    assert read(tmp_path / "counts.parquet", 5) == found
 
 
 def test_experiment_e_trains_on_the_same_starts_with_what_its_arms_name() -> None:
     names = [arm.name for arm in (*arms(), *follow_arms(), *made())]
-    assert len(set(names)) == len(names) and len(follow_arms()) == 18 and len(made()) == 10
+    assert len(set(names)) == len(names) and len(follow_arms()) == 9 and len(made()) == 10
     for arm in follow_arms():
         own, jobs = settings_of(arm.name, follow_arms(), FOLLOW)
         assert own.out == f"out/e/train/{arm.name}" and own.model.path == "out/base/model"
@@ -182,18 +192,31 @@ def test_experiment_e_trains_on_the_same_starts_with_what_its_arms_name() -> Non
         plain = arm.family == "grpo-24"
         rehearsal, loss = own.rehearsal, own.loss
         assert rehearsal.rows == (0 if plain else 64) and own.optim.lr == (float(arm.name[8:]) if plain else 1e-4)
-        assert rehearsal.path == {None: "", "": f"out/{NEAR}", SOLVED: f"out/{SOLVED}"}[arm.rows]
+        assert rehearsal.path == {"": f"out/{NEAR}", SOLVED: f"out/{SOLVED}"}[arm.rows]
         assert arm.rollouts == 125 * own.rollout.prompts * own.rollout.n + (32_000 if arm.rows == SOLVED else 0)
-        source = {"recent-js": "recent", "recent-solved-js": "recent", "distinct-raw": "distinct"}.get(
-            arm.family, "set"
-        )
-        assert rehearsal.source == source and [Path(name).is_file() for name in own.plugins] == [True] * (
-            source != "set"
-        )
-        assert rehearsal.source_options == ({"share": "0.5"} if arm.family == "recent-solved-js" else {})
         assert loss.divergence == ("forward_kl_raw" if arm.family.endswith("raw") else "js")
         assert (loss.kl, loss.kl_coef) == (("k3", float(arm.name[13:])) if arm.family.startswith("k3") else ("none", 0))
     assert {arm.family for arm in needed()} == set(NEEDED) and len(needed()) == 14
+
+
+def test_experiment_f_compares_its_lead_with_families_that_draw_as_much() -> None:
+    for arm in confirm_arms():
+        own, _ = settings_of(arm.name, confirm_arms())
+        assert arm.rollouts == 48_000 and own.optim.lr == float(arm.name[8:] if arm.family == "grpo-24" else FAST)
+        assert own.loss.kl_coef == (float(arm.name[6:]) if arm.family == "k3-24" else 0) and own.loss.clip_high == 0.28
+        assert (own.rehearsal.path != "") == (arm.name == "distinct-raw-1") and own.prompt_set == "all"
+    lead, _ = settings_of("distinct-raw-1", confirm_arms())
+    assert (lead.loss.divergence, lead.loss.eta, lead.rehearsal.rows) == ("forward_kl_raw", 1.0, 64)
+    [job] = [job for job in base_jobs(41, Path("out"), {}, [DISTINCT]) if job.name == DISTINCT]
+    made, solved = (
+        parse(words[0], words[1:])[0] for words in (job.arguments, base_jobs(41, Path("o"), {})[-1].arguments)
+    )
+    assert made.distinct and not solved.distinct and made.threshold == solved.threshold == 1
+    assert (made.rollout, made.stored, made.refine) == (solved.rollout, solved.stored, solved.refine)
+    points = [evaluated(32, 20, 10, 0), evaluated(16, 12, 8, 2), evaluated(20, 14, 10, 2), evaluated(40, 30, 10, 1)]
+    names = ("distinct-raw-1", "base", "grpo-24-1.25e-5", "grpo-24-2.5e-5", "grpo-24-5e-5", "k3-24-1", "k3-24-0.3")
+    one = dict(zip(names, (points[0], points[1], *points[2:], points[3], *points[2:]), strict=True))
+    assert len([*confirm_table({1: one, 2: one})]) == 5
 
 
 def test_made_weights_are_means_and_lie_on_the_line_from_the_base_model() -> None:
@@ -213,16 +236,18 @@ def test_made_weights_are_means_and_lie_on_the_line_from_the_base_model() -> Non
 
 def test_experiment_e_compares_every_candidate_with_the_mix_and_with_grpo_at_as_many_rollouts() -> None:
     spent = {arm.family: arm.rollouts for arm in (*arms(), *follow_arms(), *made())}
+    counted = read(FOLLOW_COUNTS, 21)
+    spent |= {family: counted[names[0]].rollouts for family, names in DELETED.items()}
     for family, grpo in CANDIDATES.values():
         assert spent[grpo] >= spent[family] and len(E.families[family]) >= 3
     assert E.families["beyond"][0] == "grpo-2.5e-5" and E.families["recent-js"][0] == ZERO
     assert set(E.families) >= {name for _, *pair in E.comparisons for name in pair} - {"mix", "base"}
     names = {name for group in E.families.values() for name in group}
     arms_of = {one.name: one.family for one in (*needed(), *follow_arms(), *made())}
-    for name in names:
+    for name in names - {name for deleted in DELETED.values() for name in deleted}:
         found = arm_of(name, (*needed(), *follow_arms(), *made()))
         assert found is not None and (name == found.name or name.startswith((f"{found.name}-s",))), name
-    assert arm_of("k3_is-1", needed()) is arm_of("dph_js", needed()) is None and len(arms_of) == 42
+    assert arm_of("k3_is-1", needed()) is arm_of("dph_js", needed()) is None and len(arms_of) == 33
     starts = {}
     for start in (1, 2):
         evaluations = {name: evaluated(40, 30 - i % 5, 10 - i % 7, i % 3) for i, name in enumerate(sorted(names))}
@@ -239,26 +264,26 @@ def test_experiment_e_compares_every_candidate_with_the_mix_and_with_grpo_at_as_
 def test_counts_of_experiment_e_hold_what_it_needs_of_b_and_how_weights_were_made(tmp_path: Path) -> None:
     root = tmp_path / "start-5"
     one = {"split": "test", "id": "p0", "kind": "2 numbers", "samples": 2, "correct": 1, "greedy": True}
-    for name in ("eval/base", "eval/k2-1", "eval/k3-1", "e/eval/recent-js-3", "e/eval/soup-5e-5"):
+    for name in ("eval/base", "eval/k2-1", "eval/k3-1", "e/eval/solved-raw-1", "e/eval/soup-5e-5"):
         folder = root / name
         folder.mkdir(parents=True)
         pq.write_table(pa.Table.from_pylist([one]), folder / "problems.parquet")
         texts = [{"split": "test", "id": "p0", "sample": i, "outcome": "correct", "style": "(+1+2)"} for i in (-1, 0)]
         pq.write_table(pa.Table.from_pylist(texts), folder / "completions.parquet")
         (folder / "manifest.json").write_text(json.dumps({"status": "complete"}))
-    for out, words in (("train/k3-1", []), ("e/train/recent-js-3", ["--plugin", str(tmp_path / "recent.py")])):
+    for out, words in (("train/k3-1", []), ("e/train/solved-raw-1", ["--plugin", str(tmp_path / "own.py")])):
         config = parse("train", ["--preset", "grpo", *words, "--out", str(root / out)])[0]
         RunDir.start(config.out, "train", config)
     write(tmp_path / "counts.parquet", 5, [root, root / FOLLOW], (*needed(), *made(), *follow_arms()))
     rows = {row["run"]: row for row in pq.read_table(tmp_path / "counts.parquet").to_pylist()}
     assert {name: row["rollouts"] for name, row in rows.items()} == {
-        **{"base": 0, "k3-1": 16_000, "recent-js-3": 16_000, "soup-5e-5": 32_000}
+        **{"base": 0, "k3-1": 16_000, "solved-raw-1": 48_000, "soup-5e-5": 32_000}
     }
     assert json.loads(rows["soup-5e-5"]["settings"]) == {
         "models": [["grpo-5e-5", 125], ["grpo-5e-5-again", 125]],
         "share": 1.0,
     }
-    assert json.loads(rows["recent-js-3"]["settings"])["plugins"] == ["recent.py"]
+    assert json.loads(rows["solved-raw-1"]["settings"])["plugins"] == ["own.py"]
     assert str(tmp_path) not in json.dumps(list(rows.values()))
 
 
@@ -289,6 +314,9 @@ def test_published_counts_are_of_the_protocol() -> None:
         assert all([sum(forms) for forms in one.forms] == [c for _, c in one.counts] for one in found.values())
     if "None yet." not in page:
         assert [line for line in comparison_table(starts) if line not in page.splitlines()] == []
+    confirmed = published(CONFIRM_COUNTS)
+    assert tuple(confirmed) == CONFIRM_STARTS
+    assert [line for line in (*confirm_table(confirmed), *arm_table(confirmed, F)) if line not in page] == []
     follow = published(FOLLOW_COUNTS)
     assert set(follow) <= set(STARTS)
     if follow and "Not run yet." not in page:

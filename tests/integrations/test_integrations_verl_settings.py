@@ -21,7 +21,7 @@ READ_BY_DATA = {"prompt_set", "monitor.limit", "monitor.split"} | {
 """Settings that data.sh acts on: they choose problems, and leave verl's configuration as it is."""
 REFUSED = {
     *("advantage.name", "rollout.old_logprobs", "trained_share"),
-    *("reward.correct_from", "reward.function", "reward.in_process", "rehearsal.source"),
+    *("reward.correct_from", "reward.function", "reward.in_process"),
 }
 """Settings with one way in verl: every other value is refused, or means that same way."""
 OTHERS: dict[str, tuple[Any, ...]] = {

@@ -234,8 +234,12 @@ YOURS = {"FILE.py", "mine.py"}
 """Files that a page asks its reader to write."""
 
 
-ELSEWHERE = re.compile(r"^## (?:Comparison with other projects|What this structure costs)\n.*?(?=^## |\Z)", re.M | re.S)
-"""Sections of docs/architecture.md that name files of other projects, and names of the past."""
+ELSEWHERE = re.compile(
+    r"^## (?:Comparison with other projects|What this structure costs)\n.*?(?=^## |\Z)|"
+    r"^# Experiment E: what follows from it\n.*?(?=^## Results of experiment E\n)",
+    re.M | re.S,
+)
+"""Sections that name files of other projects, names of the past, or what was deleted after a protocol."""
 
 
 @pytest.fixture(params=NAMING_PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -1,10 +1,8 @@
 """The rehearsal set: its file, and the properties that must match those of the training."""
 
 import itertools
-import json
 import shutil
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,12 +14,10 @@ from dph.config import (
     PresampleConfig,
     RewardConfig,
     TaskConfig,
-    TrainConfig,
     VerifierConfig,
-    from_dict,
     to_toml,
 )
-from dph.errors import DataError, ModelError, RunError, SettingsError, UserError
+from dph.errors import DataError, ModelError, RunError, UserError
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.progress import show_messages
@@ -35,8 +31,8 @@ from dph.rehearsal.check import (
     recheck,
     warn_of_another_judge,
 )
-from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal, register_source, write_rehearsal
-from dph.runs.directory import RunDir, read_metrics
+from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal, write_rehearsal
+from dph.runs.directory import RunDir
 from dph.stages.train import train
 from dph.training.rows import mix, rehearsal_row
 from helpers import base_run, presampled, read_partition, rollout, tiny_policy, train_config
@@ -297,78 +293,3 @@ def test_single_tokens_may_be_far_apart_and_samplers_may_give_no_logprobs(capsys
     check_sampler([[], []], [[-1.0], [-2.0]], "fp32")
     check_sampler([], [], "fp32")
     assert not capsys.readouterr().err
-
-
-@register_source("newest")
-class Newest(RehearsalSet):
-    """A source that needs no set: the first response of the step before, whatever the verdict."""
-
-    def __init__(self, stored, seed, state=None, *, times: int = 1):
-        super().__init__(stored, seed)
-        self.rows, self.times = [Rehearsal(**row) for row in state or ()], times
-
-    def take(self, cursor, count):
-        return self.rows * self.times
-
-    def after(self, step, groups, world) -> Any:
-        group, answer = groups[0], groups[0].rollouts[0]
-        own = (list(answer.completion.token_ids), group.problem.id, list(answer.completion.logprobs), answer.text)
-        self.rows = [Rehearsal(list(group.prompt_ids), *own)]
-        return [asdict(row) for row in self.rows]
-
-
-def test_a_source_of_a_plug_in_is_asked_after_each_step_and_its_state_is_in_the_checkpoint(tmp_path):
-    def config(name):
-        rehearsal = {"path": "", "source": "newest", "source_options": {"times": "3"}}
-        settings = {"rehearsal": rehearsal, "prompt_set": "all", "optim": {"lr": 0.01}}
-        return train_config(tmp_path / name, "dph_js", settings, checkpoint_every=1, steps=4)
-
-    whole = train(config("whole"))
-    tokens = [line["pef/tokens"] for line in read_metrics(whole)]
-    assert tokens[0] == 0 and all(tokens[1:])
-    [row] = json.loads((whole / "checkpoints/step-00000004/state.json").read_text())["source"]
-    assert row["ref_logprobs"] and row["problem_id"].startswith("train/")
-    train(replace(config("part"), steps=2))
-    part = train(config("part"), resume=True)
-    assert (part / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
-    with pytest.raises(RunError, match="source_options"):
-        other = {"rehearsal": {"source_options": {"times": "2"}}}
-        train(from_dict(TrainConfig, other, default=config("part")), resume=True)
-
-
-def test_a_source_that_nobody_registered_is_refused(tmp_path):
-    settings = {"rehearsal": {"source": "newset"}}
-    with pytest.raises(SettingsError, match="no rehearsal source is named 'newset'; perhaps you meant newest"):
-        train(train_config(tmp_path, "dph_js", settings))
-    with pytest.raises(SettingsError, match="needs a presampled partition"):
-        train(train_config(tmp_path, "dph_js", {"rehearsal": {"path": ""}, "prompt_set": "all"}))
-
-
-@register_source("bad")
-class Bad(Newest):
-    def __init__(self, stored, seed, state=None, *, at: str):
-        super().__init__(stored, seed)
-        self.at = at
-        if at == "start":
-            raise ValueError("no start")
-
-    def take(self, cursor, count) -> Any:
-        return ["a response"] if self.at == "rows" else self.rows[5] if self.at == "take" else []
-
-    def after(self, step, groups, world) -> Any:
-        return {1, 2} if self.at == "state" else self.rows[5]
-
-
-@pytest.mark.parametrize(
-    ("at", "said"),
-    [
-        ("start", r"rehearsal source 'bad' raised ValueError in line \d+: no start"),
-        ("take", r"rehearsal source 'bad' raised IndexError in line \d+: "),
-        ("rows", "rehearsal source 'bad' returned list of 1, not stored responses"),
-        ("after", r"rehearsal source 'bad' raised IndexError in line \d+: "),
-        ("state", "rehearsal source 'bad' raised TypeError: .* not JSON serializable"),
-    ],
-)
-def test_a_source_that_fails_is_named(tmp_path, at, said):
-    with pytest.raises(SettingsError, match=said):
-        train(train_config(tmp_path, "dph_js", {"rehearsal": {"source": "bad", "source_options": {"at": at}}}))

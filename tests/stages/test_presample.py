@@ -175,6 +175,8 @@ def test_a_draw_is_stored_only_if_it_is_finished_and_correct_and_as_often_as_it_
     texts = [rollout.text for rollout in responses_to_store([extra, *others], 9)]
     assert texts == ["[1, 2]", "[1, 2]", "[7]", "[7]", "[8]"]
     assert [rollout.text for rollout in responses_to_store([extra, *others], 3)] == ["[1, 2]", "[1, 2]", "[7]"]
+    once = responses_to_store([extra, *others], 4, distinct=True)  # of the first four
+    assert [rollout.text for rollout in once] == ["[1, 2]", "[7]"]
 
 
 POLICY = [

@@ -202,7 +202,7 @@ def test_the_state_is_readable(tmp_path):
     checkpoints.save(tmp_path, policy, Optimizer(policy.trainable(), CONFIG, 1), STATE, 1)
     text = (newest_of(tmp_path) / "state.json").read_text()
     cursors = {"step": 3, "explore_cursor": 17, "rehearsal_cursor": 5, "optimizer_steps": 6}
-    assert json.loads(text) == cursors | {"skipped_in_a_row": 0, "token_budget": 0, "source": None, "pending": None}
+    assert json.loads(text) == cursors | {"skipped_in_a_row": 0, "token_budget": 0, "pending": None}
 
 
 @pytest.mark.parametrize(

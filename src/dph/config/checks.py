@@ -108,7 +108,7 @@ def check_train(config: TrainConfig) -> None:
     if rows and config.loss.eta == 0:
         effect = f"rehearsal.rows is {rows} but loss.eta is 0, so stored responses would have no effect"
         raise SettingsError(f"{effect}; set loss.eta above 0, or rehearsal.rows to 0")
-    if ((rows and config.rehearsal.source == "set") or config.prompt_set != "all") and not config.rehearsal.path:
+    if (rows or config.prompt_set != "all") and not config.rehearsal.path:
         method = f"method {config.method!r} needs a presampled partition"
         raise SettingsError(f"{method}; run `dph presample` and add --rehearsal.path RUN")
     if rollout.n < 2:

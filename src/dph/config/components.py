@@ -327,10 +327,6 @@ class RehearsalConfig:
     """Stored responses per step, over all processes; 0 trains without rehearsal, -1 takes one for eight rollouts."""
     check_rows: NonNegativeInt = 4
     """Stored rows whose log-probabilities are recomputed at the start."""
-    source: str = "set"
-    """What chooses a step's rows: set, the responses of `path` in turn, or a source that a plug-in registered."""
-    source_options: dict[str, str] = field(default_factory=dict)
-    """Settings of the source, as key value pairs."""
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,8 @@ class PartitionRule:
     of its first correct responses."""
     stored: Annotated[PositiveInt, Usual(high=1024)] = 1
     """Most correct responses stored for each near-perfect prompt: the refinement draw first, repeats included."""
+    distinct: bool = False
+    """Of the stored responses to a prompt, keep each different one once: a rare one weighs as much as a common one."""
     drop_unsolved: bool = False
     """Drop prompts without any correct response (the paper does so for mathematics)."""
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 from dph.config import VerifyConfig
 from dph.errors import DataError, RowsError, counted
 from dph.process.progress import say
-from dph.rewards import text_of
 from dph.tasks.tables import KINDS, parse_file, read_rows, read_text
 from dph.types import UNPARSED, UNSCORED, Interval, Outcome, Problem
 from dph.verifiers.sql.rules import get_rule
@@ -134,6 +133,8 @@ def _text(value: Any, where: str) -> str:
     """A prediction: a text, a number, a message or a conversation."""
     if not isinstance(value, list | dict):
         return "" if value is None else str(value)
+    from dph.rewards import text_of  # it loads asyncio
+
     try:
         return text_of(value if isinstance(value, list) or "content" in value else [None])
     except DataError as error:

@@ -4,18 +4,15 @@ Stored as Parquet, never pickled. `dph.rehearsal.check` compares its manifest wi
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.errors import DataError
 from dph.models.batch import Tokens
-from dph.process.distributed import World
-from dph.registry import Registry
 from dph.runs.files import written_atomically
 from dph.sampling.seeding import EpochOrder
 from dph.types import Group, Rollout
@@ -51,12 +48,10 @@ class Rehearsal(Tokens):
 class RehearsalSet:
     """Stored responses in an endless seeded order of their prompts.
 
-    Several responses to one prompt follow each other, so that a step computes their prompt once. A plug-in's source of
-    stored responses is a subclass with `@register_source`.
+    Several responses to one prompt follow each other, so that a step computes their prompt once.
     """
 
-    def __init__(self, stored: Sequence[Rehearsal], seed: int, state: Any = None) -> None:
-        """state: what `after` returned when the run was saved; None at its start."""
+    def __init__(self, stored: Sequence[Rehearsal], seed: int) -> None:
         prompts: dict[str, list[Rehearsal]] = {}
         for rehearsal in stored:
             prompts.setdefault(rehearsal.problem_id, []).append(rehearsal)
@@ -75,15 +70,6 @@ class RehearsalSet:
             prompts = self._order.take(epoch * len(self._prompts), len(self._prompts))
             self._epoch, self._responses = epoch, [rehearsal for index in prompts for rehearsal in self._prompts[index]]
         return self._responses[offset]
-
-    def after(self, step: int, groups: Sequence[Group], world: World) -> Any:
-        """What this source has to remember after a step, JSON-able, the same on every process: nothing. `groups` are
-        this process's judged rollouts of the step, from which a subclass may take responses."""
-
-
-SOURCES: Registry[Callable[..., RehearsalSet]] = Registry("rehearsal source")
-register_source = SOURCES.register
-register_source("set")(RehearsalSet)
 
 
 def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:

@@ -106,7 +106,9 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             (group, rollout)
             for group in first
             if placed[group.problem.id][0] == "perfect"
-            for rollout in responses_to_store([again[group.problem.id], *group.rollouts], config.stored)
+            for rollout in responses_to_store(
+                [again[group.problem.id], *group.rollouts], config.stored, config.distinct
+            )
         ]
         rows = _rehearsals(policy, stored, config, chunks)
         if not world.leads:
@@ -160,11 +162,12 @@ def place_of(config: PresampleConfig, group: Group, extra: Rollout | None) -> tu
     return ("dropped", "discarded") if config.refine == "discard" else ("explore", "moved")
 
 
-def responses_to_store(drawn: Sequence[Rollout], count: int) -> list[Rollout]:
+def responses_to_store(drawn: Sequence[Rollout], count: int, distinct: bool = False) -> list[Rollout]:
     """The first correct, finished responses to a prompt, up to `count`: samples of π_ref given that, because the
-    prompt's set depends only on which draws are correct. Repeats are stored too, because without them rare responses
-    would be as frequent as common ones."""
-    return [r for r in drawn if r.verdict.correct and r.completion.finish_reason == "stop"][:count]
+    prompt's set depends only on which draws are correct. Repeats are stored too, unless they are to be distinct:
+    without repeats rare responses are as frequent as common ones."""
+    stored = [r for r in drawn if r.verdict.correct and r.completion.finish_reason == "stop"][:count]
+    return [*{tuple(r.completion.token_ids): r for r in stored}.values()] if distinct else stored
 
 
 def _rehearsals(

@@ -17,10 +17,9 @@ from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.process.user_code import ask
 from dph.rehearsal.check import CheckedSet, check_rehearsal, open_rehearsal, warn_of_another_judge
 from dph.rehearsal.partition import reference_counts, training_problems
-from dph.rehearsal.store import SOURCES
+from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import drop_visits
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.pinned import pin
@@ -94,7 +93,6 @@ def load(
 ) -> tuple[Policy, Training]:
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
     fresh = saved is None
-    source = SOURCES.bind(config.rehearsal.source, config.rehearsal.source_options)
     task, problems, stored, held = data_of(config, run, verifiers, world, fresh=fresh)
 
     policy = load_policy(config.model, config.seed, saved)
@@ -118,13 +116,12 @@ def load(
     pinned = pin(run.path, problems, monitor.problems, weights, fresh=fresh, note=world.leads)
     ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
     by_function = verifiers.only == "function"
-    make = partial(source, stored.stored if stored else [], config.seed, state.source)
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
     return policy, Training(
         config=config,
         world=world,
         learner=learner,
-        rehearsal=ask(f"rehearsal source {config.rehearsal.source!r}", SOURCES[config.rehearsal.source], make),
+        rehearsal=RehearsalSet(stored.stored if stored else [], config.seed),
         watch=Watch(run.path, world, pinned, ledger, max_unjudged=config.max_unjudged, by_function=by_function),
         monitor=monitor,
         saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),

@@ -15,7 +15,6 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import safetensors
 from safetensors.torch import load_file, save_file
@@ -45,8 +44,6 @@ class TrainState:
     """Consecutive optimizer steps, up to the last one, that were skipped because loss or gradient was not finite."""
     token_budget: int = 0
     """Reduced tokens per micro-batch, after memory ran out with the budget of the settings; else 0."""
-    source: Any = None
-    """What the source of stored responses remembers, JSON-able; None for a fixed set."""
     pending: Mapping[str, float] | None = None
     """Metrics of the last step if their line is not written yet: the step was interrupted during its evaluation."""
 
@@ -154,7 +151,7 @@ def read_state(checkpoint: Path) -> TrainState:
     try:
         state = TrainState(**read_json(checkpoint / "state.json"))
         for name, value in asdict(state).items():
-            if name not in ("source", "pending") and (type(value) is not int or value < 0):
+            if name != "pending" and (type(value) is not int or value < 0):
                 raise ValueError(f"{name} is {value!r}")
         return state
     except (ValueError, TypeError) as error:

@@ -10,7 +10,6 @@ Names of nested lists and tensors end with their dimensions:
 `frame.py` repeats the step and saves its state, so that any interruption can be followed by the same run.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,8 +22,7 @@ from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.progress import say
-from dph.process.user_code import ask
-from dph.rehearsal.store import Rehearsal, RehearsalSet
+from dph.rehearsal.store import RehearsalSet
 from dph.runs.directory import RunDir
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
@@ -132,10 +130,7 @@ class Training:
         self._keep_rollouts(step, drawn, rows_PG)
 
         # Take stored correct responses of the reference policy to prompts of D_pef: nothing to sample or judge.
-        source = partial(ask, f"rehearsal source {config.rehearsal.source!r}", self.rehearsal)
-        take = partial(self.rehearsal.take, state.rehearsal_cursor, config.stored_rows)
-        after = partial(self.rehearsal.after, step, drawn.groups, self.world)
-        stored_R = source(take, lambda rows: all(isinstance(row, Rehearsal) for row in rows), "stored responses")
+        stored_R = self.rehearsal.take(state.rehearsal_cursor, config.stored_rows)
 
         # Update: PPO-clip on rollouts, η·f(u) on stored responses. Each row says which set it belongs to, so that both
         # share mini-batches; denominators are counted over a whole mini-batch and all processes.
@@ -152,7 +147,6 @@ class Training:
                 optimizer_steps=optimizer.steps_taken,
                 skipped_in_a_row=optimizer.skipped_in_a_row,
                 token_budget=learner.updater.reduced_budget,
-                source=source(after, lambda state: bool(json.dumps(state))),
                 pending=values | stats.metrics() | coverage | {"lr": optimizer.lr},
             )
         clock.lap("update")

@@ -281,7 +281,6 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
             config.rollout.old_logprobs == "sampler"
         ),
         "verl has no name for loss.kl 'k3_is'; use k1, k2 or k3": config.loss.kl == "k3_is",
-        "a launch of verl rehearses a fixed set; leave rehearsal.source out": config.rehearsal.source != "set",
         "verl draws as many samples for every monitored set: give each table monitor.sets.NAME the n of "
         f"monitor.n ({config.monitor.n})": any(one.n != config.monitor.n for one in config.monitor.sets.values()),
     }
