@@ -192,7 +192,7 @@ def test_experiment_e_trains_on_the_same_starts_with_what_its_arms_name() -> Non
         plain = arm.family == "grpo-24"
         rehearsal, loss = own.rehearsal, own.loss
         assert rehearsal.rows == (0 if plain else 64) and own.optim.lr == (float(arm.name[8:]) if plain else 1e-4)
-        assert rehearsal.path == {"": f"out/{NEAR}", SOLVED: f"out/{SOLVED}"}[arm.rows]
+        assert rehearsal.path == {"": f"out/{NEAR}", SOLVED: f"out/{SOLVED}"}[arm.rows or ""]
         assert arm.rollouts == 125 * own.rollout.prompts * own.rollout.n + (32_000 if arm.rows == SOLVED else 0)
         assert loss.divergence == ("forward_kl_raw" if arm.family.endswith("raw") else "js")
         assert (loss.kl, loss.kl_coef) == (("k3", float(arm.name[13:])) if arm.family.startswith("k3") else ("none", 0))
@@ -215,7 +215,9 @@ def test_experiment_f_compares_its_lead_with_families_that_draw_as_much() -> Non
     assert (made.rollout, made.stored, made.refine) == (solved.rollout, solved.stored, solved.refine)
     points = [evaluated(32, 20, 10, 0), evaluated(16, 12, 8, 2), evaluated(20, 14, 10, 2), evaluated(40, 30, 10, 1)]
     names = ("distinct-raw-1", "base", "grpo-24-1.25e-5", "grpo-24-2.5e-5", "grpo-24-5e-5", "k3-24-1", "k3-24-0.3")
-    one = dict(zip(names, (points[0], points[1], *points[2:], points[3], *points[2:]), strict=True))
+    one: dict[str, Evaluated] = dict(
+        zip(names, (points[0], points[1], *points[2:], points[3], *points[2:]), strict=True)
+    )
     assert len([*confirm_table({1: one, 2: one})]) == 5
 
 
