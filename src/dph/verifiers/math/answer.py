@@ -18,8 +18,8 @@ _NAMED = re.compile(rf"({_NAME})\s*$")
 _FORMULA_ENDS = re.compile(r"(?<!\\)(?:\$+|\\[()\[\]])|\n\s*\n")
 _APART = re.compile(
     r"(?<![\\<>])(?<!(?<![\w)}])!)=|(?<!\\)[;&≈]|(?<![\d}]):(?!\s*\d)|,(?!\d{3}(?!\d))|\\\\|(?<!\d)\.(?=\s|$)|"
-    r"\\(?:approx|simeq|cong|sim|doteq|implies|iff|to|rightarrow|therefore|because|q?quad|Rightarrow|Longrightarrow|Leftrightarrow|in|equiv|"
-    r"colon|[pb]?mod)(?![A-Za-z])|\(\s*(?:\\text\s*\{\s*)?mod|"
+    r"\\(?:approx|simeq|cong|sim|doteq|implies|iff|to|rightarrow|therefore|because|q?quad|Rightarrow|Longrightarrow|"
+    r"Leftrightarrow|in|equiv|colon|[pb]?mod)(?![A-Za-z])|\(\s*(?:\\text\s*\{\s*)?mod|"
     r"\\(?:end|begin)\s*\{[^{}]*\}(?:\{[^{}]*\})?|"
     r"\\(?:text(?:bf|it|rm)?|mathrm|mbox)\s*\{(?!\s*(?:or|and|thousand|[mb]illion|hundred|dozen)\b)[^{}]*\}"
 )
@@ -41,7 +41,7 @@ _MINUS = re.compile(r"[=(&]\s*-\s*$")
 _AFTER = re.compile(r"\s?\^\s?(?:\{[^{}]*\}|\w)|\\%|\d{1,9}")
 _WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}\s")
 _DENIED = (
-    re.compile(r"\b(?:not|never|neither|cannot be|n't)(?: \w+)?[\s$]*$", re.I),
+    re.compile(r"(?:\b(?:not|never|neither|cannot be)|n't)(?: \w+)?[\s$]*$", re.I),
     re.compile(r"[\s$.]*\b(?:is|was) (?:wrong|incorrect|not (?:the (?:answer|solution)|correct|right))", re.I),
 )
 _OR = re.compile(r"[\s$]*,?\s*or\s+(?:\$([^$]{1,60})\$|(-?\d[\d./]*)(?!\w))")
