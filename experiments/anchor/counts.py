@@ -1,4 +1,4 @@
-"""Counts of the experiments B and E: a Parquet file of each, in which a start's rows are rewritten after every arm.
+"""Counts of the experiments B, E and F: a Parquet file of each, in which a start's rows are rewritten after every arm.
 
 A row is a problem of an evaluation: start, run, id, kind, samples, correct, greedy; `forms`, the canonical solutions
 among its correct samples, and `form_counts`, how many samples have each; `rollouts`, the responses that were drawn to

@@ -1,4 +1,4 @@
-"""The arms of the experiments B and E, as their protocols (experiments/results/anchor.md) have them, and their
+"""The arms of the experiments B, E and F, as their protocols (experiments/results/anchor.md) have them, and their
 commands."""
 
 import zlib

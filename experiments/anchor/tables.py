@@ -1,4 +1,4 @@
-"""Tables and figures of the experiments B and E from the counts of their starts.
+"""Tables and figures of the experiments B, E and F from the counts of their starts.
 
 A family's frontier in a start has its arms in the order of their strength. An anchor's frontier begins with GRPO at the
 same learning rate, the anchor of strength 0. Comparisons are made at one mean of samples, the mean of GRPO at 5e-5,
