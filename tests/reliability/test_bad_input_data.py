@@ -321,6 +321,10 @@ VERIFY = {
         "no task is named 'spyder'; perhaps you meant spider; known are: ",
     ),
     "no database": (["--predictions", "p.sql", "--gold", "gold.sql", "--databases", "no"], "query 1: no database"),
+    "no directory": (
+        ["--predictions", "p.sql", "--gold", "gold.sql", "--databases", "no", "--resume"],
+        "--resume needs the directory of the run; add --out DIRECTORY",
+    ),
     "no gold": (["--predictions", "p.sql", "--gold", "no.sql", "--databases", "no"], "no.sql"),
 }
 

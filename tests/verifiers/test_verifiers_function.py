@@ -261,7 +261,7 @@ def test_a_reward_function_judges_every_problem(file):
 
 def test_without_one_a_problem_must_name_a_verifier():
     with make_verifiers(VerifierConfig(), RewardConfig()) as verifiers:
-        with pytest.raises(UserError, match="problem 'p/1' names no verifier; add a"):
+        with pytest.raises(UserError, match=r"problem 'p/1' names no verifier; add a .*\(not in dph verify\)"):
             verifiers.check([PROBLEM])
         with pytest.raises(UserError, match="belongs in a column 'verifier', not"):
             verifiers.check([Problem("p", "?", "1", "", {"task": "math"})])
