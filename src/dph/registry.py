@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
+from numbers import Integral, Real
 from typing import Any, Generic, TypeVar
 
 from dph.errors import SettingsError, near, unknown
@@ -123,6 +124,13 @@ def read_option(text: str, annotation: object, what: str) -> Any:
         return read(text)
     except (KeyError, ValueError) as error:
         raise SettingsError(f"{what} must be {words}, not {text!r}") from error
+
+
+def check_option(value: Any, annotation: object, what: str) -> None:
+    """Raises SettingsError, naming `what`, for a value that is none of a parameter's type: bool, int, float or str."""
+    kind = {bool: bool, int: Integral, float: Real, str: str}.get(annotation)  # type: ignore[call-overload]
+    if kind and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
+        raise SettingsError(f"{what} must be {_READERS.get(annotation, (str, 'text'))[1]}, not {value!r:.60}")
 
 
 def identity(implementation: object) -> tuple[str, str]:

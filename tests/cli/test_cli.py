@@ -575,6 +575,14 @@ def clubs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_terminal_without_a_character_ends_no_command(clubs: Path):
+    words = ["verify", "--task", "spider", "--data", str(clubs), "--subset", "--predictions", str(clubs / "p.sql")]
+    ascii = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-m", "dph", *words], capture_output=True, text=True, timeout=100, env=ascii)
+    assert done.returncode == 0, done.stderr
+    assert "correct 1 (100.0 %" in done.stdout and "?" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("task", "file", "rule"),
     [("spider", "p.sql", []), ("bird", "p.sql", ["--rule", "strict"]), ("math500", "p.txt", []),

@@ -39,9 +39,10 @@ def test_a_preset_in_the_place_of_a_task(tmp_path, capsys):
     assert message == "dph_js is a preset, not a task; write --preset dph_js"
 
 
-@pytest.mark.parametrize("command", ["presample", "train", "eval", "audit"])
+@pytest.mark.parametrize("command", ["presample", "train", "eval", "audit", "verify"])
 def test_data_without_a_task_are_not_those_of_the_world(tmp_path, capsys, command):
-    message = complaint(capsys, command, "--data", tmp_path, "--model.path", "m", "--out", tmp_path / "run")
+    more = ["--predictions", "p.jsonl"] if command == "verify" else ["--model.path", "m"]
+    message = complaint(capsys, command, "--data", tmp_path, *more, "--out", tmp_path / "run")
     assert message == "no task was named; --data needs one: --task records reads your own problems"
 
 

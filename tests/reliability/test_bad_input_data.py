@@ -55,8 +55,8 @@ ROWS = {
     "no_prompt.jsonl": ('{"answer": 1}', "row 1: no 'prompt' or 'messages'; it has: answer"),
     "prompt.jsonl": (rows({"prompt": 3}), "row 1: the prompt must be text or a list of messages"),
     "no_content.jsonl": (rows({"prompt": [{"role": "user"}]}), "the prompt must be text or a list of messages"),
-    "no_messages.jsonl": (rows({"prompt": []}), "the prompt must be text or a list of messages"),
-    "empty_prompt.jsonl": (rows({"prompt": ""}), "no problem has a prompt of at most"),
+    "no_messages.jsonl": (rows({"prompt": {}}), "the prompt must be text or a list of messages"),
+    "empty_prompt.jsonl": (rows({"prompt": ""}), "empty_prompt.jsonl, row 1: prompt is null or empty"),
     "long_prompt.jsonl": (rows({"prompt": "easy 1 " * 99}), "no problem has a prompt of at most 60 tokens"),
     "no_answer.jsonl": ('{"prompt": "x", "verifier": "exact"}', "row 1: no 'answer' or 'reward_model.ground_truth'"),
     "null_prompt.jsonl": (rows({}, {}, {"prompt": None}), "null_prompt.jsonl, row 3: prompt is null or empty; write"),
@@ -321,6 +321,10 @@ VERIFY = {
         "no task is named 'spyder'; perhaps you meant spider; known are: ",
     ),
     "no database": (["--predictions", "p.sql", "--gold", "gold.sql", "--databases", "no"], "query 1: no database"),
+    "no directory": (
+        ["--predictions", "p.sql", "--gold", "gold.sql", "--databases", "no", "--resume"],
+        "--resume needs the directory of the run; add --out DIRECTORY",
+    ),
     "no gold": (["--predictions", "p.sql", "--gold", "no.sql", "--databases", "no"], "no.sql"),
 }
 

@@ -182,6 +182,38 @@ def test_equal_options_share_one_pool():
     other.close()
 
 
+class Constant:
+    def __init__(self, reward: float) -> None:
+        self.reward = reward
+
+    def __repr__(self) -> str:
+        return "Constant()"
+
+    def __call__(self, prompt: object, completion: str, **_: object) -> float:
+        return self.reward
+
+
+def test_other_functions_share_nothing(tmp_path, monkeypatch):
+    """Also with one text for both, one relative path for two files, and one file before and after an edit."""
+    made = [reward_function("function", function=Constant(reward)) for reward in (1.0, 0.0)]
+    made += [pickle.loads(pickle.dumps(one)) for one in made]
+    for reward in (0.25, 0.5, 0.75):
+        folder = tmp_path / str(min(reward, 0.5))
+        folder.mkdir(exist_ok=True)
+        (folder / "m.py").write_text(f"def f(prompt, completion, **_):\n    return {reward}\n")
+        monkeypatch.chdir(folder)
+        made.append(reward_function("function", function="m.py:f", in_process=True))
+    made.append(pickle.loads(pickle.dumps(made[4])))  # from another folder
+    assert [one.score("x", "x") for one in made] == [1.0, 0.0, 1.0, 0.0, 0.25, 0.5, 0.75, 0.25]
+    assert reward_function("function", function="m.py:f", in_process=True)._shared() is made[6]._shared()
+
+
+def test_the_id_of_a_row_reaches_the_function():
+    judge = reward_function("function", function=lambda prompt, completion, id, **_: float(id == completion))
+    assert judge(["a", "b"], answer=["", ""], id=["a", "c"]) == [1.0, 0.0]
+    assert judge(["row 1", "row 2"], answer=["", ""]) == [1.0, 1.0]
+
+
 def test_ten_thousand_pending_requests_stay_small(judge: RewardFunction):
     async def flood() -> tuple[int, float, list[float | None]]:
         gc.collect()

@@ -18,6 +18,7 @@ import torch
 
 from dph.errors import UserError
 from dph.rewards import RewardFunction, reward_function, text_of
+from dph.rewards.verl import compute_score
 from dph.types import Outcome
 
 RIGHT = r"\boxed{42}"
@@ -87,6 +88,11 @@ def test_prompts_are_of_any_form(judge: RewardFunction, prompt: Any):
     assert judge(prompts=[prompt] * 2, completions=[RIGHT, "42"], answer=["42", "42"]) == [1.0, 0.0]
 
 
+def test_the_row_that_is_no_completion_is_named(judge: RewardFunction):
+    with pytest.raises(UserError, match=r"^row 2 of the batch: a text or a list of messages .* not 3$"):
+        judge(completions=[RIGHT, 3], answer=["42", "42"])
+
+
 @pytest.mark.parametrize("prompt", [3, ["?"], [["?"]], {"role": "user", "content": 3}])
 def test_what_is_no_prompt_is_one_sentence(judge: RewardFunction, prompt: Any):
     with pytest.raises(UserError, match="a text or a list of messages with"):
@@ -99,6 +105,8 @@ LENGTHS: list[tuple[dict[str, Any], str]] = [
     ({"completions": [RIGHT] * 2, "answer": []}, "'answer' has 0 entries"),
     ({"completions": [RIGHT] * 2, "answer": "42"}, "'answer' must be a list with one entry for each completion"),
     ({"completions": [RIGHT] * 2, "answer": 42}, "'answer' must be a list"),
+    ({"completions": [RIGHT], "answer": np.array(42)}, "'answer' must be a list"),
+    ({"completions": [RIGHT], "answer": torch.tensor(42)}, "'answer' must be a list"),
     ({"completions": [RIGHT] * 2, "answer": None}, "'answer' must be a list"),
     ({"completions": [RIGHT] * 2, "answer": {"a": 1, "b": 2}}, "'answer' must be a list"),
     ({"completions": RIGHT, "answer": ["42"] * len(RIGHT)}, "'completions' must be a list"),
@@ -119,6 +127,52 @@ def test_columns_may_be_tuples_and_arrays(judge: RewardFunction):
     completions: Any = np.array([RIGHT, "no"])
     assert judge(completions=completions, answer=("42", "42"), prompts=np.array(["?", "?"])) == [1.0, 0.0]
     assert judge(completions=[], answer=[]) == []
+
+
+COLUMNS: list[Any] = [
+    {1, 2},
+    frozenset((1, 2)),
+    {"a": 1, "b": 2}.values(),
+    np.array(3),
+    torch.tensor([1, 2]),
+    pa.array([1, 2]),
+    (number for number in (1, 2)),
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: type(column).__name__)
+def test_columns_are_of_any_type(judge: RewardFunction, column: Any):
+    assert judge(completions=[RIGHT, "42"], answer=["42", "42"], other=column) == [1.0, 0.0]
+
+
+TENSORS: list[Any] = [
+    torch.tensor([42, 7]),
+    torch.tensor([42.0, 7.0]),
+    torch.tensor([42.0, 7.0], dtype=torch.bfloat16, requires_grad=True),
+    [torch.tensor(42), torch.tensor([7])],
+    [torch.tensor([41, 42]), [torch.tensor(7)]],
+    torch.tensor([[41, 42], [7, 8]]),
+    pa.array([42, 7]),
+    pa.array(["42", "7"]),
+    pa.array([[42], [7]]),
+]
+
+
+@pytest.mark.parametrize("answers", TENSORS, ids=str)
+def test_golds_are_tensors_and_arrays(judge: RewardFunction, answers: Any):
+    assert judge(completions=[RIGHT, r"\boxed{41}"], answer=answers) == [1.0, 0.0]
+
+
+def test_columns_of_other_libraries(judge: RewardFunction):
+    datasets, pd = pytest.importorskip("datasets"), pytest.importorskip("pandas")
+    tensors = datasets.Dataset.from_dict({"answer": [42, 7]}).with_format("torch")["answer"]
+    others = {"series": pd.Series([1, 2], index=[7, 9]), "table": pd.DataFrame({"a": [1, 2], "b": [3, 4]})}
+    for answers in (tensors, pd.Series([42, 7], index=[7, 9]), pd.Series([42.5, 7]) - 0.5):
+        assert judge(completions=[RIGHT, r"\boxed{41}"], answer=answers, **others) == [1.0, 0.0]
+
+
+def test_a_number_of_32_bits_is_the_decimal_that_was_written(judge: RewardFunction):
+    assert judge(completions=[r"\boxed{0.1}"] * 2, answer=torch.tensor([0.1, 0.2])) == [1.0, 0.0]
 
 
 NUMBERS: list[tuple[Any, str]] = [
@@ -148,7 +202,7 @@ NUMBERS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("gold", "answer"), NUMBERS)
+@pytest.mark.parametrize(("gold", "answer"), NUMBERS, ids=[answer[:20] for _, answer in NUMBERS])
 def test_golds_are_numbers_of_any_type(judge: RewardFunction, gold: Any, answer: str):
     assert judge(completions=[rf"\boxed{{{answer}}}", r"\boxed{7}"], answer=[gold, gold]) == [1.0, 0.0]
 
@@ -181,9 +235,25 @@ def test_a_gold_of_several_lines_is_compared_with_as_many(gold: Any):
     assert judge(right + wrong, answer=[gold] * 9) == [1.0] * 3 + [0.0] * 6
 
 
+def test_a_gold_of_any_length_costs_the_others_nothing(judge: RewardFunction):
+    for made in (judge, reward_function("exact")):
+        assert made(completions=[RIGHT, RIGHT], answer=[10**5000, RIGHT])[1] == 1.0
+
+
 UNUSABLE: list[Any] = [
     *(None, float("nan"), np.float32("nan"), np.float64("inf"), Decimal("NaN"), Decimal("sNaN"), Decimal("-Infinity")),
-    *(True, np.bool_(True), 1j, {"a": 1}, b"42", date(2020, 1, 1), [["42"]], np.array([[1]]), np.array(None)),
+    *(
+        True,
+        np.bool_(True),
+        1j,
+        np.complex64(42),
+        {"a": 1},
+        b"42",
+        date(2020, 1, 1),
+        [["42"]],
+        np.array([[1]]),
+        np.array(None),
+    ),
 ]
 
 
@@ -243,12 +313,74 @@ def test_the_papers_scheme_pays_for_a_query_by_a_tool_in_any_message(tmp_path: P
     with sqlite3.connect(db) as connection:
         connection.execute("CREATE TABLE item (price REAL)")
     connection.close()
-    query = {"type": "function", "function": {"name": "query", "arguments": {"sql": "SELECT 1"}}}
-    other = {"type": "function", "function": {"name": "query", "arguments": {"text": "SELECT 1"}}}
+    paid: list[Any] = [{"sql": "SELECT 1"}, '{"sql": "SELECT 1"}', {"sql": "SELECT 1", "on": date(2020, 1, 2)}]
+    calls: list[Any] = [{"type": "function", "function": {"name": "query", "arguments": said}} for said in paid]
+    calls = [*([call] for call in calls), np.array(calls[:1]), [None, calls[0]], [None], "call", None]
+    calls += [
+        [{"function": {"arguments": {"text": "SELECT 1"}}}],
+        [{"function": "{"}],
+        [{"function": {"arguments": "{"}}],
+    ]
     right = said("```sql\nSELECT count(*) FROM item\n```")
-    completions = [[said(None, tool_calls=[call]), {"role": "tool", "content": "1"}, right] for call in (query, other)]
-    columns = {"answer": ["SELECT count(*) FROM item"] * 3, "db": [str(db)] * 3}
-    for scheme, expected in (("paper", [1.2, 1.0, 1.0]), ("binary", [1.0, 1.0, 1.0])):
+    completions: list[Any] = [[said(None, tool_calls=call), {"role": "tool", "content": "1"}, right] for call in calls]
+    completions = [*completions, [right], np.array([right])]
+    columns = {"answer": ["SELECT count(*) FROM item"] * len(completions), "db": [db] * len(completions)}
+    for scheme, expected in (("paper", [1.2] * 5 + [1.0] * 8), ("binary", [1.0] * 13)):
         judge = reward_function("sql", reward=scheme, workers=1)
-        assert judge([*completions, [right]], **columns) == pytest.approx(expected)
+        assert judge(completions, **columns) == pytest.approx(expected)
         judge.close()
+
+
+DATABASES: list[tuple[Any, str]] = [
+    (None, "problem 'row 1' is judged as SQL but its meta has no database path under 'db'"),
+    ([3], "problem 'row 1' is judged as SQL but its meta has 3, not a database path, under 'db'"),
+    ("{db}", "under 'db'; 'db' is not a list with one entry for each completion"),
+    (["{db}", "{db}"], "under 'db'; 'db' is not a list with one entry for each completion"),
+]
+
+
+@pytest.mark.parametrize(("column", "message"), DATABASES)
+def test_what_is_wrong_with_a_column_of_databases_is_said(tmp_path: Path, column: Any, message: str):
+    judge = reward_function("sql", workers=1)
+    with pytest.raises(UserError) as caught:
+        judge(["```sql\nSELECT 1\n```"], answer=["SELECT 1"], **({} if column is None else {"db": column}))
+    assert message in str(caught.value)
+
+
+def test_a_database_is_a_text_or_a_path(tmp_path: Path):
+    file = tmp_path / "d.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    judge = reward_function("sql", workers=1)
+    for db in (file, str(file), np.array(str(file))[()], pa.scalar(str(file))):
+        assert judge(["```sql\nSELECT 1\n```"], answer=["SELECT 1"], db=[db], suite=[np.array([str(file)])]) == [1.0]
+    judge.close()
+
+
+OPTIONS: list[tuple[str, dict[str, Any], str]] = [
+    ("math", {"workers": 2.5}, "option workers of the verifier 'math' must be a whole number, not 2.5"),
+    ("sql", {"workers": True}, "option workers of the verifier 'sql' must be a whole number, not True"),
+    ("sql", {"tolerance": "0.1"}, "option tolerance of the verifier 'sql' must be a number, not '0.1'"),
+    ("sql", {"keep_distinct": 1}, "option keep_distinct of the verifier 'sql' must be true or false, not 1"),
+    ("function", {"function": None}, "given by --reward FILE.py:NAME, not None"),
+    ("exact", {"answer_column": ["a"]}, "answer_column must be a column's name, not ['a']"),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "message"), OPTIONS)
+def test_options_of_another_type_are_one_sentence(kind: str, options: dict[str, Any], message: str):
+    with pytest.raises(UserError) as caught:
+        reward_function(kind, **options)
+    assert message in str(caught.value)
+
+
+def test_verl_has_a_reward_for_each_response():
+    question = np.array([{"role": "user", "content": "Simplify $(x+1)^2 - x^2$."}])
+    copied = asyncio.run(compute_score("toy", r"\boxed{(x+1)^2 - x^2}", "2x+1", {"question": question}))
+    assert (copied["score"], copied["scored"]) == (0.0, 1.0)
+    for solution in (None, 3):
+        info = asyncio.run(compute_score("toy", solution, "4"))  # type: ignore[arg-type]
+        assert (info["score"], info["scored"], info["outcome"]) == (0.0, 0.0, "infra_error")
+    with pytest.raises(UserError, match=r"extra_info has no 'db', which reward_kwargs.meta names; it has: index"):
+        asyncio.run(compute_score("toy", "SELECT 1", "SELECT 1", {"index": 1}, kind="sql", meta="db"))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from dph.cli.main import ending
-from dph.config import EvalConfig, RewardConfig, RolloutConfig, TaskConfig
+from dph.config import EvalConfig, RewardConfig, RolloutConfig, TaskConfig, VerifierConfig
 from dph.errors import RunError, SettingsError
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.chunks import Chunks
@@ -116,6 +116,14 @@ def test_resume_with_other_settings_names_the_difference(tmp_path):
     ):
         assert part in message
     assert "greedy" not in message
+
+
+def test_resume_with_another_number_of_workers(tmp_path):
+    """As messages advise when memory is short; the limit of time stays, because it changes verdicts."""
+    begun(tmp_path, verifier=VerifierConfig(workers=2))
+    with pytest.raises(RunError, match=r"other settings \(verifier.timeout: 5.0 → 9.0\)"):
+        start(tmp_path, resume=True, verifier=VerifierConfig(workers=1, timeout=9.0))
+    start(tmp_path, resume=True, verifier=VerifierConfig(workers=1)).finish()
 
 
 def test_other_versions_are_named_and_the_run_goes_on(tmp_path, capsys):

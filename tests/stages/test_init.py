@@ -495,10 +495,11 @@ def test_where_nothing_could_be_trained_on_the_status_says_so(tmp_path, capsys, 
 
 
 def test_golds_of_prompts_that_do_not_fit_are_checked_too(tmp_path, capsys):
-    path = write_rows(tmp_path / "a.jsonl", {"prompt": "easy 1 " * 99, "answer": ""}, {}, {"prompt": ""})
+    long = {"prompt": "easy 1 " * 99}
+    path = write_rows(tmp_path / "a.jsonl", {**long, "answer": ""}, {}, long)
     said = printed(capsys, *check(path))
     assert "empty or longer, so left out: 2 (67%)" in said and "left out: a-1: the answer is empty" in said
-    path = write_rows(path, {"prompt": "easy 1 " * 99}, {"answer": ""})
+    path = write_rows(path, long, {"answer": ""})
     assert "no problem has a prompt that fits and a gold" in complaint(capsys, *check(path))
 
 

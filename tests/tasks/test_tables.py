@@ -72,6 +72,11 @@ def test_blank_lines_and_a_missing_last_newline_do_not_count(tmp_path):
     assert read_rows(tmp_path / "a.jsonl") == [{"a": 1}, {"a": 2}]
 
 
+def test_a_cell_of_csv_may_be_long(tmp_path):
+    (tmp_path / "a.csv").write_text(f"prompt,answer\n{'x' * 200_000},1\n")
+    assert read_rows(tmp_path / "a.csv") == [{"prompt": "x" * 200_000, "answer": "1"}]
+
+
 WRONG = {
     "absent.jsonl": (None, "there is no file"),
     "a.txt": (b"a,b\n", "unknown kind; use .jsonl"),
@@ -114,11 +119,14 @@ def test_numbers_of_16_and_32_bits_are_the_decimals_that_were_written(tmp_path):
         pa.list_(pa.float32()): [[0.1, None], [], None, [3.3]],
         pa.struct({"a": pa.list_(pa.float32()), "b": pa.float64()}): [{"a": [0.7], "b": 1 / 3}, None, None, None],
         pa.string(): ["a", "b", None, "d"],
+        pa.map_(pa.string(), pa.float32()): [{"a": 0.1}, {}, None, {"a": 0.3, "b": None}],
+        pa.dictionary(pa.int8(), pa.float32()): [0.1, None, 0.1, 0.3],
     }
     columns = {}
     for number, (kind, column) in enumerate(values.items()):
         column = [None if value is None else np.float16(value) for value in column] if number == 0 else column
-        columns[f"c{number}"] = pa.array(column, kind)
+        maps = [value and list(value.items()) if isinstance(value, dict) else value for value in column]
+        columns[f"c{number}"] = pa.array(maps if pa.types.is_map(kind) else column, kind)
     pq.write_table(pa.table(columns), tmp_path / "x.parquet")
     rows = read_rows(tmp_path / "x.parquet")
     for number, column in enumerate(values.values()):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,85 @@ def test_mistakes_in_records_are_one_clear_sentence(tmp_path: Path, rows: list, 
     path = write_lines(tmp_path / "x.jsonl", rows)
     with pytest.raises(DataError, match=message):
         load_task("records", path=str(path)).problems("x")
+
+
+USER, MODEL = {"role": "user", "content": "?"}, {"role": "assistant", "content": "so 42"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+PROMPTS: list[tuple[dict, dict, object]] = [
+    ({"messages": json.dumps([SYSTEM, USER])}, {}, (SYSTEM, USER)),
+    ({"prompt": repr([USER, MODEL, USER])}, {}, (USER, MODEL, USER)),
+    ({"prompt": '[{"value": 1}] has how many items?'}, {}, '[{"value": 1}] has how many items?'),
+    ({"prompt": '[{"value": 1}]'}, {}, '[{"value": 1}]'),
+    ({"instruction": "Add.", "input": "1, 2", "output": "3"}, {}, "Add.\n\n1, 2"),
+    ({"Instruction": "Add 1.", "Input": ""}, {"prompt": "Instruction"}, "Add 1."),
+    ({"prompt": "  ", "question": "Add."}, {}, "Add."),
+    ({"prompt": [{**USER, "content": ""}], "messages": [USER]}, {}, (USER,)),
+    (
+        {"my q": "?", "e": {"x": 1}},
+        {"template": r"{my q} {e.x} \boxed{x} x_{i}^{n} {}"},
+        r"? 1 \boxed{x} x_{i}^{n} {}",
+    ),
+    ({"question": "?"}, {"template": r"{question} \boxed{answer}"}, r"? \boxed{answer}"),
+    ({"prompt": "?"}, {"system": "Be brief."}, (SYSTEM, USER)),
+]
+
+
+@pytest.mark.parametrize(("row", "options", "prompt"), PROMPTS)
+def test_prompts_of_rows(tmp_path: Path, row: dict, options: dict, prompt: object):
+    path = write_lines(tmp_path / "x.jsonl", [row | {"answer": "1", "Verifier": "exact", "ID": 7}])
+    [problem] = load_task("records", path=str(path), **options).problems("x")
+    assert (problem.prompt, problem.id, problem.verifier) == (prompt, "7", "exact")
+
+
+ENDS = "row 1: the prompt ends with a turn of"
+NO_PROMPTS: list[tuple[dict, dict, str]] = [
+    ({"messages": json.dumps([USER, MODEL])}, {}, "row 1: the prompt ends with the assistant's turn"),
+    ({"prompt": repr([USER, MODEL])}, {}, "row 1: the prompt ends with the assistant's turn"),
+    ({"prompt": str([USER, MODEL]).replace("}, {", "}\n {")}, {}, "row 1: the prompt holds messages as text that"),
+    (
+        {"prompt": '[{"from": "human", "value": "?"}, {"from": "gpt", "value": "42"}]'},
+        {},
+        "a list of messages with 'role'",
+    ),
+    *(({"prompt": [USER, {**MODEL, "role": role}]}, {}, f"{ENDS} '{role}'") for role in ("gpt", "model", "Assistant")),
+    ({"prompt": [USER, MODEL, {"role": "tool", "content": "42"}]}, {}, f"{ENDS} 'tool'"),
+    ({"prompt": "", "question": " "}, {}, "row 1: prompt is null or empty"),
+    ({"prompt": [{**USER, "content": " "}]}, {}, "row 1: prompt is null or empty"),
+    ({"question": "?"}, {"template": "{question} {contxt}"}, "row 1: the template names 'contxt', no column; it has: "),
+    ({"question": "?"}, {"template": "{contxt} {question}"}, "row 1: the template names 'contxt', no column; it has: "),
+    ({"messages": [USER, MODEL]}, {"template": "{messages}"}, "and messages is a list or has parts"),
+    ({"messages": repr([USER, MODEL])}, {"template": "{messages}"}, "and messages is a list or has parts"),
+    ({"prompt": [SYSTEM, USER]}, {"system": "Think."}, "row 1: the prompt has a system message"),
+]
+
+
+@pytest.mark.parametrize(("row", "options", "message"), NO_PROMPTS)
+def test_what_is_no_prompt_or_holds_the_answer_is_refused(tmp_path: Path, row: dict, options: dict, message: str):
+    path = write_lines(tmp_path / "x.jsonl", [row | {"answer": "1", "verifier": "exact"}])
+    with pytest.raises(DataError) as caught:
+        load_task("records", path=str(path), **options).problems("x")
+    assert message in str(caught.value)
+
+
+def test_the_answer_is_that_of_the_first_column_with_one(tmp_path: Path):
+    rows = [{"prompt": "?", "answer": "", "target": "42"}, {"prompt": "?", "answer": "x #### 41 or 42x"}]
+    path = write_lines(tmp_path / "x.jsonl", rows)
+    options = {"path": str(path), "verifier": "exact"}
+    assert load_task("records", **options).problems("x")[0].answer == "42"
+    write_lines(path, rows[1:])
+    [problem] = load_task("records", **options, answer_pattern=r"42x|#### (\d+)").problems("x")
+    assert problem.answer == "41"
+    with pytest.raises(DataError, match="answer_pattern matches nothing"):
+        load_task("records", **options, answer_pattern="42x|(43)").problems("x")
+
+
+@pytest.mark.parametrize("kind", ["null device", "pipe"])
+def test_what_is_no_regular_file_is_said(tmp_path: Path, kind: str):
+    path = "/dev/null"
+    if kind == "pipe":
+        os.mkfifo(path := str(tmp_path / "x.jsonl"))
+    with pytest.raises(DataError, match=f"{path} is not a regular file"):
+        load_task("records", path=path).problems("x")
 
 
 def test_mistakes_about_record_files(tmp_path: Path):

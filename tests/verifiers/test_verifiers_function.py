@@ -1,5 +1,6 @@
 """Reward functions: what they are given, what their results mean, and that nothing they do harms the process."""
 
+import asyncio
 import math
 import os
 import textwrap
@@ -171,6 +172,40 @@ def test_a_callable_is_called_in_this_process(capsys):
     assert "test_verifiers_function.py" in capsys.readouterr().err
 
 
+FORKS = {
+    "on import": ("import os\nos.fork()\nos.fork()\n", ""),
+    "on import, where the fork raises": ("import os\nif not os.fork():\n    raise SystemExit\n", ""),
+    "in a call": ("import os\n", "    os.fork()\n"),
+}
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+@pytest.mark.parametrize("name", FORKS)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_function_that_forks_shifts_no_verdict(tmp_path, name, in_process):
+    first, body = FORKS[name]
+    (tmp_path / "m.py").write_text(
+        f"{first}def f(prompt, completion, answer, **_):\n{body}    return float(completion == answer)\n"
+    )
+    made = FunctionVerifier(function=f"{tmp_path}/m.py:f", in_process=in_process, timeout=20)
+    for _ in range(3):
+        verdicts = made.verify([(PROBLEM, "4" if number % 2 else "5") for number in range(12)])
+        assert [verdict.reward for verdict in verdicts] == [0.0, 1.0] * 6
+    made.close()
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, GeneratorExit, Odd])
+def test_no_error_of_a_function_ends_this_process(error):
+    def reward(prompt, completion, **_):
+        raise error
+
+    assert judged(FunctionVerifier(function=reward), "1")[0].outcome is Outcome.INFRA_ERROR
+
+
 BROKEN_FILES = {
     "syntax.py": ("def f(:\n", "cannot import the reward function's file .*SyntaxError: .*line 1"),
     "raises.py": ("x = 1\ny = x / 0\n", "cannot import .*ZeroDivisionError in line 2: division by zero"),
@@ -198,6 +233,7 @@ def test_a_file_that_cannot_be_used(tmp_path, name, in_process):
         ({"function": "mine.py"}, "given by --reward FILE.py:NAME, not 'mine.py'"),
         ({"function": "mine:f"}, "given by --reward FILE.py:NAME, not 'mine:f'"),
         ({}, "given by --reward FILE.py:NAME, not ''"),
+        ({"function": None}, "given by --reward FILE.py:NAME, not None"),
         ({"function": "gone.py:f"}, "the reward function's file gone.py does not exist"),
         ({"function": len, "timeout": 0}, "option timeout must be positive, not 0"),
         ({"function": len, "workers": "2"}, "option workers must be positive, not '2'"),
@@ -225,7 +261,7 @@ def test_a_reward_function_judges_every_problem(file):
 
 def test_without_one_a_problem_must_name_a_verifier():
     with make_verifiers(VerifierConfig(), RewardConfig()) as verifiers:
-        with pytest.raises(UserError, match="problem 'p/1' names no verifier; add a"):
+        with pytest.raises(UserError, match=r"problem 'p/1' names no verifier; add a .*\(not in dph verify\)"):
             verifiers.check([PROBLEM])
         with pytest.raises(UserError, match="belongs in a column 'verifier', not"):
             verifiers.check([Problem("p", "?", "1", "", {"task": "math"})])

@@ -1,5 +1,6 @@
 """The command line: `dph STAGE [--preset NAME …] [--config FILE …] [--plugin MODULE …] [--resume] [settings …]`."""
 
+import io
 import os
 import signal
 import sys
@@ -45,11 +46,11 @@ _ELSEWHERE = {
 COMMANDS = {name: _ELSEWHERE.get(name, f"dph.stages.{name}:{name}") for name in STAGES}
 """The function of each command, whose module is loaded when the settings have been checked."""
 
-_NEED_TASK = frozenset({"sft", "presample", "train", "verl", "eval", "audit"})
+_NEED_TASK = frozenset({"sft", "presample", "train", "verl", "eval", "verify", "audit"})
 """Commands that take the problems of a task."""
 
 
-def _check(command: str, config: Any) -> None:
+def _check(command: str, config: Any, resume: bool) -> None:
     """Raises UserError for settings that are wrong, before torch is loaded."""
     if command in ("sft", "presample", "train", "eval", "audit"):
         check_out(config.out)
@@ -68,6 +69,8 @@ def _check(command: str, config: Any) -> None:
         check_model(config.model, "--model")
     if command == "sft" and config.data and not Path(config.data).exists():
         raise DataError(f"there is no file {Path(config.data).absolute()}; correct --data")
+    if command == "verify" and resume and not config.out:
+        raise SettingsError("--resume needs the directory of the run; add --out DIRECTORY")
     if command == "passk" and not config.files:
         raise SettingsError("dph passk needs judged samples: dph passk BEFORE [AFTER …]")
     if command == "audit" and not (config.model.path and config.after):
@@ -78,7 +81,7 @@ def _check(command: str, config: Any) -> None:
 
 def _call(command: str, config: Any, resume: bool) -> None:
     """Run a command."""
-    _check(command, config)
+    _check(command, config, resume)
     if is_first_process():
         for sentence in unusual(config):
             say(sentence)
@@ -132,9 +135,11 @@ def _recorded(stage: str, line: CommandLine) -> Any:
 def _say_what_was_not_named(line: CommandLine, named: set[str], settings: Any) -> None:
     """Say what the defaults choose in place of a task and a method that were meant, perhaps. Raises SettingsError if
     data are named without the task that reads them."""
+    if line.stage == "verify" and "root" not in line.options:
+        return  # --gold and --databases are problems without a task
     if line.stage in _NEED_TASK and "task.name" not in named and not getattr(settings, "data", ""):
         if line.options:
-            flag = next(flag for flag, (name, *_) in TASK.items() if name == f"options.{next(iter(line.options))}")
+            flag = next(flag for flag, (name, *_) in TASK.items() if name.removeprefix("options.") in line.options)
             raise SettingsError(f"no task was named; {flag} needs one: --task records reads your own problems")
         say(f"no --task was named: the problems come from the embedded world {settings.task.name}")
     if line.stage in ("train", "verl") and settings.method == TrainConfig.method and not settings.rehearsal.rows:
@@ -153,6 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     passk` found more lost problems than allowed; 129, 130 and 143 interrupted by SIGHUP, SIGINT and SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     show_messages()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may not have every character
     with ending("dph", *words[:1]):
         if not words or words[0] in ("-h", "--help"):
             print(_overview())

@@ -10,17 +10,22 @@ of `ascore` and `averdict` wait in one queue: they hold neither threads nor proc
 """
 
 import asyncio
+import hashlib
 import json
 import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from functools import partial
+from numbers import Complex, Real
 from typing import Any
 
-from dph.errors import DataError, UserError
-from dph.registry import settings_of
+from dph.errors import DataError, SettingsError, UserError
+from dph.registry import check_option, settings_of
 from dph.types import Outcome, Problem, Verdict
+from dph.verifiers.function_worker import split_reference
 from dph.verifiers.protocol import VERIFIERS, Verifier
 
 __all__ = ["RewardFunction", "reward_function"]
@@ -30,6 +35,8 @@ _WORKERS = 2
 _NOT_META = {"prompts", "completions", "completion_ids"}  # columns that TRL adds
 _RESPONDING = {None, "assistant"}  # roles
 _TEXTS = {"text", "output_text"}  # types of the parts of a message
+
+_MOST_DIGITS = 4000  # of a whole number that Python writes
 
 _Item = tuple[Problem, str]
 
@@ -52,9 +59,20 @@ class RewardFunction:
         """
         self.__name__ = kind  # trainers log rewards under this name
         self._kind, self._options, self._answers = kind, options, answer_column
+        if not isinstance(answer_column, str):
+            raise SettingsError(f"answer_column must be a column's name, not {answer_column!r:.60}")
         self._text = with_calls if options.get("reward") == "paper" else text_of
-        self._key = f"{kind} {json.dumps(self._options, sort_keys=True, default=repr)}"
+        content = ""
+        if kind == "function" and isinstance(file := options.get("function"), str):
+            path, name = split_reference(file)
+            options["function"] = f"{path}:{name}"  # whatever the working directory is later
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        self._key = f"{kind} {content} {json.dumps(options, sort_keys=True, default=id)}"
         self._shared()
+
+    def __reduce__(self) -> Any:
+        """A copy, also in another process, has its own key."""
+        return partial(RewardFunction, self._kind, answer_column=self._answers, **self._options), ()
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
         """The rewards of a batch, as TRL asks for them.
@@ -71,21 +89,26 @@ class RewardFunction:
                 f"the reward function needs a column {self._answers!r} with the gold answers; the data set has: "
                 f"{', '.join(columns)} (answer_column= names another)"
             )
-        count = len(_listed("completions", completions))
-        answers = _listed(self._answers, columns[self._answers], count)
-        prompts = columns.get("prompts")
+        completions = _listed("completions", completions)
+        count = len(completions)
+        answers = _listed(self._answers, columns.pop(self._answers), count)
+        prompts = columns.pop("prompts", None)
         prompts = [""] * count if prompts is None else _listed("prompts", prompts, count)
-        used = {
-            name: values
-            for name, values in columns.items()
-            if _is_list(values) and len(values) == count and name not in (*_NOT_META, self._answers)
-        }
-        rows = enumerate(zip(completions, answers, prompts, strict=True))
-        items = [
-            _item(self._text(completion), answer, {name: values[row] for name, values in used.items()}, prompt)
-            for row, (completion, answer, prompt) in rows
-        ]
-        return [_reward(verdict) for verdict in self._judge(items)]
+        used = {name: list(values) for name, values in columns.items() if _is_list(values) and name not in _NOT_META}
+        used = {name: values for name, values in used.items() if len(values) == count}
+        items = []
+        for row, (completion, answer, prompt) in enumerate(zip(completions, answers, prompts, strict=True)):
+            try:
+                meta = {name: values[row] for name, values in used.items()}
+                items.append(_item(self._text(completion), answer, meta, prompt, f"row {row + 1}"))
+            except DataError as error:
+                raise DataError(f"row {row + 1} of the batch: {error}") from error
+        try:
+            return [_reward(verdict) for verdict in self._judge(items)]
+        except UserError as error:
+            if left := [name for name in columns.keys() - used.keys() if repr(name) in str(error)]:
+                raise DataError(f"{error}; {left[0]!r} is not a list with one entry for each completion") from error
+            raise
 
     def score(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> float | None:
         """The reward of one response. prompt: text or messages; with it, an answer copied from the question, or in a
@@ -147,6 +170,9 @@ class _Shared:
         names = settings_of(make)
         if unknown := sorted(set(options) - set(names)):
             raise UserError(f"the verifier {kind!r} has no option {unknown[0]!r}; it has: {', '.join(names) or 'none'}")
+        for name, value in options.items():
+            check_option(value, names[name].annotation, f"option {name} of the verifier {kind!r}")
+        self.options = options  # kept, because a key may hold the identity of one
         defaults = {"workers": _WORKERS} if "workers" in names else {}
         self.verifier: Verifier = make(**{**defaults, **options})
         workers = options.get("workers", _WORKERS)
@@ -155,21 +181,39 @@ class _Shared:
         """Kinds of failure whose first one was reported."""
 
 
-def _item(response: str, answer: Any, meta: Mapping[str, Any], prompt: Any = "") -> _Item:
+def _item(response: str, answer: Any, meta: Mapping[str, Any], prompt: Any = "", place: str = "") -> _Item:
     if not isinstance(prompt, str):
-        turns = prompt if isinstance(prompt, list | tuple) else [] if prompt is None else [prompt]
+        turns = [] if prompt is None else _messages(prompt)
         prompt = tuple({**turn, "content": text} for turn, text in zip(turns, map(_content, turns), strict=True))
-    return Problem("", prompt, answer, "", meta), response
+    meta = {name: _plain(value) for name, value in meta.items()}
+    return Problem(str(meta.get("id", place)), prompt, _plain(answer), "", meta), response
+
+
+def _plain(value: Any) -> Any:
+    """A value without the types of torch and Arrow; a complex number, and one that Python does not write, as verifiers
+    take it."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "as_py"):  # of Arrow
+        return _plain(value.as_py())
+    if hasattr(value, "detach"):  # of torch; numpy has no bfloat16
+        return (value.float() if "bfloat16" in str(value.dtype) else value).numpy(force=True)[()]
+    if isinstance(value, int) and abs(value) > 10**_MOST_DIGITS:
+        return Decimal(value)
+    return complex(value) if isinstance(value, Complex) and not isinstance(value, Real) else value
 
 
 def _is_list(values: Any) -> bool:
-    return hasattr(values, "__len__") and not isinstance(values, str | bytes | Mapping)
+    """Whether values are one after the other: no text, no table, no array of no dimension."""
+    several = hasattr(values, "__len__") and hasattr(values, "__iter__") and getattr(values, "shape", None) != ()
+    return several and not isinstance(values, str | bytes | Mapping) and not hasattr(values, "columns")
 
 
-def _listed(name: str, values: Any, count: int | None = None) -> Any:
+def _listed(name: str, values: Any, count: int | None = None) -> list[Any]:
     """The values of a column, of which there must be `count`."""
     if not _is_list(values):
         raise DataError(f"{name!r} must be a list with one entry for each completion, not {values!r:.60}")
+    values = list(values)
     if count is not None and len(values) != count:
         raise DataError(f"the column {name!r} has {len(values)} entries, but there are {count} completions")
     return values
@@ -180,17 +224,31 @@ def text_of(completion: Any) -> str:
     model's last message. It is empty if that message only calls tools. Raises UserError for what is none of these."""
     if isinstance(completion, str):
         return completion
-    messages = completion if isinstance(completion, list | tuple) else [completion]
+    messages = _messages(completion)
     own = (one for one in reversed(messages) if not isinstance(one, Mapping) or one.get("role") in _RESPONDING)
     return _content(next(own, {}))
 
 
 def with_calls(completion: Any) -> str:
     """The text of a completion after its tool calls, for the scheme `paper`, which pays for a call of a SQL tool."""
-    messages = completion if isinstance(completion, list | tuple) else [completion]
-    calls = [call for one in messages if isinstance(one, Mapping) for call in one.get("tool_calls") or ()]
-    said = "".join(f"<tool_call>{json.dumps(call.get('function', call))}</tool_call>\n" for call in calls)
+    called = [_messages(one.get("tool_calls")) for one in _messages(completion) if isinstance(one, Mapping)]
+    calls = [call.get("function", call) for some in called for call in some if isinstance(call, Mapping)]
+    said = "".join(f"<tool_call>{json.dumps(_with_arguments(call), default=str)}</tool_call>\n" for call in calls)
     return said + text_of(completion)
+
+
+def _with_arguments(call: Any) -> Any:
+    """A call whose arguments are an object, also if they come as its JSON text, as OpenAI's do."""
+    arguments = call.get("arguments") if isinstance(call, Mapping) else None
+    try:
+        return {**call, "arguments": json.loads(arguments)} if isinstance(arguments, str) else call
+    except (ValueError, RecursionError):
+        return call
+
+
+def _messages(value: Any) -> list[Any]:
+    """The messages of a conversation, also of an array, as Parquet files give them; one that is not a list alone."""
+    return [*value] if isinstance(value, list | tuple) or getattr(value, "shape", ()) else [value]
 
 
 def _content(message: Any) -> str:

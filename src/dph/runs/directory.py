@@ -259,10 +259,12 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _compared(config: Any) -> dict[str, Any]:
-    """The settings that are compared on resume: without the path of the run directory, and settings of the output."""
+    """The settings that are compared on resume: without the path of the run directory, settings of the output, and the
+    number of workers, which changes no verdict."""
     settings = to_dict(config)
     for name in ("out", "show_samples", "tracker"):
         settings.pop(name, None)
+    settings.get("verifier", {}).pop("workers", None)
     return comparable(settings)
 
 

@@ -2,6 +2,7 @@
 publish), and how columns become prompts and answers.
 """
 
+import ast
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from dph.config.text import parse_json
 from dph.errors import DataError, RowsError, SettingsError, counted
 from dph.process.progress import say
 from dph.tasks import Task, register_task
@@ -22,7 +24,10 @@ from dph.verifiers.golds import gold_response, tried_golds
 _TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model"}
 _BUILT_IN = ("sql", "math", "exact")
 _VERL_ANSWER = "reward_model.ground_truth"
-_FIELD = re.compile(r"\{(\w+)\}")
+_CASELESS = {"id", "verifier", "db", "db_id", "reward_model"}
+_FIELD = re.compile(r"\\[A-Za-z]{2,}(?:\{[^{}]*\})+|\{([^{}]+)\}")  # of TeX, or a column
+_MESSAGES = re.compile(r"""\s*\[?\s*\{\s*['"](role|content|from|value)['"]\s*:""")  # as text
+_ASKING = ("user", "system", "developer")  # roles that may end a prompt
 PROMPTS = ("prompt", "question", "problem", "instruction", "messages")
 """Usual names of the column of prompts; the first that has a value is used."""
 _ANSWERS = ("answer", "final_answer", "target", "label")
@@ -53,7 +58,7 @@ class RowTask(Task):
         except re.error as error:
             raise SettingsError(f"the option answer_pattern is not a regular expression: {error}") from error
 
-    def read(self, rows: Iterable[tuple[str, str, Mapping[str, Any]]], roots: Sequence[Path]) -> list[Problem]:
+    def read(self, rows: Iterable[tuple[str, str, dict[str, Any]]], roots: Sequence[Path]) -> list[Problem]:
         """The problems of rows, each with its place for messages and its id if no column has one; `roots`: where
         databases are looked for, after `db_root`. Raises RowsError with a sentence for each row that cannot be used, or
         whose id another row has."""
@@ -63,6 +68,7 @@ class RowTask(Task):
         places: dict[str, str] = {}
         left_out = 0
         for where, default_id, row in rows:
+            row = row | {k.lower(): v for k, v in row.items() if k.lower() in _CASELESS - row.keys()}
             try:
                 problem = self._problem(row, where, default_id, roots)
             except DataError as error:
@@ -108,18 +114,40 @@ class RowTask(Task):
         return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
 
     def _prompt(self, row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
-        names = [name for name in _FIELD.findall(self.template) if name in row]
-        if self.template and not names:
-            raise SettingsError(f"{where}: the template names no column in braces; it has: {', '.join(row)}")
-        names = names or [self.prompt or usual_column(row, PROMPTS)]
-        if not names[0]:
+        prompt = read_prompt(self._filled(row, where) if self.template else self._usual_prompt(row, where), where)
+        if not self.system:
+            return prompt
+        if any(message["role"] == "system" for message in as_messages(prompt)):
+            raise DataError(f"{where}: the prompt has a system message; leave out the option system, which adds one")
+        return (Message(role="system", content=self.system), *as_messages(prompt))
+
+    def _usual_prompt(self, row: Mapping[str, Any], where: str) -> Any:
+        name, more = self.prompt or usual_column(row, PROMPTS), row.get(usual_column(row, ("input",)))
+        if not name:
             raise DataError(f"{where}: {absent(row, 'prompt', 'messages')}; name the column with the option prompt")
+        prompt = self._value(row, name, where)
+        if _is_blank(prompt):
+            raise DataError(f"{where}: {name} is null or empty; write a prompt, or leave the row out")
+        alpaca = name.lower() == "instruction" and isinstance(more, str) and more.strip()
+        return f"{prompt}\n\n{more}" if alpaca else prompt
+
+    def _filled(self, row: Mapping[str, Any], where: str) -> str:
+        """The template with the row's values."""
+        fields = [field for field in _FIELD.finditer(self.template) if field[1]]
+        names = [field[1] for field in fields if field[1] in row or field[1].partition(".")[0] in row]
+        if not names:
+            raise SettingsError(f"{where}: the template names no column in braces; it has: {', '.join(row)}")
+        for field in fields:
+            meant = field[1].isidentifier() and self.template[: field.start()][-1:] not in ("^", "_", "\\")
+            if meant and field[1] not in names:
+                raise DataError(f"{where}: the template names {field[1]!r}, no column; it has: {', '.join(row)}")
         values = {name: self._value(row, name, where) for name in names}
-        if empty := [name for name, value in values.items() if value is None]:
-            raise DataError(f"{where}: {empty[0]} is null or empty; write a prompt, or leave the row out")
-        prompt = _FIELD.sub(lambda field: str(values.get(field[1], field[0])), self.template) or values[names[0]]
-        prompt = read_prompt(prompt, where)
-        return (Message(role="system", content=self.system), *as_messages(prompt)) if self.system else prompt
+        for name, value in values.items():
+            if value is None:
+                raise DataError(f"{where}: {name} is null or empty; write a prompt, or leave the row out")
+            if isinstance(_read(value, where), list | dict):
+                raise DataError(f"{where}: a template takes texts and numbers, and {name} is a list or has parts")
+        return _FIELD.sub(lambda field: str(values.get(field[1], field[0])), self.template)
 
     def _answer(self, row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, dict[str, Any]]:
         """The answer, None if only a reward function can judge the row, and the other fields of verl's ground truth."""
@@ -139,10 +167,11 @@ class RowTask(Task):
             raise DataError(f"{where}: {fault}")
         if self._pattern is None or answer is None:
             return answer, {}
-        matches = list(self._pattern.finditer(str(answer)))
+        group = 1 if self._pattern.groups else 0
+        matches = [match[group] for match in self._pattern.finditer(str(answer)) if match[group] is not None]
         if not matches:
             raise DataError(f"{where}: answer_pattern matches nothing in the answer {str(answer)[-80:]!r}")
-        return matches[-1][1 if self._pattern.groups else 0].strip(), {}
+        return matches[-1].strip(), {}
 
     def _value(self, row: Mapping[str, Any], name: str, where: str) -> Any:
         if name in row:
@@ -158,7 +187,14 @@ class RowTask(Task):
 def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
     """The column with the first of some names, in any case, with a value if there is one; "" without such a column."""
     columns = [column for name in names for column in row if column.lower() == name]
-    return next((column for column in columns if row[column] is not None), next(iter(columns), ""))
+    return next((column for column in columns if not _is_blank(row[column])), next(iter(columns), ""))
+
+
+def _is_blank(value: Any) -> bool:
+    """Whether a value is null, text without a character, or a list that is empty or whose last message says nothing."""
+    if isinstance(value, list) and value and isinstance(value[-1], dict):
+        value = value[-1].get("content", value)
+    return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
 @register_task("records")
@@ -197,7 +233,7 @@ class Records(RowTask):
 
     def _file(self, split: str) -> Path:
         path = Path(self.path)
-        if path.is_file():
+        if not path.is_dir():
             return path
         files = {_stem(file): file for file in sorted(path.iterdir()) if file.name.endswith(KINDS)}
         if split not in files:
@@ -238,17 +274,36 @@ def _stem(path: Path) -> str:
 
 
 def read_prompt(prompt: Any, where: str) -> str | tuple[Message, ...]:
-    """A prompt of a row. Raises UserError for a value that is neither text nor messages."""
+    """A prompt of a row: text, messages, or messages as text, which CSV files have. Raises UserError for another value,
+    and for messages that end with a turn of the model or of a tool."""
+    prompt = _read(prompt, where)
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list) and prompt and all(_is_message(message) for message in prompt):
-        if prompt[-1]["role"] == "assistant":
+        if (role := prompt[-1]["role"]) not in _ASKING:
+            whose = "the assistant's turn" if role == "assistant" else f"a turn of {role!r}, not of 'user'"
             raise DataError(
-                f"{where}: the prompt ends with the assistant's turn, which may hold the answer; leave this turn out, "
+                f"{where}: the prompt ends with {whose}, which may hold the answer; leave this turn out, "
                 "or name another column"
             )
         return tuple(Message(role=message["role"], content=message["content"]) for message in prompt)
     raise DataError(f"{where}: the prompt must be text or a list of messages with 'role' and 'content'")
+
+
+def _read(value: Any, where: str) -> Any:
+    """A value, or the messages that it holds as text, in JSON or as Python writes them."""
+    if not isinstance(value, str) or not (begin := _MESSAGES.match(value)):
+        return value
+    for read in (parse_json, ast.literal_eval):
+        try:
+            found = read(value.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        messages = found if isinstance(found, list) else [found]
+        return messages if all(isinstance(one, dict) and one.keys() & {"role", "from"} for one in messages) else value
+    if begin[1] in ("role", "content") and re.search(r"['\"]role['\"]\s*:", value):
+        raise DataError(f"{where}: the prompt holds messages as text that is not JSON; write them as JSON")
+    return value
 
 
 def _is_message(value: Any) -> bool:

@@ -55,7 +55,8 @@ def check_file(path: Path, kinds: tuple[str, ...]) -> None:
         inside = ", ".join(sorted(file.name for file in path.iterdir() if file.name.endswith(kinds)))
         raise DataError(f"{path} is a folder, not a file; give a file in it: {inside or 'none is ' + ', '.join(kinds)}")
     if not path.is_file():
-        raise DataError(f"there is no file {path.absolute()}; correct its path")
+        fault = f"{path} is not a regular file" if path.exists() else f"there is no file {path.absolute()}"
+        raise DataError(f"{fault}; correct its path")
 
 
 def _fault(row: Any, required: Sequence[str], texts: Sequence[str]) -> str:
@@ -137,6 +138,10 @@ def with_short_floats(row: dict[str, Any], schema: Any) -> dict[str, Any]:
 
 
 def _short(value: Any, kind: Any) -> Any:
+    if hasattr(kind, "item_type") and value is not None:  # a map
+        return {str(key): _short(item, kind.item_type) for key, item in value}
+    if hasattr(kind, "index_type"):  # a column whose values are numbered
+        kind = kind.value_type
     if isinstance(value, list):
         return [_short(item, kind.value_type) for item in value]
     if isinstance(value, dict):
@@ -163,6 +168,7 @@ def _parse_lines(path: Path, text: str) -> list[tuple[int, Any]]:
 
 def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
     """The rows below the first line, without those whose cells are all empty, and without columns that have no name."""
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     first = text.lstrip("\n").partition("\n")[0]
     reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count), strict=True)
     rows: list[tuple[int, Any]] = []

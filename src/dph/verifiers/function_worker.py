@@ -9,7 +9,7 @@ from typing import Any
 
 from dph.errors import UserError, unknown
 from dph.process.user_code import describe, import_file
-from dph.verifiers.sandbox.loop import Forked, Message, limit_cpu, serve
+from dph.verifiers.sandbox.loop import Forked, Message, limit_cpu, one_process, serve
 
 RewardFunction = Callable[..., "float | None"]
 """(prompt, completion, **columns) → reward, or None if the response cannot be judged."""
@@ -19,7 +19,7 @@ _LONGEST = 300  # characters of a failure's description
 
 def split_reference(reference: str) -> tuple[Path, str]:
     """Split FILE.py:NAME into file and function name. Raises UserError for another form or a missing file."""
-    file, colon, name = reference.rpartition(":")
+    file, colon, name = reference.rpartition(":") if isinstance(reference, str) else ("", "", "")
     if not colon or not file.endswith(".py") or not name.isidentifier():
         raise UserError(f"a reward function is given by --reward FILE.py:NAME, not {reference!r}")
     path = Path(file).absolute()
@@ -31,8 +31,11 @@ def split_reference(reference: str) -> tuple[Path, str]:
 def load_function(path: Path, name: str) -> RewardFunction:
     """Load the function `name` from a Python file. Raises UserError if the import fails or the function is missing."""
     try:
-        module = import_file(path)
-    except (Exception, SystemExit) as error:  # user code may raise anything
+        with one_process():
+            module = import_file(path)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # user code may raise anything
         raise UserError(f"cannot import the reward function's file {path}: {describe(error, path)}") from error
     function: RewardFunction | None = getattr(module, name, None)
     if not callable(function):
@@ -43,15 +46,18 @@ def load_function(path: Path, name: str) -> RewardFunction:
 def call(function: RewardFunction, path: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Call a reward function with a request's "prompt", "completion" and "columns".
 
-    Returns {"reward": a finite number} or {"failure": the reason why there is none}. Never raises, whatever the
-    function does.
+    Returns {"reward": a finite number} or {"failure": the reason why there is none}. Raises only KeyboardInterrupt,
+    whatever the function does. If it forks, the fork ends with it.
     """
     try:
-        reward: Any = function(request["prompt"], request["completion"], **request["columns"])
+        with one_process():
+            reward: Any = function(request["prompt"], request["completion"], **request["columns"])
         if reward is None:
             return {"failure": "the reward function returned None"}
         return _number(reward)
-    except (Exception, SystemExit) as error:  # user code may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # user code may raise anything
         return {"failure": describe(error, path)[:_LONGEST]}
 
 

@@ -73,7 +73,7 @@ class Verifiers:
             )
         raise UserError(
             f"problem {problem.id!r} names no verifier; add a column 'verifier' ({', '.join(VERIFIERS)}), set the "
-            "option verifier with --task.options, or reward responses by --reward FILE.py:NAME"
+            "option verifier with --task.options, or (not in dph verify) reward responses by --reward FILE.py:NAME"
         )
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:

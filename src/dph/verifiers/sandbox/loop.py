@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from dph.process.interrupts import when_parent_ends
@@ -44,6 +44,17 @@ def limit_cpu(seconds: float) -> None:
     soft = int(usage.ru_utime + usage.ru_stime + seconds) + 2
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]  # perhaps set from outside; it can only be lowered
     resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+@contextlib.contextmanager
+def one_process() -> Iterator[None]:
+    """Ends every process that leaves the block, and is not the one that entered it: other code may fork."""
+    own = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != own:
+            os._exit(1)
 
 
 _pipes: list[BinaryIO] = []
@@ -241,7 +252,6 @@ class Forked:
     def _serve(self, down: int, up: int) -> None:
         """Answer requests, in the child."""
         os.setsid()
-        child = os.getpid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for unneeded in (*self._pipes, *(pipe.fileno() for pipe in _pipes)):
             os.close(unneeded)  # the worker's pipes must close when the worker ends
@@ -249,9 +259,8 @@ class Forked:
         with os.fdopen(down, "rb") as requests, os.fdopen(up, "wb") as answers:
             for line in requests:
                 number, request = json.loads(line)
-                answer = self._handle(request)
-                if os.getpid() != child:  # the handler has forked
-                    return
+                with one_process():
+                    answer = self._handle(request)
                 answers.write(json.dumps([number, answer]).encode() + b"\n")
                 answers.flush()
         os.killpg(0, signal.SIGKILL)  # the worker has ended

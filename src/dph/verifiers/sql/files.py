@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from dph.errors import DataError, UserError
 from dph.runs.files import Stamp, file_stamp
@@ -103,14 +104,16 @@ def _copies(process: int) -> str:
     return folder
 
 
-def paths(problem_id: str, meta: Mapping[str, object]) -> list[str]:
+def paths(problem_id: str, meta: Mapping[str, Any]) -> list[str]:
     """Paths of a problem's databases: meta["db"] and then the list meta["suite"], if it has one.
 
     Raises UserError if they are missing or of another type.
     """
     path, suite = meta.get("db"), meta.get("suite", ())
-    if not isinstance(path, str):
-        raise UserError(f"problem {problem_id!r} is judged as SQL but its meta has no database path under 'db'")
-    if not isinstance(suite, list | tuple) or not all(isinstance(file, str) for file in suite):
+    if not isinstance(path, str | os.PathLike):
+        fault = "no database path" if path is None else f"{path!r:.60}, not a database path,"
+        raise UserError(f"problem {problem_id!r} is judged as SQL but its meta has {fault} under 'db'")
+    suite = suite.tolist() if hasattr(suite, "tolist") else suite
+    if not isinstance(suite, list | tuple) or not all(isinstance(file, str | os.PathLike) for file in suite):
         raise UserError(f"problem {problem_id!r}: 'suite' in its meta must be a list of database paths")
-    return [path, *suite]
+    return [os.fsdecode(file) for file in (path, *suite)]
