@@ -292,7 +292,7 @@ PREDICTIONS = {
     "packed.txt": (gzip.compress(b"1\n2\n"), "cannot be read: its content is compressed with gzip"),
     "broken.json": ("{", "is not valid JSON"),
     "half.json": ('{"0": "\\ud800", "1": ""}', "half of a surrogate pair, which is not a character"),
-    "keys.json": ('{"a": "1"}', "the key 'a' is not a position, and the file lacks some of 2 questions"),
+    "keys.json": ('{"x": "1"}', "the key 'x' is not a position, and the file lacks some of 2 questions"),
     "columns.jsonl": ('{"id": "a"}', "row 1: no column of response, responses"),
     "others.jsonl": ('{"id": "z", "response": "1"}', "none of its 1 predictions belongs to a problem"),
     "few.txt": ("1\n", "has 1 prediction for 2 problems; they are paired by order"),
