@@ -276,7 +276,6 @@ def test_a_step_that_fails_stops_the_launch(tmp_path: Path, monkeypatch: pytest.
         ({"loss": {"policy": "kl_cov"}}, "'kl_cov' selects tokens of the whole mini-batch"),
         ({"loss": {"policy": "cispo", "dual_clip": 3.0}}, "'cispo' has no dual clip"),
         ({"loss": {"kl": "k3_is", "kl_coef": 0.1}}, "k3_is"),
-        ({"rehearsal": {"source": "mine"}}, "rehearses a fixed set"),
         ({"loss": {"eta": -1.0}}, "loss.eta is -1.0"),
         ({"cluster": {"gpus": 4, "tensor_parallel": 3}}, "tensor_parallel 3 does not divide"),
         ({"cluster": {"gpus": 4, "offload": "none", "memory": 40.0}}, "billion parameters needs"),

@@ -75,7 +75,7 @@ def test_every_method_trains(tmp_path, method):
     assert not any(line["skipped_updates"] for line in lines) and max(line["grad_norm"] for line in lines) > 0
     moved = weights(run / "model")
     assert any(not torch.equal(value, moved[name]) for name, value in weights(base_run() / "model").items())
-    rehearses = method.startswith("dph_") or method == "alpha"
+    rehearses = method.startswith("dph_") or method in ("alpha", "grpo_sft")
     # six stored responses of two tokens a step, or none; they enter no metric of rollouts
     assert [line["pef/tokens"] for line in lines] == [12.0 * rehearses] * 3
     refills = method in ("dapo", "dapo_wise")
