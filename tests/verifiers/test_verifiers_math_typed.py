@@ -17,7 +17,7 @@ from dph.types import UNPARSED, Outcome, Problem
 from dph.verifiers import Verifiers
 from dph.verifiers.math.answer import Fallback, find_answer
 from dph.verifiers.math.policy import gold_texts
-from dph.verifiers.math.typed import compare, read
+from dph.verifiers.math.typed import compare, is_copied, read
 from dph.verifiers.math.typed.grammar import Budget, Unevaluable
 from dph.verifiers.math.typed.values import exact, identical
 from dph.verifiers.math.verifier import MathVerifier
@@ -456,3 +456,22 @@ def test_a_formula_of_the_question_is_copied_in_any_disguise(question, formula, 
     with MathVerifier() as verifier:
         verdicts = verifier.verify([(problem, rf"\boxed{{{answer}}}") for answer in (*copies, *rights, gold)])
     assert [verdict.correct for verdict in verdicts] == [False] * len(copies) + [True] * (len(rights) + 1)
+
+
+def test_formulas_are_compared_in_bounded_time_and_memory():
+    """Deep nesting, and coefficients with more digits than Python writes."""
+    deep = r"\sin " * 29 + "x"
+    powers = r"\cdot".join(["9^{999}"] * 6)
+    fractions = "+".join(f"1/{n}^{{999}}" for n in range(3, 160))
+    cases = [
+        (deep, "y"),
+        (rf"x\cdot{powers}", "y"),
+        (rf"\sqrt2+{powers}+{powers}", r"\sqrt2+1"),
+        (fractions, r"\sqrt2+1"),
+    ]
+    start = time.process_time()
+    for answer, gold in cases:
+        assert not compare(gold, answer)[0]
+        is_copied(answer, [gold], f"Find ${answer}+0$ and $x+1$.")
+    assert time.process_time() - start < 2
+    assert is_copied(rf"{deep}+0+0", ["y"], f"Find ${deep}$.")

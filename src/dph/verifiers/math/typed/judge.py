@@ -4,6 +4,7 @@ import operator
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
@@ -16,6 +17,7 @@ from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_int
 from dph.verifiers.math.typed.text import bare_text, stands_in, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
 from dph.verifiers.math.typed.values import (
+    Formula,
     alone,
     canonical,
     contains_pi,
@@ -83,13 +85,13 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     formulas = ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
     asked = [formula for text in formulas if (formula := _formula(read(text)))[0]]
     if typed.kind == "equation" and all(x and x.kind == "expression" for x in known):  # x² − 1 = (x + 1)(x − 1)
-        own = [((formula_of(side),), leaves(side)) for side in typed.value]
+        own = [_sides(side) for side in typed.value]
     else:
         own = [_formula(typed)]
     return all(any(_is_work_left(one, formula, wanted) for formula in asked) for one in own)
 
 
-_Formula = tuple[tuple[str, ...], int]
+_Formula = tuple[frozenset[Formula], int]
 
 
 def _formula(answer: Answer | None) -> _Formula:
@@ -97,9 +99,15 @@ def _formula(answer: Answer | None) -> _Formula:
     while answer and (answer.kind == "assigned" or (answer.kind == "set" and len(answer.items) == 1)):
         answer = answer.items[-1]
     if answer is None or answer.kind not in ("expression", "quantity", "equation"):
-        return (), 0
-    sides = answer.value if answer.kind == "equation" else (answer.value,)
-    return (*sorted(map(formula_of, sides)),), leaves(sides)
+        return frozenset(), 0
+    return _sides(*answer.value) if answer.kind == "equation" else _sides(answer.value)
+
+
+def _sides(*nodes: Node) -> _Formula:
+    try:
+        return frozenset(map(formula_of, nodes)), leaves(nodes)
+    except Unevaluable:
+        return frozenset(), 0
 
 
 def _is_work_left(answer: _Formula, asked: _Formula, golds: Sequence[_Formula]) -> bool:
@@ -152,8 +160,9 @@ def _form_allowed(gold: Node, answer: Node) -> bool:
         return form != "" and (numeral(gold), form) != ("int", "frac")
     if symbols(gold):
         return True
-    if exact(gold) is None and is_unfinished(answer) and not is_unfinished(gold):
-        return False
+    with suppress(Unevaluable):
+        if exact(gold) is None and is_unfinished(answer) and not is_unfinished(gold):
+            return False
     return not used - known - set().union(*(family for family in _FAMILIES if known & family))
 
 

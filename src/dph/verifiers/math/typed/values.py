@@ -143,6 +143,9 @@ class Exact:
         return int(value)
 
 
+_fit = Exact(Budget(0)).fit
+
+
 def exact(node: Node, budget: Budget | None = None) -> Fraction | None:
     """The Fraction that a constant expression is, or None."""
     try:
@@ -388,29 +391,32 @@ def canonical(node: Any, free: str = "+*") -> str:
     return f"{node[0]}({','.join(sorted(parts) if node[0] in [*free] else parts)})"
 
 
-Terms = dict[tuple[tuple[Any, int], ...], Fraction]
+Product = frozenset[tuple[Any, int]]
+"""Factors and their powers; a factor is a `Formula`, for a sum, or else a tuple."""
+Formula = frozenset[tuple[Product, Fraction]]
 
 
-def collected(node: Node) -> Terms:
-    """A sum as coefficients of products of powers: rational arithmetic is done and like terms are collected, factors
-    that change nothing are gone, and nothing is multiplied out. Expressions with equal terms are one formula."""
+def formula_of(node: Node) -> Formula:
+    """What expressions share that differ in order, in factors and terms without effect, and in rational arithmetic:
+    the products of a sum with their coefficients. Like terms are collected, and nothing is multiplied out. Raises
+    Unevaluable for a coefficient that is too large."""
     match node:
         case ("n", value, *_):
-            return {(): value} if value else {}
+            return _sum([(frozenset(), value)])
         case ("%", inner):
             return _product([(inner, 1), (integer_node(100), -1)])
         case ("-", inner):
-            return _negative(collected(inner))
+            return _negative(formula_of(inner))
         case ("+", *parts):
-            found = [*map(collected, parts)]
-            brackets = {key[0][0] for terms in found for key in terms if len(key) == 1 and key[0][1] == 1}
-            total: Terms = {}
-            for terms in found:  # 2(a + b) − (a + b): a sum that another part multiplies stays one
-                one, other = (_as_factor(x) for x in (terms, _negative(terms)))
-                whole = {((one, 1),): 1} if one in brackets else {((other, 1),): -1} if other in brackets else terms
-                for key, value in whole.items():
-                    total[key] = total.get(key, Fraction(0)) + value
-            return _opened({key: value for key, value in total.items() if value})
+            found = [*map(formula_of, parts)]
+            products = [product for formula in found for product, _ in formula]
+            brackets = {factor for product in products if len(product) == 1 for factor, power in product if power == 1}
+            terms = list[tuple[Product, Fraction]]()
+            for formula in found:  # 2(a + b) − (a + b): a sum that another part multiplies stays one
+                one, other = formula, _negative(formula)
+                sign = 0 if len(formula) == 1 else 1 if one in brackets else -(other in brackets)
+                terms += [(frozenset([(one if sign > 0 else other, 1)]), Fraction(sign))] if sign else formula
+            return _opened(_sum(terms))
         case ("*", *factors):
             return _product([(factor, 1) for factor in factors])
         case ("/", top, bottom):
@@ -418,50 +424,46 @@ def collected(node: Node) -> Terms:
         case ("^", base, ("n", power, "int")) if abs(power) < 1000:
             return _product([(base, int(power))])
         case ("^", ("c", "e"), ("f", "ln", inner)):
-            return collected(inner)
-    parts = [formula_of(part) if isinstance(part, tuple) and part else repr(part) for part in node[1:]]
-    return {((f"{node[0]}({','.join(parts)})", 1),): Fraction(1)}
+            return formula_of(inner)
+    parts = [formula_of(part) if isinstance(part, tuple) and part else part for part in node[1:]]
+    return _sum([(frozenset([((node[0], *parts), 1)]), Fraction(1))])
 
 
-def _negative(terms: Terms) -> Terms:
-    return {key: -value for key, value in terms.items()}
+def _sum(terms: Sequence[tuple[Product, Fraction]]) -> Formula:
+    total: dict[Product, Fraction] = {}
+    for product, value in terms:
+        total[product] = _fit(total.get(product, Fraction(0)) + value)
+    return frozenset((product, value) for product, value in total.items() if value)
 
 
-def _as_factor(terms: Terms) -> Any:
-    return tuple(sorted(terms.items(), key=repr)) if len(terms) != 1 else None
+def _negative(formula: Formula) -> Formula:
+    return frozenset((product, -value) for product, value in formula)
 
 
-def _opened(terms: Terms) -> Terms:
+def _opened(formula: Formula) -> Formula:
     """A sum in brackets, without them."""
-    match [*terms.items()]:
-        case [(((tuple() as inner, 1),), value)] if abs(value) == 1:
-            return {key: value * own for key, own in inner}
-    return terms
+    match [(*product, value) for product, value in formula]:
+        case [((frozenset() as inner, 1), value)] if abs(value) == 1:
+            return inner if value == 1 else _negative(inner)
+    return formula
 
 
-def _product(factors: Sequence[tuple[Node, int]]) -> Terms:
+def _product(factors: Sequence[tuple[Node, int]]) -> Formula:
     coefficient, powers = Fraction(1), Counter[Any]()
     for factor, power in factors:
-        terms = collected(factor)
-        if len(terms) != 1:
-            one, other = (_as_factor(x) for x in (terms, _negative(terms)))
-            powers[min(one, other, key=repr)] += power
-            coefficient *= (-1) ** (power * (repr(other) < repr(one)))
+        formula = formula_of(factor)
+        if len(formula) != 1:
+            one = min(formula, _negative(formula), key=hash)  # of two signs always the same one
+            powers[one] += power
+            coefficient *= (-1) ** (power * (one is not formula))
             continue
-        [(key, value)] = terms.items()
-        if abs(power) * (value.numerator.bit_length() + value.denominator.bit_length()) > 4000:
-            powers[str(value)] += power
-        else:
-            coefficient *= value**power
-        for name, exponent in key:
+        [(product, value)] = formula
+        if abs(power) * (value.numerator.bit_length() + value.denominator.bit_length()) > _BITS:
+            raise Unevaluable("large")
+        coefficient = _fit(coefficient * value**power)
+        for name, exponent in product:
             powers[name] += exponent * power
-    key = tuple(sorted(((name, power) for name, power in powers.items() if power), key=repr))
-    return _opened({key: coefficient})
-
-
-def formula_of(node: Node) -> str:
-    """What formulas share that differ in order, in factors and terms without effect, and in rational arithmetic."""
-    return repr(sorted(collected(node).items(), key=repr))
+    return _opened(_sum([(frozenset((name, power) for name, power in powers.items() if power), coefficient)]))
 
 
 def leaves(node: Any) -> int:
@@ -473,13 +475,13 @@ def leaves(node: Any) -> int:
 
 def is_unfinished(node: Any) -> bool:
     """Whether a constant, or its numerator, has like terms to add, numbers to multiply, or powers and products of
-    complex numbers."""
+    complex numbers. Raises Unevaluable as `formula_of` does."""
     if not isinstance(node, tuple) or not node:
         return False
     match node:
         case ("+", *parts):
             terms = [term for part in parts for term in (part[1:] if part[0] == "+" else (part,))]
-            unfinished = len(collected(node)) < sum(term[:2] != ("n", 0) for term in terms)
+            unfinished = len(formula_of(node)) < sum(term[:2] != ("n", 0) for term in terms)
         case ("*", *factors):
             complex_ones = sum("('c', 'i')" in repr(x) for x in factors)
             unfinished = complex_ones > 1 or sum(x[0] == "n" and x[2] in ("int", "dec") for x in factors) > 1
