@@ -455,7 +455,7 @@ def _product(factors: Sequence[tuple[Node, int]]) -> Formula:
         if len(formula) != 1:
             one = min(formula, _negative(formula), key=hash)  # of two signs always the same one
             powers[one] += power
-            coefficient *= (-1) ** (power * (one is not formula))
+            coefficient *= -1 if power % 2 and one is not formula else 1
             continue
         [(product, value)] = formula
         if abs(power) * (value.numerator.bit_length() + value.denominator.bit_length()) > _BITS:
