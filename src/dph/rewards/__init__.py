@@ -17,14 +17,13 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
 from functools import partial
-from numbers import Complex, Real
 from typing import Any
 
 from dph.errors import DataError, SettingsError, UserError
 from dph.registry import check_option, settings_of
 from dph.types import Outcome, Problem, Verdict
+from dph.verifiers.exact import plain
 from dph.verifiers.function_worker import split_reference
 from dph.verifiers.protocol import VERIFIERS, Verifier
 
@@ -35,8 +34,6 @@ _WORKERS = 2
 _NOT_META = {"prompts", "completions", "completion_ids"}  # columns that TRL adds
 _RESPONDING = {None, "assistant"}  # roles
 _TEXTS = {"text", "output_text"}  # types of the parts of a message
-
-_MOST_DIGITS = 4000  # of a whole number that Python writes
 
 _Item = tuple[Problem, str]
 
@@ -185,22 +182,8 @@ def _item(response: str, answer: Any, meta: Mapping[str, Any], prompt: Any = "",
     if not isinstance(prompt, str):
         turns = [] if prompt is None else _messages(prompt)
         prompt = tuple({**turn, "content": text} for turn, text in zip(turns, map(_content, turns), strict=True))
-    meta = {name: _plain(value) for name, value in meta.items()}
-    return Problem(str(meta.get("id", place)), prompt, _plain(answer), "", meta), response
-
-
-def _plain(value: Any) -> Any:
-    """A value without the types of torch and Arrow; a complex number, and one that Python does not write, as verifiers
-    take it."""
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "as_py"):  # of Arrow
-        return _plain(value.as_py())
-    if hasattr(value, "detach"):  # of torch; numpy has no bfloat16
-        return (value.float() if "bfloat16" in str(value.dtype) else value).numpy(force=True)[()]
-    if isinstance(value, int) and abs(value) > 10**_MOST_DIGITS:
-        return Decimal(value)
-    return complex(value) if isinstance(value, Complex) and not isinstance(value, Real) else value
+    meta = {name: plain(value) for name, value in meta.items()}
+    return Problem(str(meta.get("id", place)), prompt, plain(answer), "", meta), response
 
 
 def _is_list(values: Any) -> bool:

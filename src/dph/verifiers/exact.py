@@ -3,29 +3,37 @@
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from math import isfinite
-from numbers import Integral, Number
+from numbers import Complex, Integral, Number, Real
 from typing import Any, Literal
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.protocol import register_verifier
 
+_MOST_DIGITS = 4000  # of a whole number that Python writes
+
 
 def gold_list(answer: Any) -> list[Any]:
     """The accepted answers of a problem: the items of a list, an array or a tensor, or its only answer."""
-    answer = answer.to_pylist() if hasattr(answer, "to_pylist") else _plain(answer)  # an array of Arrow
-    several = isinstance(answer, list | tuple) or getattr(answer, "shape", ())
-    return [_plain(item) for item in answer] if several else [answer]
+    answer = plain(answer)
+    several = isinstance(answer, list) or getattr(answer, "shape", ())
+    return [plain(item) for item in answer] if several else [answer]
 
 
-def _plain(item: Any) -> Any:
-    """An item as text or number, if it is one in an array without dimensions, a tensor or an Arrow scalar."""
-    if hasattr(item, "as_py"):
-        return item.as_py()
-    if isinstance(item, str | Number) or getattr(item, "shape", None) != ():
-        return item
-    inner = item[()]  # numpy's own number, which is written as it was meant; of a tensor, a tensor again
-    return inner if isinstance(inner, str | Number) else item.item()
+def plain(value: Any) -> Any:
+    """A value without the types of torch and Arrow, and without an array around one item; a complex number, and one
+    that Python does not write, as verifiers take it."""
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "as_py") or hasattr(value, "to_pylist"):  # of Arrow
+        return plain(value.as_py() if hasattr(value, "as_py") else value.to_pylist())
+    if hasattr(value, "detach"):  # of torch; numpy has no bfloat16
+        value = (value.float() if "bfloat16" in str(value.dtype) else value).numpy(force=True)
+    if not isinstance(value, str | Number) and getattr(value, "shape", None) == ():
+        value = value[()]  # numpy's own number, which is written as it was meant
+    if isinstance(value, int) and abs(value) > 10**_MOST_DIGITS:
+        return Decimal(value)
+    return complex(value) if isinstance(value, Complex) and not isinstance(value, Real) else value
 
 
 def gold_fault(answer: Any) -> str:
