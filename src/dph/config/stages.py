@@ -160,16 +160,17 @@ class CertifyStageConfig(EvalConfig, Reading):
     """`dph certify`: bound, with confidence, what checkpoints lost of what their base model solved."""
 
     base: str = ""
-    """Samples of the base model: a run of `dph presample --certify`, `dph eval` or `dph verify`, a file that `dph
-    passk` reads, or a model."""
+    """Samples of the base model: a run of `dph presample --certify`, `dph eval` or `dph verify`, a file or folder that
+    `dph passk` reads, or a model."""
     checkpoints: tuple[str, ...] = ()
     """The same of the checkpoints, in the order of training; with a presample run, models."""
     out: str = ""
     """Folder for the results (certificates.json), and for evaluations of models; if empty, they are only printed."""
     certify: FixedCertify = field(default_factory=CertifyConfig)
     choose: NonNegativeInt = 0
-    """The first samples of the base model that choose the problems; the others measure it, and as many of the
-    checkpoints' are left out. 0: all problems count, and samples that chose them must not be among these."""
+    """Samples of the base model of each problem that choose the problems, by a hash of their numbers; the others
+    measure it, and the checkpoints' of the same numbers are left out. 0: all problems count, and samples that chose
+    them must not be among these."""
     mastered: PositiveShare = 0.75
     """With `choose`: share of these samples that must be correct."""
 

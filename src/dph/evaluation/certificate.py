@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dph.errors import DataError, counted
-from dph.evaluation.passk import FloatArray, pass_at_k
+from dph.evaluation.intervals import FloatArray
+from dph.evaluation.passk import pass_at_k
 
 _BOLDEST = 0.9
 """A bet may lose at most this share of its capital. The bound is valid for any share below 1."""
@@ -56,6 +57,16 @@ def smallest_set(epsilon: float, alpha: float = 0.05) -> int:
     return bisect_left(
         range(math.ceil(20 / epsilon)), True, lo=1, key=lambda n: upper_bound(np.zeros(n), alpha) <= epsilon
     )
+
+
+def choosing(problem: str, numbers: Iterable[int], n: int) -> frozenset[int]:
+    """The n numbers of samples that decide whether a problem is certified: those whose hash with the problem's id is
+    lowest. It depends on nothing that was sampled."""
+
+    def place(number: int) -> bytes:
+        return hashlib.sha256(f"{number} of {problem}".encode()).digest()
+
+    return frozenset(sorted(numbers, key=place)[:n])
 
 
 def losses(base: Counts, checkpoint: Counts, k: int = 1) -> dict[str, float]:

@@ -1,9 +1,7 @@
 """Changes between judged samples: pass@k, cover@τ and maj@k with intervals, paired differences, lost problems;
 in words, as text and as JSON. Its page is `dph.report.passk`.
 
-Intervals add one imaginary problem at each end of the range (Agresti and Coull 1998; of paired differences, Bonett and
-Price 2012) and use Student's t. Unlike a bootstrap's, they have a width if all problems agree, and they cover 93 % or
-more in the simulations of tests/evaluation/test_changes.py, from 20 problems on.
+Intervals are those of `dph.evaluation.intervals`, over problems.
 """
 
 import math
@@ -15,21 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.errors import DataError, SettingsError, counted, one_line
+from dph.evaluation.intervals import FloatArray, mean_interval
 from dph.evaluation.passk import (
-    FloatArray,
     cover_at,
     majority_at_k,
     missed_at_k,
     pass_at_k,
     powers_of_two,
-    student_quantile,
 )
 from dph.evaluation.samples import Samples
 from dph.types import Interval
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """The τ of cover@τ."""
-_LEVEL = 0.95
 _VOTES_OF = 2000
 """Samples up to which maj@k is computed for k below n, which is slow."""
 _NAMED = 10
@@ -120,16 +116,6 @@ def compare(
         for side, table in zip(others, tables[1:], strict=True)
     ]
     return Comparison(scores, changes, [note for side in sides for note in side.notes])
-
-
-def mean_interval(values: FloatArray, low: float, high: float) -> Interval:
-    """The mean of values [problems] within low … high, with its 95 % interval."""
-    padded = np.append(values, [low, high])
-    reach = (
-        student_quantile((1 + _LEVEL) / 2, max(1, len(values) - 1)) * float(padded.std(ddof=1)) / math.sqrt(len(padded))
-    )
-    estimate, centre = float(values.mean()), float(padded.mean())
-    return Interval(estimate, max(low, min(estimate, centre - reach)), min(high, max(estimate, centre + reach)), _LEVEL)
 
 
 def _chosen(side: Samples, ks: Sequence[int]) -> list[int]:

@@ -22,7 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from dph.evaluation.passk import bootstrap_interval, majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
+from dph.evaluation.intervals import mean_interval
+from dph.evaluation.passk import majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
 from dph.tasks import Task, style_of
 from dph.types import UNPARSED, Group, Problem, SamplingParams
 from dph.verifiers.math.answer import find_answer
@@ -257,9 +258,9 @@ def greedy_verdict(group: Group) -> bool | None:
 
 
 def summarise(scored: Sequence[Scores], n: int) -> dict[str, Any]:
-    """Metrics of a split with 95 % intervals by bootstrap over the "problems" that have each: with fewer than n judged
+    """Metrics of a split with 95 % intervals over the "problems" that have each: with fewer than n judged
     samples only pass@k for those k that they reach. Layout: docs/reference/metrics.md."""
-    metrics = {name: _with_interval(values) for name, values in metric_values(scored, n).items()}
+    metrics = {name: _with_interval(values, metric(name).highest) for name, values in metric_values(scored, n).items()}
     styles = sum((Counter(item.get("style_counts")) for item in scored), Counter[str]())
     return {
         "problems": len(scored),
@@ -284,6 +285,6 @@ def metric_values(scored: Sequence[Scores], n: int) -> dict[str, NDArray[np.floa
     return {name: values for name, values in arrays.items() if values.size}
 
 
-def _with_interval(values: NDArray[np.float64]) -> dict[str, float]:
-    interval = bootstrap_interval(values)
+def _with_interval(values: NDArray[np.float64], highest: float) -> dict[str, float]:
+    interval = mean_interval(values, 0.0, highest)
     return {"mean": interval.estimate, "low": interval.low, "high": interval.high, "problems": len(values)}

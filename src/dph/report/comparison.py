@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dph.errors import SettingsError, counted
-from dph.evaluation.changes import mean_interval
-from dph.evaluation.passk import (
+from dph.evaluation.intervals import (
     Interval,
-    bootstrap_interval,
-    cluster_bootstrap,
-    pass_at_k,
-    ratio_of_sums,
-    widened_by_seeds,
+    difference_over_runs,
+    interval_over_runs,
+    ratio_interval,
+    widened_by_runs,
 )
+from dph.evaluation.passk import pass_at_k
 from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
 
 KEEP_K = 8
@@ -99,7 +98,7 @@ def mean_of(values: np.ndarray, metric: str) -> Value:
     has_it = np.asarray(~np.isnan(values).any(axis=0))
     if not has_it.any():
         return Value(math.nan)
-    return _value(cluster_bootstrap(values[:, has_it], within=range_of(metric)), has_it)
+    return _value(interval_over_runs(values[:, has_it], range_of(metric)), has_it)
 
 
 def _value(interval: Interval, has_it: np.ndarray) -> Value:
@@ -141,11 +140,7 @@ def _difference(comparison: Comparison, after: str, before: str) -> Difference:
         has_it = np.asarray(~np.isnan(old).any(axis=0) & ~np.isnan(new).any(axis=0))
         if has_it.any():
             old, new = old[:, has_it], new[:, has_it]
-            change = new.mean(axis=0) - old.mean(axis=0)
-            interval = mean_interval(change, -1.0, 1.0)
-            if len(rows) > 2:
-                interval = widened_by_seeds(bootstrap_interval(change), [new, old], within=(-1.0, 1.0))
-            metrics[name] = _value(interval, has_it)
+            metrics[name] = _value(difference_over_runs(new, old), has_it)
     solved = [(column(side, lambda row: row["correct"]) > 0).any(axis=0) for side in (first, second)]
     return Difference(after, before, metrics, int((solved[0] & ~solved[1]).sum()), int((solved[1] & ~solved[0]).sum()))
 
@@ -200,10 +195,10 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     for name, both, reference in ((f"keep@{k}", kept, ref), (f"explore@{k}", new, 1 - ref)):
         if reference.sum() < FEWEST_PROBLEMS:
             continue
-        interval = bootstrap_interval(np.stack([both, reference], 1), lambda v: ratio_of_sums(v[..., 0], v[..., 1]))
+        interval = ratio_interval(both, reference)
         if others:
             # To first order the rate is the mean of these over problems, and so it is for each seed.
             linear = interval.estimate + reference * (trained - interval.estimate) / reference.mean()
-            interval = widened_by_seeds(interval, [linear], within=range_of(name))
+            interval = widened_by_runs(interval, [linear], range_of(name))
         values[name] = _value(interval, enough)
     return values

@@ -21,7 +21,7 @@ from dph.rehearsal.check import CheckedSet, check_rehearsal, open_rehearsal, war
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import drop_visits
-from dph.runs.directory import RunDir, read_metrics
+from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
@@ -162,9 +162,8 @@ def measuring(
     config, world, rollout = explorer.config, explorer.world, explorer.config.rollout
     params = rollout.params(config.monitor.n)
     evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed)
-    lines, shuffle = read_metrics(run.path), config.task.shuffle
-    sets = monitored_sets(config.monitor, task, lines, shuffle=shuffle) if config.monitor.every else []
-    monitor = Monitor(config.monitor, evaluator, sets, world)
+    sets = monitored_sets(config.monitor, task, shuffle=config.task.shuffle) if config.monitor.every else []
+    monitor = Monitor(config.monitor, evaluator, sets, world, run.path, logged)
     if held is None:
         return monitor, None
     held.check_apart("monitored", (problem.id for problem in monitor.problems))

@@ -1,0 +1,150 @@
+"""An alarm about a fall of pass@k on problems that are sampled again and again, with an error over the whole run.
+
+If no problem's chance of being solved ever falls, a run raises the alarm with a probability of at most `alpha`, however
+many looks it takes and whenever it ends. docs/concepts/intervals.md has simulations, and the falls that it sees. Only
+numpy.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dph.evaluation.intervals import FloatArray
+from dph.evaluation.passk import pass_at_k
+
+ALPHA = 0.05
+_SCREEN = 2.0
+"""Standard errors from which a fall is worth a test; to leave a test out raises no false alarm."""
+_TILTS = 1.4 ** np.arange(-40, 6)
+"""Multiples of the normal limit's tilt that are tried; every tilt gives a bound that holds. The best is far smaller
+than that of the normal limit if the samples' chance is near 0 or 1."""
+
+Counts = Mapping[str, tuple[int, int]]
+"""By the id of a problem, its correct and all samples."""
+_Pairs = Counter[tuple[int, int, int, int]]
+"""Correct and all samples of the earlier looks, and of the newest: the number of problems that have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """A fall from earlier looks to the newest that chance does not explain."""
+
+    k: int
+    before: float
+    """pass@k of the samples of the earlier looks, the mean over problems."""
+    after: float
+    """The same of the newest looks."""
+    steps_before: tuple[int, int]
+    """The first and the last step of the earlier looks."""
+    steps_after: tuple[int, int]
+
+
+class FallAlarm:
+    """Compares the newest 1, 2, 4, 8 … looks with every earlier group of as many, aligned as 1–2, 3–4, 5–6 …
+
+    Given how many of the samples of both groups of looks are correct, every way of dealing them to the two groups is
+    equally likely if a problem's chance was the same, and the earlier group gets more still less often if the chance
+    rose. So the probability of a fall is bounded for counts as they are (hypergeometric; Chernoff's bound for the sum
+    over problems), without a normal limit. The b-th group of m = 2^j looks has the level alpha / 2^(j+1) / (b (b − 1)),
+    which its b − 1 tests share. All levels together are alpha.
+    """
+
+    def __init__(self, n: int, alpha: float = ALPHA) -> None:
+        """n: the samples of a problem at a look. The alarm is about pass@k for the largest power of two k with 2k ≤ n,
+        or k = 1."""
+        self.k = 1 << max(0, n.bit_length() - 2)
+        self._alpha = alpha
+        self._steps: list[int] = []
+        self._groups: list[list[Counts]] = []
+        """Of 1, 2, 4 … looks: the counts of each group."""
+
+    def note(self, step: int, counts: Counts) -> Fall | None:
+        """Take a look into account; returns the clearest fall that it shows."""
+        self._steps.append(step)
+        looks, falls, newest = len(self._steps), [], counts
+        for j in range(looks.bit_length()):
+            if looks % (1 << j):
+                break
+            if j:
+                other = self._groups[j - 1][-2]
+                newest = {id: (other[id][0] + c, other[id][1] + n) for id, (c, n) in newest.items() if id in other}
+            if len(self._groups) == j:
+                self._groups.append([])
+            self._groups[j].append(newest)
+            falls.append(self._fall(j))
+        return min(filter(None, falls), key=lambda found: found[0], default=(0.0, None))[1]
+
+    def _fall(self, j: int) -> tuple[float, Fall] | None:
+        """The clearest fall from an earlier group of 2^j looks to the newest, if it passes its level, after the
+        logarithm of its probability."""
+        *earlier, newest = self._groups[j]
+        pairs = [_pairs(group, newest, self.k) for group in earlier]
+        falls = [_standardised(each, self.k) for each in pairs]
+        likely = [i for i, (_, score) in enumerate(falls) if score >= _SCREEN]
+        clearest = {max(likely, key=lambda i: falls[i][by]) for by in (0, 1)} if likely else ()
+        log_p, place = min(((log_chance(pairs[i], self.k), i) for i in clearest), default=(0.0, 0))
+        b = len(earlier) + 1
+        if log_p > math.log(self._alpha) - (j + 1) * math.log(2) - math.log(b) - 2 * math.log(max(1, b - 1)):
+            return None
+        size = 1 << j
+        before, after = (self._steps[i * size : (i + 1) * size] for i in (place, b - 1))
+        values = (_mean(group, self.k) for group in (earlier[place], newest))
+        return log_p, Fall(self.k, *values, (before[0], before[-1]), (after[0], after[-1]))
+
+
+def _mean(counts: Counts, k: int) -> float:
+    c, n = np.array([each for each in counts.values() if each[1] >= k]).T
+    return float(pass_at_k(n, c, k).mean())
+
+
+def _pairs(earlier: Counts, newest: Counts, k: int) -> _Pairs:
+    """The counts of the problems with k samples in both."""
+    both = ((earlier[id], each) for id, each in newest.items() if id in earlier)
+    return Counter((*one, *other) for one, other in both if min(one[1], other[1]) >= k)
+
+
+def _standardised(pairs: _Pairs, k: int) -> tuple[float, float]:
+    """The fall of pass@k, summed over problems, and the same in standard errors."""
+    fall = variance = 0.0
+    for (c, n, d, m), times in pairs.items():
+        _, falls, spread = _dealt(c + d, n, m, k)
+        fall += times * float(falls[c - max(0, c + d - m)])
+        variance += times * spread
+    return fall, fall / math.sqrt(variance) if variance > 0 else 0.0
+
+
+def log_chance(pairs: _Pairs, k: int) -> float:
+    """The logarithm of a bound of the probability that samples dealt at random show such a fall of pass@k or more."""
+    fall, score = _standardised(pairs, k)
+    if score <= 0:
+        return 0.0
+    tilts = _TILTS * score * score / fall
+    log_means = -tilts * fall
+    for (c, n, d, m), times in pairs.items():
+        chances, falls, _ = _dealt(c + d, n, m, k)
+        most = falls.max()
+        log_means += times * (np.log(np.exp(tilts[:, None] * (falls - most)) @ chances) + tilts * most)
+    return min(0.0, float(log_means.min()))
+
+
+@lru_cache(1 << 14)
+def _dealt(correct: int, n: int, m: int, k: int) -> tuple[FloatArray, FloatArray, float]:
+    """If n of n + m samples, `correct` of which are right, are dealt to the earlier looks: the chance of each possible
+    number of correct ones among them, the fall of pass@k to the others, and its variance."""
+    got = np.arange(max(0, correct - m), min(n, correct) + 1)
+    log_ways = _log_ways(n)[got] + _log_ways(m)[correct - got]
+    chances = np.exp(log_ways - log_ways.max())
+    chances /= chances.sum()
+    falls = pass_at_k(n, got, k) - pass_at_k(m, correct - got, k)
+    return chances, falls, float(chances @ falls**2)
+
+
+@lru_cache(256)
+def _log_ways(n: int) -> FloatArray:
+    """The logarithms of C(n, 0) … C(n, n)."""
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
+    return factorials[n] - factorials - factorials[::-1]
