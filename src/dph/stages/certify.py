@@ -2,8 +2,8 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, Reading, comparable, narrowed
 from dph.errors import DataError, RunError, SettingsError, counted, one_line
-from dph.evaluation.certificate import Certificate, certificate, choosing, fixed_sequence
+from dph.evaluation.certificate import Certificate, Choice, Judged, certificate, fixed_sequence
 from dph.evaluation.samples import read_samples
 from dph.process.progress import say
 from dph.runs.directory import find_model, is_model_folder
@@ -21,22 +21,6 @@ from dph.types import UNSCORED, Outcome
 
 _TABLES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 """Endings of names that are no models."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Judged samples of problems."""
-
-    samples: Mapping[str, Mapping[int, int]]
-    """By the id of a problem and the number of a sample, counted from the lowest of all: 1 if it is correct, else 0."""
-    numbered: bool
-    """Whether a sample has a number of its own. Otherwise the order of rows would be all that tells samples apart, and
-    nobody knows what it depends on: the correct samples of a problem come first."""
-
-    def without_numbers(self) -> "Judged":
-        """The same, by what is known without numbers: how many samples of a problem are correct."""
-        counts = {id: sorted(each.values(), reverse=True) for id, each in self.samples.items()}
-        return Judged({id: dict(enumerate(each)) for id, each in counts.items()}, False)
 
 
 def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certificate]:
@@ -76,9 +60,8 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
 def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate]:
     """Checks of judged samples; models are sampled first.
 
-    With `choose`, a hash of the problem and the number of a sample says which of the base model's samples choose. They
-    do not measure it, and neither do the checkpoint's of the same numbers, which resemble them if both were sampled
-    with one seed. Neither depends on the order of rows (docs/concepts/certificate.md has the proof).
+    With `choose`, some of the base model's samples choose the problems (`Choice`). Samples are told apart by their
+    numbers, if every side has them.
     """
     allowed, n = config.certify, config.choose
     names = (config.base, *config.checkpoints)
@@ -88,34 +71,18 @@ def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate
     ]
     numbered = all(side.numbered for side in files if side)
 
-    def side(place: int) -> Mapping[str, Mapping[int, int]]:
+    def side(place: int) -> Judged:
         judged = files[place] or judged_samples(_evaluated(config, names[place], place, resume), int(place == 0))
-        return (judged if numbered else judged.without_numbers()).samples
+        return judged if numbered else judged.without_numbers()
 
-    every = side(0)
-    if n and (few := [id for id, each in every.items() if len(each) <= n]):
-        has = f"{config.base}: problem {one_line(few[0], 60)!r} has {counted(len(every[few[0]]), 'sample')}"
-        raise DataError(f"{has}, and --choose {n} leaves none of them to measure it with; choose with fewer")
-    chosen = {id: choosing(id, each, n) for id, each in every.items()}
-    base = {
-        id: _counted(each, chosen[id])
-        for id, each in every.items()
-        if sum(each[number] for number in chosen[id]) >= config.mastered * n - 1e-9
-    }
+    choice = Choice(side(0), n, config.mastered, config.base)
     if n:
-        say(f"{n} of the base model's samples choose {len(base)} of {len(every)} problems; the others measure it")
+        of = counted(choice.problems, "problem")
+        say(f"{n} of the base model's samples choose {len(choice.base)} of {of}; the others measure it")
         if not numbered:
             say("some samples have no number, so that only counts are used, which certifies somewhat less")
     for place in range(1, len(names)):
-        now = {id: _counted(each, chosen.get(id, ())) for id, each in side(place).items()}
-        kept = {id: each for id, each in now.items() if id in base or id not in every}
-        yield certificate(base, kept, allowed.epsilon, allowed.alpha, allowed.k)
-
-
-def _counted(samples: Mapping[int, int], without: Iterable[int]) -> tuple[int, int]:
-    """Correct and all samples, but for some numbers."""
-    left = [correct for number, correct in samples.items() if number not in without]
-    return sum(left), len(left)
+        yield certificate(choice.base, choice.counts(side(place)), allowed.epsilon, allowed.alpha, allowed.k)
 
 
 def _model(config: CertifyStageConfig, name: str) -> ModelConfig:
