@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dph.evaluation.intervals import FloatArray
 from dph.evaluation.passk import pass_at_k
@@ -25,8 +26,7 @@ than that of the normal limit if the samples' chance is near 0 or 1."""
 
 Counts = Mapping[str, tuple[int, int]]
 """By the id of a problem, its correct and all samples."""
-_Pairs = Counter[tuple[int, int, int, int]]
-"""Correct and all samples of the earlier looks, and of the newest: the number of problems that have them."""
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,36 +59,51 @@ class FallAlarm:
         self.k = 1 << max(0, n.bit_length() - 2)
         self._alpha = alpha
         self._steps: list[int] = []
-        self._groups: list[list[Counts]] = []
-        """Of 1, 2, 4 … looks: the counts of each group."""
+        self._places: dict[str, int] = {}
+        """Of each problem in the arrays."""
+        self._groups: list[list[IntArray]] = []
+        """Of 1, 2, 4 … looks: each group's correct and all samples of the problems, [problems, 2]."""
 
     def note(self, step: int, counts: Counts) -> Fall | None:
         """Take a look into account; returns the clearest fall that it shows."""
         self._steps.append(step)
-        looks, falls, newest = len(self._steps), [], counts
+        looks, falls, newest = len(self._steps), [], self._array(counts)
         for j in range(looks.bit_length()):
             if looks % (1 << j):
                 break
             if j:
                 other = self._groups[j - 1][-2]
-                newest = {id: (other[id][0] + c, other[id][1] + n) for id, (c, n) in newest.items() if id in other}
+                both = (newest[:, 1:] > 0) & (other[:, 1:] > 0)
+                newest = np.where(both, newest + other, 0)
             if len(self._groups) == j:
                 self._groups.append([])
             self._groups[j].append(newest)
             falls.append(self._fall(j))
         return min(filter(None, falls), key=lambda found: found[0], default=(0.0, None))[1]
 
+    def _array(self, counts: Counts) -> IntArray:
+        """The counts of all problems so far, 0 for those that this look has not."""
+        new = [id for id in counts if id not in self._places]
+        self._places |= {id: len(self._places) + i for i, id in enumerate(new)}
+        for groups in self._groups if new else ():
+            groups[:] = [np.pad(group, ((0, len(new)), (0, 0))) for group in groups]
+        array = np.zeros((len(self._places), 2), np.int64)
+        for id, each in counts.items():
+            array[self._places[id]] = each
+        return array
+
     def _fall(self, j: int) -> tuple[float, Fall] | None:
         """The clearest fall from an earlier group of 2^j looks to the newest, if it passes its level, after the
         logarithm of its probability."""
         *earlier, newest = self._groups[j]
-        pairs = [_pairs(group, newest, self.k) for group in earlier]
-        falls = [_standardised(each, self.k) for each in pairs]
-        likely = [i for i, (_, score) in enumerate(falls) if score >= _SCREEN]
-        clearest = {max(likely, key=lambda i: falls[i][by]) for by in (0, 1)} if likely else ()
-        log_p, place = min(((log_chance(pairs[i], self.k), i) for i in clearest), default=(0.0, 0))
+        if not earlier:
+            return None
+        falls, scores = _standardised(np.stack(earlier), newest, self.k)
+        clearest = {int(by.argmax()) for by in (np.where(scores >= _SCREEN, falls, -1), scores)}
+        tried = [(log_chance(earlier[i], newest, self.k), i) for i in clearest if scores[i] >= _SCREEN]
+        log_p, place = min(tried, default=(0.0, 0))
         b = len(earlier) + 1
-        if log_p > math.log(self._alpha) - (j + 1) * math.log(2) - math.log(b) - 2 * math.log(max(1, b - 1)):
+        if log_p > math.log(self._alpha) - (j + 1) * math.log(2) - math.log(b) - 2 * math.log(b - 1):
             return None
         size = 1 << j
         before, after = (self._steps[i * size : (i + 1) * size] for i in (place, b - 1))
@@ -96,51 +111,60 @@ class FallAlarm:
         return log_p, Fall(self.k, *values, (before[0], before[-1]), (after[0], after[-1]))
 
 
-def _mean(counts: Counts, k: int) -> float:
-    c, n = np.array([each for each in counts.values() if each[1] >= k]).T
+def _mean(counts: IntArray, k: int) -> float:
+    c, n = counts[counts[:, 1] >= k].T
     return float(pass_at_k(n, c, k).mean())
 
 
-def _pairs(earlier: Counts, newest: Counts, k: int) -> _Pairs:
-    """The counts of the problems with k samples in both."""
-    both = ((earlier[id], each) for id, each in newest.items() if id in earlier)
-    return Counter((*one, *other) for one, other in both if min(one[1], other[1]) >= k)
+def _standardised(earlier: IntArray, newest: IntArray, k: int) -> tuple[FloatArray, FloatArray]:
+    """The fall of pass@k from each earlier group [groups, problems, 2] to the newest [problems, 2], summed over the
+    problems with k samples in both, and the same in standard errors."""
+    fall, variance = np.zeros(len(earlier)), np.zeros(len(earlier))
+    for n, m in {*zip(earlier[..., 1].ravel().tolist(), np.tile(newest[:, 1], len(earlier)).tolist(), strict=True)}:
+        if min(n, m) < k:
+            continue
+        counted = (earlier[..., 1] == n) & (newest[:, 1] == m)
+        c, d = np.where(counted, earlier[..., 0], 0), np.where(counted, newest[:, 0], 0)
+        before, after = (pass_at_k(size, np.arange(size + 1), k) for size in (n, m))
+        fall += np.where(counted, before[c] - after[d], 0).sum(-1)
+        variance += np.where(counted, _variances(n, m, k)[c + d], 0).sum(-1)
+    return fall, np.divide(fall, np.sqrt(variance), out=np.zeros(len(fall)), where=variance > 0)
 
 
-def _standardised(pairs: _Pairs, k: int) -> tuple[float, float]:
-    """The fall of pass@k, summed over problems, and the same in standard errors."""
-    fall = variance = 0.0
-    for (c, n, d, m), times in pairs.items():
-        _, falls, spread = _dealt(c + d, n, m, k)
-        fall += times * float(falls[c - max(0, c + d - m)])
-        variance += times * spread
-    return fall, fall / math.sqrt(variance) if variance > 0 else 0.0
+@lru_cache(256)
+def _variances(n: int, m: int, k: int) -> FloatArray:
+    """The variance of the fall by how many of n + m samples are correct."""
+    dealt = (_dealt(correct, n, m, k) for correct in range(n + m + 1))
+    return np.array([float(chances @ falls**2) for chances, falls in dealt])
 
 
-def log_chance(pairs: _Pairs, k: int) -> float:
-    """The logarithm of a bound of the probability that samples dealt at random show such a fall of pass@k or more."""
-    fall, score = _standardised(pairs, k)
+def log_chance(earlier: IntArray, newest: IntArray, k: int) -> float:
+    """The logarithm of a bound of the probability that samples dealt at random show such a fall of pass@k or more; the
+    correct and all samples of each problem, [problems, 2]."""
+    falls, scores = _standardised(earlier[None], newest, k)
+    fall, score = float(falls[0]), float(scores[0])
     if score <= 0:
         return 0.0
     tilts = _TILTS * score * score / fall
     log_means = -tilts * fall
-    for (c, n, d, m), times in pairs.items():
-        chances, falls, _ = _dealt(c + d, n, m, k)
+    enough = (earlier[:, 1] >= k) & (newest[:, 1] >= k)
+    pairs = Counter((c + d, n, m) for c, n, d, m in np.hstack([earlier, newest])[enough].tolist())
+    for (correct, n, m), times in pairs.items():
+        chances, falls = _dealt(correct, n, m, k)
         most = falls.max()
         log_means += times * (np.log(np.exp(tilts[:, None] * (falls - most)) @ chances) + tilts * most)
     return min(0.0, float(log_means.min()))
 
 
 @lru_cache(1 << 14)
-def _dealt(correct: int, n: int, m: int, k: int) -> tuple[FloatArray, FloatArray, float]:
+def _dealt(correct: int, n: int, m: int, k: int) -> tuple[FloatArray, FloatArray]:
     """If n of n + m samples, `correct` of which are right, are dealt to the earlier looks: the chance of each possible
-    number of correct ones among them, the fall of pass@k to the others, and its variance."""
+    number of correct ones among them, and the fall of pass@k to the others."""
     got = np.arange(max(0, correct - m), min(n, correct) + 1)
     log_ways = _log_ways(n)[got] + _log_ways(m)[correct - got]
     chances = np.exp(log_ways - log_ways.max())
     chances /= chances.sum()
-    falls = pass_at_k(n, got, k) - pass_at_k(m, correct - got, k)
-    return chances, falls, float(chances @ falls**2)
+    return chances, pass_at_k(n, got, k) - pass_at_k(m, correct - got, k)
 
 
 @lru_cache(256)
