@@ -32,6 +32,8 @@ from dph.config.components import (
     Usual,
     VerifierConfig,
 )
+from dph.errors import SettingsError
+from dph.registry import read_option
 
 OF_TRAINING = ("gradient_checkpointing", "lora_rank", "lora_alpha", "lora_targets")
 
@@ -107,6 +109,18 @@ class TrainConfig(SamplingStage):
         """Stored responses per step: `rehearsal.rows`, or one for eight rollouts if that is -1."""
         rows = self.rehearsal.rows
         return rows if rows >= 0 else -(-self.rollout.prompts * self.rollout.n // 8)
+
+    @property
+    def advantage_options(self) -> dict[str, str]:
+        """Settings of the advantage. The β of MARA is the penalty's, `loss.kl_coef`; SettingsError for another one."""
+        options, penalty = self.advantage.options, self.loss.kl_coef
+        if self.advantage.name != "mara" or not penalty:
+            return options
+        stated = options.get("beta")
+        if stated is not None and read_option(stated, float, "advantage.options beta") != penalty:
+            both = f"advantage.options beta is {stated} and loss.kl_coef is {penalty:g}"
+            raise SettingsError(f"{both}, but MARA has one β for both; leave the first out, or set both")
+        return {"beta": repr(penalty)} | options
 
 
 @dataclass(frozen=True)

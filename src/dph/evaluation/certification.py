@@ -1,12 +1,21 @@
 """The certification set of a presample run: near-perfect problems kept aside, and new samples of the base model."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dph.build import load_problems, make_sampler
-from dph.config import CertifyConfig, ModelConfig, PresampleConfig, SamplerConfig, differences, from_dict, to_dict
+from dph.config import (
+    CertifyConfig,
+    ModelConfig,
+    PresampleConfig,
+    SamplerConfig,
+    TaskConfig,
+    differences,
+    from_dict,
+    to_dict,
+)
 from dph.errors import RunError
 from dph.evaluation.certificate import Certificate, Counts, certificate, smallest_set
 from dph.evaluation.evaluator import Evaluator
@@ -36,6 +45,8 @@ class CertificationSet:
         nothing aside, or the set is too small to certify epsilon even if nothing is lost."""
         run = open_presampled(Path(allowed.set))
         made = from_dict(PresampleConfig, run.settings(), f"the settings of {run.path}")
+        # the manifest has the paths of the task's files from anywhere, the settings from where the run was started
+        made = replace(made, task=from_dict(TaskConfig, run.manifest["task"], f"the manifest of {run.path}"))
         problems, counts = load_problems(made.task)[1], new_counts(run)
         check_problems(run, problems, made.task.split)
         n = made.certify.samples  # a sample that could not be judged counts against the certificate

@@ -50,7 +50,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     stop; Interrupted on SIGINT, SIGTERM and SIGHUP. In both cases the state is saved first.
     """
     check_train(config)
-    Advantage(config.advantage.name, config.advantage.options)  # a mistake in its settings shows before the run begins
+    Advantage(config.advantage.name, config.advantage_options)  # a mistake in its settings shows before the run begins
     if unused := objective_of(config).unused:
         say(f"policy loss {config.loss.policy!r} does not use: {', '.join(unused)}")
     world, run = open_run(config, "train", resume=resume, versions=judging_versions())

@@ -265,7 +265,7 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
             f"a mini-batch of {rows} responses does not divide over {ranks} data-parallel ranks; change "
             "rollout.prompts, rollout.n, optim.minibatches or cluster.gpus"
         )
-    bound_advantage(config.advantage.name, config.advantage.options)
+    bound_advantage(config.advantage.name, config.advantage_options)
     check_policy_loss(config.loss.policy)
     without_counterpart = {
         "a launch of verl judges by verifiers only: put the reward function into a verifier "
@@ -419,7 +419,7 @@ def _rollout(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
 
 def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
     """The block `dph`, see `DPHSettings`. Whether the advantage `group` divides by the deviation is verl's setting."""
-    loss, rows, options = config.loss, config.stored_rows, config.advantage.options
+    loss, rows, options = config.loss, config.stored_rows, config.advantage_options
     if config.advantage.name == "group":
         options = {name: value for name, value in options.items() if name != "normalize_std"}
     return to_dict(narrowed(RehearsalTerm, loss)) | {
