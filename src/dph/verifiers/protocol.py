@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from numbers import Real
 from typing import Any, Literal, Protocol, Self
 
@@ -158,6 +158,12 @@ def short_key(question: Any) -> bytes:
     return hashlib.blake2b(repr(question).encode(errors="surrogatepass"), digest_size=16).digest()
 
 
+@lru_cache(1024)
+def _shared(verdict: Verdict) -> Verdict:
+    """One object for equal verdicts: a cache holds tens of thousands, and nearly all of them are right or wrong."""
+    return verdict
+
+
 def judge_once(
     asked: Sequence[Any], cache: LRU, judge: Callable[[list[Any]], Iterable[tuple[Any, Verdict]]]
 ) -> list[Verdict]:
@@ -169,5 +175,5 @@ def judge_once(
     for question, verdict in judge([question for question, verdict in verdicts.items() if verdict is None]):
         verdicts[question] = verdict
         if verdict.scored:
-            cache.put(keys[question], verdict)
+            cache.put(keys[question], _shared(verdict))
     return [question if isinstance(question, Verdict) else verdicts[question] for question in asked]
