@@ -156,7 +156,7 @@ class EvalConfig(SamplingStage):
 
 
 @dataclass(frozen=True)
-class CertifyStageConfig(EvalConfig):
+class CertifyStageConfig(EvalConfig, Reading):
     """`dph certify`: bound, with confidence, what checkpoints lost of what their base model solved."""
 
     base: str = ""

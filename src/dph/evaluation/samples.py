@@ -50,6 +50,9 @@ class Samples:
     read_as: str
     """One line: which column was read as what."""
     notes: Sequence[str] = ()
+    number: IntArray | None = None
+    """[samples] The number of each sample among those of its problem, by a column or the names of the files; None if
+    the file numbers none, so that the order of its rows means nothing."""
 
     @property
     def n(self) -> NDArray[np.int64]:
@@ -97,6 +100,7 @@ class _Choice:
         self._check_rows(ids, keys, id_name)
         prompt_name, prompts = self._prompts(ids, keys, id_name)
         answer_name, answers = self._answers(verdict_name, ids)
+        numbers = self._numbers(ids)
         judged = ~np.isnan(right)
         if lacking := int((~judged).sum()):
             text = f"{lacking} of {len(right)} samples have no verdict, for example of {keys[ids[~judged][0]]!r}"
@@ -116,6 +120,7 @@ class _Choice:
             None if prompts is None else [prompts[i] for i in used],
             f"{self.name}: {shown}; {counted(len(used), 'problem')}, {counted(len(problem), 'sample')}",
             self.notes,
+            None if numbers is None else numbers[judged],
         )
 
     def _error(self, text: str) -> DataError:
@@ -212,10 +217,14 @@ class _Choice:
         numbers = sorted(int(name[differ[0]]) for name in names)
         return numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
 
+    def _file(self) -> NDArray[np.intp]:
+        """The file of each row, as a place among the sources."""
+        sizes = [source.rows for source in self.table.sources]
+        return np.repeat(np.arange(len(sizes)), sizes)[self.rows]
+
     def _check_rows(self, ids: IntArray, keys: Sequence[str], id_name: str) -> None:
         """Refuse files that overlap without being numbered, and rows that are one sample."""
-        files = len(self.table.sources)
-        file = np.repeat(np.arange(files), [source.rows for source in self.table.sources])[self.rows]
+        files, file = len(self.table.sources), self._file()
         if _pairs(ids, file)[0].shape[1] > len(np.unique(ids)) and not self._is_numbered():
             names = ", ".join(Path(source.name).name for source in self.table.sources[:_SHOWN])
             raise self._error(f"its files hold the same problems and are not numbered ({names}); name one of them")
@@ -232,6 +241,19 @@ class _Choice:
             id = keys[int(np.bincount(ids).argmax())]
             rows = f"{id_name} {id!r} has {most} rows with {filtered[0]}, one for each filter, which are not samples"
             raise self._error(f"{rows}; choose one with --filter 1 to --filter {most}")
+
+    def _numbers(self, ids: IntArray) -> IntArray | None:
+        """The number of each row's sample, if they have numbers and these tell a problem's samples apart."""
+        columns = [self._scores(name) for name in self._of("sample")]
+        if len(self.table.sources) > 1 and self._is_numbered():
+            columns.append(self._file().astype(np.float64))
+        for numbers in columns:
+            whole = not np.isnan(numbers).any() and bool((np.mod(numbers, 1) == 0).all())
+            if whole and np.abs(numbers).max() < 1 << 31:
+                codes = numbers.astype(np.int32)
+                if _pairs(ids, codes - codes.min())[0].shape[1] == len(ids):
+                    return codes
+        return None
 
     def _prompts(self, ids: IntArray, keys: Sequence[str], id_name: str) -> tuple[str, list[Any] | None]:
         """The column of prompts, and each problem's. Raises DataError if ids and prompts contradict each other."""

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from dph.build import make_verifiers
-from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, comparable, narrowed
+from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, Reading, comparable, narrowed
 from dph.errors import DataError, RunError, SettingsError
 from dph.evaluation.certificate import Certificate, certificate, fixed_sequence
 from dph.evaluation.certification import CertificationSet
@@ -78,26 +78,26 @@ def _samples(config: CertifyStageConfig, place: int, unjudged: int, resume: bool
     name = (config.base, *config.checkpoints)[place]
     path = Path(name)
     if path.is_file() or any((path / file).exists() for file in ("completions.parquet", "verdicts.jsonl")):
-        return judged_samples(path, unjudged)
+        return judged_samples(path, unjudged, config)
     if not config.out:
         raise SettingsError(f"{name} is taken for a model, whose samples need a folder; name one with --out")
     evaluation = replace(narrowed(EvalConfig, config), model=_model(config, name), greedy=False)
     return judged_samples(evaluate(replace(evaluation, out=f"{config.out}/eval-{place}"), resume=resume), unjudged)
 
 
-def judged_samples(path: Path, unjudged: int) -> Samples:
+def judged_samples(path: Path, unjudged: int, reading: Reading | None = None) -> Samples:
     """By problem, 1 for each correct, 0 for each wrong and `unjudged` for each other sample: of a run of `dph eval` or
-    `dph verify`, of JSONL rows {problem_id, sample, correct}, or of a log that `dph passk` reads without options."""
+    `dph verify`, of JSONL rows {problem_id, sample, correct}, or of a log that `dph passk` reads, as `reading` says."""
     samples: dict[str, list[int]] = {}
     try:
-        for id, correct in _verdicts(path):
+        for id, correct in _verdicts(path, reading):
             samples.setdefault(str(id), []).append({None: unjudged, False: 0, True: 1}[correct])
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path} does not hold judged samples: a row lacks or has a wrong {error}") from error
     return samples
 
 
-def _verdicts(path: Path) -> Iterable[tuple[Any, Any]]:
+def _verdicts(path: Path, reading: Reading | None) -> Iterable[tuple[Any, Any]]:
     """The problem of each sample and whether it is correct, None if it could not be judged."""
     completions, verdicts = path / "completions.parquet", path / "verdicts.jsonl"
     if completions.exists():
@@ -110,7 +110,7 @@ def _verdicts(path: Path) -> Iterable[tuple[Any, Any]]:
     rows = read_rows(path) if path.suffix == ".jsonl" else []
     if rows and rows[0].keys() >= {"problem_id", "correct"}:
         return [(row["problem_id"], row["correct"]) for row in rows]
-    log = read_samples(path)
+    log = read_samples(path, reading)
     return [(log.problems[i], bool(right)) for i, right in zip(log.problem, log.right, strict=True)]
 
 
