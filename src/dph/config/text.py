@@ -48,6 +48,11 @@ def decoded(content: bytes) -> str:
         raise ValueError(f"line {line} is not UTF-8 text; save the file as UTF-8") from error
 
 
+def delimiter_of(first: str) -> str:
+    """What separates the cells of a table of text: comma, semicolon or tab, whichever its first line has most of."""
+    return max(",;\t", key=first.count)
+
+
 def parse_json(text: str) -> Any:
     """The value of a JSON text. Raises ValueError, with the reason, for what is not JSON or nested too deeply."""
     try:
