@@ -72,8 +72,8 @@ _TELLING: dict[str, str] = {
     "instruction prompt",
     "measure": "time timestamp date ms seconds duration latency elapsed cost price usage tokens token length len "
     "chars words lines steps turns calls count logprob logprobs entropy loss reward score scores reason "
-    "finish stop stopped error errors truncated format valid uuid hash worker gpu device rank shard host "
-    "cached retries exit",
+    "finish stop stopped error errors truncated format valid uuid hash worker gpu device rank shard "
+    "host cached retries exit detail note comment explanation log logs message stdout stderr reasoning",
 }
 _KINDS = {kind: frozenset(words.split()) for kind, words in _TELLING.items()}
 """Words in the names of columns that number samples, that tell conditions, systems or episodes apart, and that measure
