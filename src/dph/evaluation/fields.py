@@ -106,9 +106,11 @@ def verdict_rank(path: str) -> int:
     *tables, leaf = path.lower().replace("-", "_").split(".")
     if _OF_THE_DATA & set(tables):
         return 0
+    if leaf in MANY_VERDICTS:
+        return 1
     if not _NEVER.fullmatch(leaf):
         for rank, pattern in enumerate((_CORRECT, _SCORE, _STATUS), 1):
-            if pattern.fullmatch(leaf) or (leaf in MANY_VERDICTS and rank == 1):
+            if pattern.fullmatch(leaf):
                 return rank
     below = _SCORED_BELOW & set(tables)
     if _COUNTED.fullmatch(leaf):

@@ -222,7 +222,7 @@ class _Reader:
             document = parse_json(text)
         except ValueError as error:
             raise DataError(f"{self.place} ({name}) is cut off or damaged: {reason_of(error)}") from error
-        rows_of = {"": document} if isinstance(document, list) else dict(samples_in(document))
+        rows_of = dict(samples_in(document)) or ({"": document} if isinstance(document, list) else {})
         if self.records and isinstance(document, dict):
             if self.records not in rows_of:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")

@@ -72,7 +72,7 @@ class Rows:
             if not equals:
                 name, value = next(iter(self._of("filter")), ""), text
             if name:
-                self.rows = self.rows[self._where(name, lambda entry, value=value: text_of(entry) == value)]
+                self.rows = self.rows[self._where(name, is_text(value))]
             else:
                 self.rows = self._nth_rows(text)
             if not len(self.rows):
@@ -161,6 +161,13 @@ class Rows:
 def text_of(value: Any) -> str:
     """A value as an id or answer: 1 and 1.0 are one, as a table may have changed one into the other."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def is_text(text: str) -> Callable[[Any], bool]:
+    """Whether a value is the one that a user typed; 0.70 is 0.7, and true is True."""
+    number = verdict_number(text) if not text.isalpha() else None
+    typed = {text, text_of(number)} if number is not None else {text, text.capitalize()} & {"True", "False", text}
+    return lambda value: text_of(value) in typed
 
 
 def merged(column: NDArray[np.object_]) -> tuple[IntArray, list[str]]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dph.errors import DataError
 from dph.evaluation.fields import MANY_VERDICTS, OF_TESTS, is_maximum, role_of, verdict_rank
-from dph.evaluation.rows import SHOWN, Rows, ranks_of, text_of
+from dph.evaluation.rows import SHOWN, Rows, is_text, ranks_of
 from dph.types import UNSCORED
 
 _COUNTED = (*MANY_VERDICTS, "correct", "passed", "c")
@@ -65,14 +65,14 @@ class Verdicts(Rows):
         if slash and not equals and {some, every} <= self.table.columns.keys():
             return self._repeated(some, every)
         if equals:
-            right = self._where(name, lambda entry: text_of(entry) == value).astype(float)
+            right = self._where(name, is_text(value)).astype(float)
             if not right.any() and value in self.table.columns:
                 first, second = self._scores(name), self._scores(value)
                 return text, np.where(np.isnan(first) | np.isnan(second), math.nan, first == second)
             if not right.any():
                 raise self._error(f"no row has {value!r} in {name!r}; there are {self._examples(name)}")
             return text, np.where(self._where(name, lambda _: True), right, math.nan)
-        if (total := self._total_of(name)) and _leaf(name) in _COUNTED:
+        if _leaf(name) in _COUNTED and (total := self._total_of(name)):
             return self._repeated(name, total)
         if most := self._maximum_of(name):
             self._check_parts(name, most)

@@ -113,7 +113,8 @@ class Verifiers:
         and None for a response without one.
 
         Only verifiers with a method of this name know (answers: SQL, what the query returns; judged: mathematics, the
-        answer that was compared; solutions: countdown, the expression up to order and brackets); with others None, and an empty list if no verifier of these problems does.
+        answer that was compared; solutions: countdown, the expression up to order and brackets); with others None, and
+        an empty list if no verifier of these problems does.
         Evaluations count distinct answers and solutions.
         """
         texts = self._of_each(what, [problem for problem, _ in items], items)
