@@ -29,8 +29,8 @@ from dph.types import Interval
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """The τ of cover@τ."""
 _LEVEL = 0.95
-_VOTES_OF = 2000
-"""Samples up to which maj@k is computed for k below n, which is slow."""
+_VOTES_OF, _VOTES_OF_ALL = 2000, 100_000
+"""Samples up to which maj@k is computed for k below n, which is slow; and if k is the smaller number of samples."""
 Metrics = dict[str, FloatArray]
 """The values of each metric [problems]."""
 _Count = tuple[int, int]
@@ -222,7 +222,8 @@ def _metrics(side: Samples, ks: Sequence[int], m: NDArray[np.int64]) -> Metrics:
         metrics[f"cover@{share:g}"] = cover_among(n, c, m, share)
     if side.answer is not None:
         for k in ks:
-            if n.min() == n.max() == k or len(side.problem) <= _VOTES_OF:
+            of_all = bool((m == k).all()) and len(side.problem) <= _VOTES_OF_ALL
+            if n.min() == n.max() == k or of_all or len(side.problem) <= _VOTES_OF:
                 metrics[f"maj@{k}"] = _majority(side, side.answer, k)
     return metrics
 

@@ -96,6 +96,8 @@ class Table:
 
 def scores_table(comparison: Comparison) -> Table:
     names = list(dict.fromkeys(name for scores in comparison.scores for name in scores.metrics))
+    kinds = list(dict.fromkeys(name.partition("@")[0] for name in names))
+    names.sort(key=lambda name: (kinds.index(name.partition("@")[0]), float(name.partition("@")[2])))
     labels = _labels(comparison)
     rows = []
     for name in names:
