@@ -35,6 +35,8 @@ _VALUES, _RESPONSE, _FEW, _NOTHING = 1, 2, 3, 4
 few different values, or not at all."""
 _MOST_VALUES = 64
 _MISSING = 255
+_NO_CODE = object()
+"""In place of a list or table, which no code stands for."""
 _SUMMARIES = {"total", "overall", "average", "avg", "mean", "all", "summary", "sum", "accuracy"}
 """What a last row has in place of an id if it sums the others up."""
 _MOST_COLUMNS = 1000
@@ -264,39 +266,54 @@ class _Reader:
             raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
         if len(record) == 1:
             record = by_its_only_key(record)
-        few = self._few
         plain = _NESTED.isdisjoint(map(type, record.values()))
         for row in [record] if plain else spread(record, self.place, self.named):
-            mark = 0
-            for path, value in row.items():
-                kept = self._kept.get(path) or self._kept_of(path)
-                if kept == _NOTHING or (value is None and kept != _RESPONSE):
-                    continue
-                if kept == _FEW:
-                    codes, numbers = few[path] if path in few else few.setdefault(path, (bytearray(), {}))
-                    code = _MISSING if isinstance(value, list | dict) else numbers.setdefault(value, len(numbers))
-                    if code >= _MOST_VALUES:
-                        self._kept[path] = _NOTHING
-                        del few[path]
-                    else:
-                        if len(codes) < self.table.rows:
-                            codes.extend(b"\xff" * (self.table.rows - len(codes)))
-                        codes.append(code)
-                    continue
-                if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
-                    if _is_empty(value):
-                        value = ""
-                    else:
-                        mark ^= hash((path, value if isinstance(value, str) else str(value)))
-                        value = "…"
-                elif isinstance(value, list | dict):
-                    value = json.dumps(value, ensure_ascii=False, sort_keys=True)
-                column = self._columns.setdefault(path, [])
-                if len(column) < self.table.rows:
-                    column += [None] * (self.table.rows - len(column))
-                column.append(self._texts.setdefault(value, value) if isinstance(value, str) else value)
-            self._prints.append(mark)
-            self.table.rows += 1
+            self._add_row(row)
+
+    def _add_row(self, row: Mapping[str, Any]) -> None:
+        mark, number, ways, columns, texts = 0, self.table.rows, self._kept, self._columns, self._texts
+        for path, value in row.items():
+            kept = ways.get(path) or self._kept_of(path)
+            if kept == _NOTHING or (value is None and kept != _RESPONSE):
+                continue
+            if kept == _FEW:
+                self._add_few(path, _NO_CODE if type(value) in _NESTED else value)
+                continue
+            if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
+                empty = not value.strip() if isinstance(value, str) else _is_empty(value)
+                mark ^= 0 if empty else hash(value if isinstance(value, str) else str(value)) ^ hash(path)
+                value = "" if empty else "…"
+            elif isinstance(value, str):
+                value = texts.setdefault(value, value)
+            elif isinstance(value, list | dict):
+                text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+                value = texts.setdefault(text, text)
+            column = columns.get(path)
+            if column is None:
+                column = columns[path] = []
+            if len(column) < number:
+                column += [None] * (number - len(column))
+            column.append(value)
+        self._prints.append(mark)
+        self.table.rows = number + 1
+
+    def _add_few(self, path: str, value: Any) -> None:
+        """Note the value of a column that is kept while it has few different ones."""
+        few = self._few.get(path)
+        if few is None:
+            few = self._few[path] = (bytearray(), {})
+        codes, numbers = few
+        code = numbers.get(value)
+        if code is None:
+            if value is _NO_CODE or len(numbers) >= _MOST_VALUES:
+                self._kept[path] = _NOTHING
+                del self._few[path]
+                return
+            code = numbers[value] = len(numbers)
+        missing = self.table.rows - len(codes)
+        if missing:
+            codes.extend(bytes([_MISSING]) * missing)
+        codes.append(code)
 
     def _kept_of(self, path: str) -> int:
         """How a column is kept."""

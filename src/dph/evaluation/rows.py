@@ -27,6 +27,8 @@ class Rows:
         self.name, self.table, self.reading = name, table, reading
         self.rows: NDArray[np.intp] = np.arange(table.rows)
         self.notes: list[str] = []
+        self._merged: dict[str, tuple[NDArray[np.intp], IntArray, list[str]]] = {}
+        """By a column's name the rows that were merged, the number of each row's value, and the values."""
 
     def _error(self, text: str) -> DataError:
         return DataError(f"{self.name}: {text}")
@@ -38,12 +40,18 @@ class Rows:
             raise self._error(f"no column{lists} is named {name!r}; there are {self._all_names()}")
         return self.table.columns[name][self.rows]
 
+    def _values(self, name: str) -> tuple[IntArray, list[str]]:
+        """The number of each row's value in a column, −1 without one, and the texts of the values."""
+        if name not in self._merged or self._merged[name][0] is not self.rows:
+            self._merged[name] = self.rows, *merged(self._column(name))
+        return self._merged[name][1:]
+
     def _few(self, name: str) -> Column:
         """A column with few different values, in the rows that count."""
         if name in self.table.few:
             codes, values = self.table.few[name]
             return Column(codes[self.rows], values)
-        codes, texts = merged(self._column(name))
+        codes, texts = self._values(name)
         return Column(np.where(codes < 0, MISSING, codes), texts)
 
     def _all_names(self) -> str:
@@ -81,7 +89,7 @@ class Rows:
             self.rows = self.rows[self._where(name, lambda number: number != -1, missing=True)]
         for role in ("filter", "model", "step"):
             for name in self._of(role):
-                _, values = merged(self._column(name))
+                _, values = self._values(name)
                 if len(values) > 1 and "." not in name:
                     rows = f"the rows have {len(values)} values of {name!r} ({', '.join(values[:SHOWN])})"
                     raise self._error(f"{rows}, not samples of one run; choose one with --filter {name}={values[-1]}")
@@ -103,12 +111,12 @@ class Rows:
                 place = int(self.rows[np.argmax(codes < 0)]) + 1
                 raise self._error(f"row {place} has no {names[0]!r}, which names the problems of the others")
             for other in self._of("id") if not self.reading.id and len(codes) == len(keys) > 1 else ():
-                sizes = np.bincount(merged(self._column(other))[0] + 1)[1:]
+                sizes = np.bincount(self._values(other)[0] + 1)[1:]
                 if len(sizes) > 1 and sizes.min() == sizes.max() > 1:
                     rows = f"{names[0]} differs in every row, but each {other} is there {sizes[0]} times"
                     raise self._error(f"{rows}; choose with --id {names[0]} or --id {other}")
             for task in self._of("task"):  # one id in two tasks names two problems
-                split, tasks = merged(self._column(task))
+                split, tasks = self._values(task)
                 pairs, _, both = pairs_of(codes, split)
                 if len(tasks) > 1:
                     apart = pairs.shape[1] > len(keys)
@@ -125,10 +133,10 @@ class Rows:
     def _joined(self, name: str) -> tuple[IntArray, list[str]]:
         """The values of a column, or of several that are named with commas between them."""
         if name in self.table.columns or "," not in name:
-            return merged(self._column(name))
-        codes, keys = merged(self._column(name.partition(",")[0]))
+            return self._values(name)
+        codes, keys = self._values(name.partition(",")[0])
         for part in name.split(",")[1:]:
-            further, values = merged(self._column(part))
+            further, values = self._values(part)
             pairs, _, both = pairs_of(codes, further)
             missing = (codes < 0) | (further < 0)
             keys = [f"{keys[i]}/{values[j]}" if i >= 0 and j >= 0 else "" for i, j in pairs.T]
@@ -155,7 +163,7 @@ class Rows:
         return np.full(len(numbers), np.nan) if None in numbers else np.array(numbers, np.float64)
 
     def _examples(self, name: str) -> str:
-        return ", ".join(repr(text[:40]) for text in merged(self._column(name))[1][-SHOWN:])
+        return ", ".join(repr(text[:40]) for text in self._values(name)[1][-SHOWN:])
 
 
 def text_of(value: Any) -> str:

@@ -16,9 +16,10 @@ from dph.columns import ignored
 from dph.config import Reading
 from dph.config.checks import unfinished
 from dph.errors import DataError, counted
-from dph.evaluation.crossed import pairs_of, part_of, twins
+from dph.evaluation.crossed import Part, pairs_of, part_of, twins
+from dph.evaluation.fields import verdict_number
 from dph.evaluation.logs import read_table
-from dph.evaluation.rows import LINE, SHOWN, IntArray, merged
+from dph.evaluation.rows import LINE, SHOWN, IntArray
 from dph.evaluation.verdicts import Verdicts
 
 NONE = "none"
@@ -96,8 +97,14 @@ class _Choice(Verdicts):
         self._check_rows(ids, keys, id_name)
         prompt_name, prompts = self._prompts(ids, keys, id_name)
         answer_name, answers = self._answers(verdict_name, ids)
-        numbers, unused = self._numbers(ids), self._check_conditions(ids, id_name)
-        self._check_twins(ids, right, answers, id_name)
+        parts = self._parts(ids, id_name)
+        numbers, unused = self._numbers(ids, parts), self._check_conditions(parts, id_name)
+        if (
+            parts is not None
+            and (numbers is None or len(self.table.sources) > 1)
+            and not self._are_numbered(ids, parts)
+        ):
+            self._check_twins(ids, right, answers, id_name)
         judged = ~np.isnan(right)
         if lacking := int((~judged).sum()):
             text = f"{lacking} of {len(right)} samples have no verdict, for example of {keys[ids[~judged][0]]!r}"
@@ -129,7 +136,7 @@ class _Choice(Verdicts):
             names = ", ".join(Path(source.name).name for source in self.table.sources[:SHOWN])
             raise self._error(f"its files hold the same problems and are not numbered ({names}); name one of them")
         for name in self._of("sample"):
-            codes, numbers = merged(self._column(name))
+            codes, numbers = self._values(name)
             numbered = codes >= 0
             pairs, times, _ = pairs_of(ids[numbered].astype(np.int64) * files + file[numbered], codes[numbered])
             if (times > 1).any():
@@ -142,19 +149,20 @@ class _Choice(Verdicts):
             rows = f"{id_name} {id!r} has {most} rows with {filtered[0]}, one for each filter, which are not samples"
             raise self._error(f"{rows}; choose one with --filter 1 to --filter {most}")
 
-    def _check_conditions(self, ids: IntArray, id_name: str) -> list[str]:
-        """Refuse rows of several conditions, systems or episodes, unless the id was named: then they count as samples,
-        which a note says. Returns the columns that differ within a problem and are not used."""
-        unused = []
+    def _parts(self, ids: IntArray, id_name: str) -> dict[str, Part] | None:
+        """What each column with few different values is among the rows of a problem; None if no problem has two."""
+        if len(np.unique(ids)) == len(ids):
+            return None
         others = [name for role in ("model", "filter", "step") for name in self._of(role) if "." in name]
         others += [name for name in self._of("id") if name not in (id_name, *id_name.split(","))]
-        for name in [*self.table.few, *others] if len(np.unique(ids)) < len(ids) else ():
+        columns = {name: self._few(name) for name in (*self.table.few, *others)}
+        return {name: part_of(name, each, ids) for name, each in columns.items() if len(each.values) <= _FEW_VALUES}
+
+    def _check_conditions(self, parts: Mapping[str, Part] | None, id_name: str) -> list[str]:
+        """Refuse rows of several conditions, systems or episodes, unless the id was named: then they count as samples,
+        which a note says. Returns the columns that differ within a problem and are not used."""
+        for name, part in (parts or {}).items():
             column = self._few(name)
-            if name in self.reading.filter or len(column.values) > _FEW_VALUES:
-                continue
-            part = part_of(name, column, ids)
-            if part == "ignored":
-                unused.append(name)
             if part == "condition":
                 values = [str(column.values[code]) for code in np.unique(column.codes) if code < len(column.values)]
                 text = f"{name!r} differs within a problem and repeats across problems ({', '.join(values[:SHOWN])})"
@@ -164,13 +172,10 @@ class _Choice(Verdicts):
                     apart = f"{apart}, " if id_name != LINE else ""
                     raise self._error(f"{text}: {one}, {apart}or count all as samples with --id {id_name}")
                 self.notes.append(f"{self.name}: {text}; they count as samples of {id_name}")
-        return unused
+        return [name for name, part in (parts or {}).items() if part == "ignored"]
 
     def _check_twins(self, ids: IntArray, right: NDArray[np.float64], answers: IntArray | None, id_name: str) -> None:
-        """Refuse rows that are there twice, as a resumed run or a second upload leaves them, unless they have numbers
-        or the id was named."""
-        if len(np.unique(ids)) == len(ids) or self._are_numbered(ids):
-            return
+        """Refuse rows that are there twice, as a resumed run or a second upload leaves them; a named id allows it."""
         prints = self.table.prints
         marks = prints[self.rows] if prints is not None else np.zeros(len(ids), np.int64)
         if prints is None and answers is not None:
@@ -195,19 +200,23 @@ class _Choice(Verdicts):
             ways = f"remove the copies, or count all as samples with --id {id_name}"
             raise self._error(f"{text}, as if a file had been written {often}; {ways}")
 
-    def _are_numbered(self, ids: IntArray) -> bool:
-        """Whether a column numbers the samples of each problem."""
-        if any(part_of(name, self._few(name), ids) == "number" for name in self.table.few):
+    def _are_numbered(self, ids: IntArray, parts: Mapping[str, Part]) -> bool:
+        """Whether a column, and not only a file's name, numbers the samples of each problem."""
+        if "number" in parts.values():
             return True
-        numbers = [merged(self._column(name))[0] for name in self._of("sample")]
+        numbers = [self._values(name)[0] for name in self._of("sample")]
         return any((codes >= 0).all() and pairs_of(ids, codes)[0].shape[1] == len(ids) for codes in numbers)
 
-    def _numbers(self, ids: IntArray) -> IntArray | None:
+    def _numbers(self, ids: IntArray, parts: Mapping[str, Part] | None) -> IntArray | None:
         """The number of each row's sample, if they have numbers and these tell a problem's samples apart."""
-        columns = [self._scores(name) for name in self._of("sample")]
-        for name in self.table.few:
+        columns = []
+        for name in self._of("sample"):
+            codes, texts = self._values(name)
+            values = [verdict_number(text) for text in texts]
+            columns.append(np.array([*(np.nan if value is None else value for value in values), np.nan])[codes])
+        for name in [name for name, part in (parts or {}).items() if part == "number" and name in self.table.few]:
             column = self._few(name)
-            if part_of(name, column, ids) == "number" and all(type(value) is int for value in column.values):
+            if all(type(value) is int for value in column.values):
                 values = np.array([*column.values, *[np.nan] * (256 - len(column.values))], np.float64)
                 columns.append(values[column.codes])
         if len(self.table.sources) > 1 and self._is_numbered():
@@ -225,7 +234,7 @@ class _Choice(Verdicts):
         name = self.reading.prompt or next(iter(self._of("prompt")), NONE)
         if name == NONE:
             return "", None
-        codes, texts = merged(self._column(name))
+        codes, texts = self._values(name)
         pairs, _, _ = pairs_of(ids, codes)
         of_id, of_prompt = np.bincount(pairs[0]), np.bincount(pairs[1] + 1)[1:]
         choice = f"--id {name} takes the prompt as the problem, --id {id_name} the id as it is"
@@ -251,7 +260,7 @@ class _Choice(Verdicts):
         table = verdict.rpartition(".")[0]
         names = [self.reading.answer] if self.reading.answer else self._of("answer")
         for name in sorted(names, key=lambda name: not (table and name.rpartition(".")[0] == table)):
-            codes, keys = merged(self._column(name))
+            codes, keys = self._values(name)
             if not self.reading.answer and _are_responses(keys):
                 self.notes.append(f"{self.name}: {name} holds whole responses, so no answers are counted")
                 continue
