@@ -88,7 +88,9 @@ class Verdicts(Rows):
         unclear = [name for name in self.table.columns if verdict_rank(name)]
         if not unclear:
             return f"name one with --correct; there are {self._all_names()}"
-        return f"{unclear[0]!r} has {self._examples(unclear[0])}: say --correct {unclear[0]}=VALUE"
+        examples = self._examples(unclear[0])
+        what = "" if examples.startswith("'[") else "=VALUE"  # a list has one verdict for each sample
+        return f"{unclear[0]!r} has {examples}: say --correct {unclear[0]}{what}"
 
     def _graded(self, name: str, scores: Scores) -> DataError:
         values = Counter(scores[~np.isnan(scores)].tolist()).most_common(SHOWN)
