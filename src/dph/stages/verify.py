@@ -27,6 +27,7 @@ from dph.runs.files import write_atomically
 from dph.runs.pinned import ANEW, content_hashes
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers, judging_versions
+from dph.verifiers.sql.text import extract_sql
 
 PROBLEMS_AT_ONCE = 64
 _NAMED = 5  # problems that a message names at most
@@ -138,7 +139,7 @@ def _judge(
         flags = verifiers.flags([problem for problem, _ in usable])
         responses = list(_responses(usable, bare=bare))
         verdicts = iter(verifiers.verify(responses))
-        answers = iter(_answers(verifiers, responses, several=several))
+        answers = iter(_answers(verifiers, responses, bare=bare, several=several))
         values: list[dict[str, Any]] = []
         for problem, predictions in some:
             if problem.id in broken:
@@ -170,19 +171,25 @@ def _judge(
     return judged, excluded
 
 
-def _answers(verifiers: Verifiers, responses: Sequence[tuple[Problem, str]], *, several: bool) -> list[str | None]:
+def _answers(
+    verifiers: Verifiers, responses: Sequence[tuple[Problem, str]], *, bare: bool, several: bool
+) -> list[str | None]:
     """The answer of each response that was judged, as a text that equal answers share: of SQL what the query returns,
     or the query itself if no problem has several responses; None without one."""
     known = [verifiers.tell("judged", responses), verifiers.tell("answers", responses) if several else []]
     told = [next(filter(None, of_each), None) for of_each in zip(*filter(None, known), strict=True)]
     told = told or [None] * len(responses)
-    from dph.evaluation.measures import answer_of  # slow to load
 
-    own = ("sql", "exact") if not several else ("exact",)
-    return [
-        answer_of(problem, text) if one is None and problem.verifier in own else one
-        for one, (problem, text) in zip(told, responses, strict=True)
-    ]
+    def own(problem: Problem, text: str) -> str | None:
+        if problem.verifier == "sql":
+            return None if several else text if bare else extract_sql(text)
+        if problem.verifier == "exact":
+            from dph.evaluation.measures import answer_of  # slow to load
+
+            return answer_of(problem, text)
+        return None
+
+    return [one or own(*response) for one, response in zip(told, responses, strict=True)]
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:
