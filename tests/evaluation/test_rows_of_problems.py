@@ -150,6 +150,10 @@ def test_equal_responses_of_numbered_or_greedy_samples_are_samples(tmp_path: Pat
     greedy = [row for row in responses(samples=1) for _ in range(4)]
     found = read(tmp_path, greedy)
     assert found.n.tolist() == [4, 4, 4] and "greedy" in found.notes[0]
+    same = [{"id": i, "correct": j < c, "response": "x"} for i, c in enumerate((2, 0, 4)) for j in range(4)]
+    assert read(tmp_path, same).c.tolist() == [2, 0, 4]  # one text in every row, and even numbers by chance
+    each = [row | {"response": f"text {row['id']}"} for row in same]
+    assert read(tmp_path, each).c.tolist() == [2, 0, 4]
     some = [row | {"response": "yes" if i % 4 else "no"} for i, row in enumerate(responses(samples=4))]
     assert read(tmp_path, some).n.tolist() == [4, 4, 4]
 

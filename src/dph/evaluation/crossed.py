@@ -88,12 +88,13 @@ class Twins(NamedTuple):
     """Whether all rows come again in the same order."""
 
 
-def twins(problem: NDArray[Any], prints: NDArray[np.int64]) -> Twins | None:
-    """Whether every response of the problems with the most rows is there the same number of times, or a multiple of it;
-    prints: [rows] equal for equal responses with equal verdicts. None if not."""
-    codes = np.unique(prints, return_inverse=True)[1]
-    (of, _), times, _ = pairs_of(problem.astype(np.int64), codes.astype(np.int64))
-    sizes, kinds = np.bincount(problem), np.bincount(of)
+def twins(problem: NDArray[Any], prints: NDArray[np.int64], right: NDArray[np.float64]) -> Twins | None:
+    """Whether every response of the problems with the most rows is there the same number of times, or a multiple of it,
+    with the same verdict; prints: [rows] equal for equal responses. None if not."""
+    responses = np.unique(prints, return_inverse=True)[1].astype(np.int64)
+    codes = responses * 3 + np.nan_to_num(right, nan=2).astype(np.int64)
+    (of, _), times, _ = pairs_of(problem.astype(np.int64), codes)
+    sizes, kinds = np.bincount(problem), np.bincount(pairs_of(problem.astype(np.int64), responses)[0][0])
     used = sizes > 0
     first = np.searchsorted(of, np.flatnonzero(used))
     common = np.zeros(len(sizes), np.int64)
@@ -105,6 +106,6 @@ def twins(problem: NDArray[Any], prints: NDArray[np.int64]) -> Twins | None:
         return None
     again = False
     if not larger.any() and len(problem) % repeated == 0:
-        blocks = (problem * np.int64(len(codes)) + codes).reshape(repeated, -1)
+        blocks = (problem.astype(np.int64) * (codes.max() + 1) + codes).reshape(repeated, -1)
         again = bool((blocks == blocks[0]).all()) and int(used.sum()) > 1
     return Twins(int(chosen.sum()), repeated, bool((kinds[chosen] > 1).any()), again)

@@ -176,11 +176,11 @@ class _Choice(Verdicts):
 
     def _check_twins(self, ids: IntArray, right: NDArray[np.float64], answers: IntArray | None, id_name: str) -> None:
         """Refuse rows that are there twice, as a resumed run or a second upload leaves them; a named id allows it."""
-        prints = self.table.prints
-        marks = prints[self.rows] if prints is not None else np.zeros(len(ids), np.int64)
-        if prints is None and answers is not None:
-            marks = answers.astype(np.int64)
-        found = twins(ids, marks * 3 + np.nan_to_num(right, nan=2).astype(np.int64))
+        prints = None if self.table.prints is None else self.table.prints[self.rows]
+        if prints is not None and (prints == prints[0]).all():
+            prints = None  # one text in every row says nothing
+        without = np.zeros(len(ids), np.int64) if answers is None else answers.astype(np.int64)
+        found = twins(ids, without if prints is None else prints, right)
         if found is None:
             return
         often = f"{found.times} times" if found.times > 2 else "twice"
