@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "duplicates": ("r.jsonl", lines([*plain(), *plain()]), "has 2 rows with sample 0"),
     "rival verdicts": ("r.jsonl", lines(row | {"acc_norm": True} for row in plain()), "the verdicts differ between"),
     "models in columns": ("r.jsonl", lines({"question": id, "m1": {"is_correct": r}, "m2": {"is_correct": True}} for id, _, r in ROWS), "m2.is_correct (1.000"),
-    "graded scores": ("r.jsonl", lines({"id": id, "reward": 1.0 if r else 0.05} for id, _, r in ROWS), "--threshold 1"),
+    "graded scores": ("r.jsonl", lines({"id": id, "reward": 1.0 if r else 0.05} for id, _, r in ROWS), "with --threshold"),
     "partial credit": ("r.jsonl", lines({"id": i, "scores": {"m": {"value": v}}} for i, v in enumerate("CIP")), "is graded"),
     "unknown words": ("r.jsonl", lines({"id": id, "status": "meh"} for id, _, _ in ROWS), "--correct status=VALUE"),
     "filters": ("r.jsonl", lines({"doc_id": id, "filter": f, "exact_match": 1.0} for f in "xy" for id in "ab"), "--filter filter=y"),

@@ -195,10 +195,14 @@ Judged = tuple[Problem, list[dict[str, Any]]]
 
 
 def judged_rows(
-    problem: Problem, texts: Sequence[str], verdicts: Sequence[Mapping[str, Any]], flags: Sequence[str]
+    problem: Problem,
+    texts: Sequence[str],
+    verdicts: Sequence[Mapping[str, Any]],
+    answers: Sequence[str | None],
+    flags: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """The rows of a problem's predictions. verdicts: with the fields of `Verdict`; flags: why the gold answer may judge
-    wrongly."""
+    """The rows of a problem's predictions. verdicts: with the fields of `Verdict`; answers: those that were judged;
+    flags: why the gold answer may judge wrongly."""
     difficulty, db_id = str(problem.meta.get("difficulty", "")), problem.meta.get("db_id")
     return [
         {
@@ -212,9 +216,10 @@ def judged_rows(
             "db_id": db_id,
             "gold_flags": [str(flag) for flag in flags],
             "prediction": text,
+            "extracted_answer": answer,
             "gold": problem.answer,
         }
-        for sample, (text, verdict) in enumerate(zip(texts, verdicts, strict=True))
+        for sample, (text, verdict, answer) in enumerate(zip(texts, verdicts, answers, strict=True))
     ]
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,9 @@ from dph.evaluation.intervals import (
     ratio_interval,
     widened_by_runs,
 )
+from dph.evaluation.losses import missed_among
 from dph.evaluation.passk import pass_at_k
+from dph.evaluation.wording import decimal, in_problems
 from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
 
 KEEP_K = 8
@@ -112,9 +115,10 @@ class Difference:
     after: str
     before: str
     metrics: Mapping[str, Value]
-    lost: int
-    """Problems that a sample of `before` solves and none of `after`."""
-    gained: int
+    lost: float
+    """Problems that a sample of `before` solves and none of `after`. With unequal numbers of samples or several runs it
+    is an expectation: among as many samples as the run with the fewest has, and for one run of each."""
+    gained: float
 
 
 def differences(comparison: Comparison) -> list[Difference]:
@@ -141,8 +145,17 @@ def _difference(comparison: Comparison, after: str, before: str) -> Difference:
         if has_it.any():
             old, new = old[:, has_it], new[:, has_it]
             metrics[name] = _value(difference_over_runs(new, old), has_it)
-    solved = [(column(side, lambda row: row["correct"]) > 0).any(axis=0) for side in (first, second)]
-    return Difference(after, before, metrics, int((solved[0] & ~solved[1]).sum()), int((solved[1] & ~solved[0]).sum()))
+    missed = _missed(first, second)
+    lost, gained = ((1 - one) * other for one, other in (missed, missed[::-1]))
+    return Difference(after, before, metrics, float(lost.sum()), float(gained.sum()))
+
+
+def _missed(*sides: Sequence[Sequence[Mapping[str, Any]]]) -> list[np.ndarray]:
+    """Of each side, the chance [problems] that one of its runs does not solve a problem, among as many samples as the
+    run with the fewest has, of either side."""
+    counts = [[column(side, lambda row, name=name: row[name]) for name in ("samples", "correct")] for side in sides]
+    fewest = np.concatenate([samples for samples, _ in counts]).min(axis=0)
+    return [missed_among(samples, correct, fewest).mean(axis=0) for samples, correct in counts]
 
 
 def headline(comparison: Comparison) -> str:
@@ -163,7 +176,7 @@ def headline(comparison: Comparison) -> str:
 
 def _sentence(change: Difference) -> str:
     changed = ", ".join(f"{name} {points(value)}" for name, value in change.metrics.items() if name != "greedy")
-    lost = f"{counted(change.lost, 'problem')} lost, {change.gained} gained"
+    lost = f"{in_problems(change.lost)} lost, {decimal(change.gained)} gained"
     return f"{change.after} against {change.before}: {changed}: {lost}"
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from dph.errors import counted, visible
 from dph.evaluation.measures import METRICS, metric
+from dph.evaluation.wording import decimal
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, differences, points, retention
 from dph.report.data import Split, TrainRun, Value, monitored_metric
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
@@ -156,11 +157,12 @@ def difference_table(comparison: Comparison) -> Table | None:
     for change in changes:
         cells = [Cell(points(change.metrics[name]) if name in change.metrics else "–") for name in names]
         label = Cell(f"{change.after} − {change.before}")
-        rows.append([label, *cells, Cell(str(change.lost)), Cell(str(change.gained))])
+        rows.append([label, *cells, Cell(decimal(change.lost)), Cell(decimal(change.gained))])
     note = (
         "Points of percent, paired by problem, with 95 % intervals over problems and, of a label with several runs, "
         "over runs; a label with one run counts as that very model. "
-        "Lost: problems that a sample of the second solves and none of the first; gained: the reverse."
+        "Lost: problems that a sample of the second solves and none of the first; gained: the reverse; with several "
+        "runs or unequal numbers of samples, the expectation for one run of each at the smallest number of samples."
     )
     title = f"Split {comparison.main}: differences"
     return Table(title, ["", *(metric(name).title for name in names), "lost", "gained"], rows, note) if rows else None

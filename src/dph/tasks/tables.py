@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dph.config.text import decoded, is_json, parse_json, refuse_other_kinds
+from dph.config.text import decoded, delimiter_of, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, RowsError, counted, refused
 
 KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
@@ -170,7 +170,7 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
     """The rows below the first line, without those whose cells are all empty, and without columns that have no name."""
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     first = text.lstrip("\n").partition("\n")[0]
-    reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count), strict=True)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter_of(first), strict=True)
     rows: list[tuple[int, Any]] = []
     faults, names, end = [], list[str](), 0
     try:

@@ -106,12 +106,15 @@ class Verifiers:
         texts = self._of_each("readings", problems, problems)
         return [texts.get(i, str(problem.answer)) for i, problem in enumerate(problems)]
 
-    def tell(self, what: Literal["answers", "solutions"], items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+    def tell(
+        self, what: Literal["answers", "judged", "solutions"], items: Sequence[tuple[Problem, str]]
+    ) -> list[str | None]:
         """The answer of each response, or its way to solve the problem: a text that equal answers (solutions) share,
         and None for a response without one.
 
-        Only verifiers with a method of this name know (answers: SQL, what the query returns; solutions: countdown, the
-        expression up to order and brackets); with others None, and an empty list if no verifier of these problems does.
+        Only verifiers with a method of this name know (answers: SQL, what the query returns; judged: mathematics, the
+        answer that was compared; solutions: countdown, the expression up to order and brackets); with others None, and
+        an empty list if no verifier of these problems does.
         Evaluations count distinct answers and solutions.
         """
         texts = self._of_each(what, [problem for problem, _ in items], items)

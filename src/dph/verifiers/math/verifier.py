@@ -9,6 +9,7 @@ from dph.verifiers.exact import gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Decimals, Fallback
 from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
+from dph.verifiers.math.typed import answer_key
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive
 from dph.verifiers.sandbox.pool import GRACE, Request, UsesWorkers, WorkerPool, read_reply
 
@@ -68,6 +69,13 @@ class MathVerifier(UsesWorkers):
     def readings(self, problems: Sequence[Problem]) -> list[str]:
         """The accepted answers of each problem as the policy reads them."""
         return [" or ".join(map(self._policy.reading, gold_texts(problem))) for problem in problems]
+
+    def judged(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        """The answer of each response that is compared with the gold answers, in a form that equal numbers share; None
+        for a response without one."""
+        answers = [self._policy.extract(problem, response) for problem, response in items]
+        longest = self._policy.longest
+        return [None if answer is None else answer_key(answer[: longest + 1]) for answer in answers]
 
     def _asked(self, problem: Problem, response: str) -> Verdict | _Question:
         """The verdict on a response, or the question that takes algebra."""
