@@ -107,8 +107,8 @@ class FallAlarm:
             return None
         size = 1 << j
         before, after = (self._steps[i * size : (i + 1) * size] for i in (place, b - 1))
-        values = (_mean(group, self.k) for group in (earlier[place], newest))
-        return log_p, Fall(self.k, *values, (before[0], before[-1]), (after[0], after[-1]))
+        was, now = (_mean(group, self.k) for group in (earlier[place], newest))
+        return log_p, Fall(self.k, was, now, (before[0], before[-1]), (after[0], after[-1]))
 
 
 def _mean(counts: IntArray, k: int) -> float:
