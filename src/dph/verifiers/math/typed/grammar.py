@@ -41,6 +41,7 @@ class Budget:
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.known: dict[object, object] = {}  # values that were computed
+        self.matrices = True  # whether letters in AB^{-1} may be matrices
 
     def spend(self, steps: int = 1) -> None:
         """Raises Unevaluable if nothing is left."""

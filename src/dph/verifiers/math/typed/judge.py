@@ -43,6 +43,7 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
 ))  # fmt: skip
 _MOST_FORMULAS = 20
 _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": operator.and_, "minus": operator.gt}
+_ON_MATRICES = re.compile("matri|operator|transpose|invertible|inverse|group", re.I)
 _HUNDRED = integer_node(100)
 _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
@@ -178,6 +179,7 @@ class Comparison:
     def __init__(self, decimals: Decimals, question: str) -> None:
         self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
         self.question = question
+        self.budget.matrices = not question.strip(" ?") or bool(_ON_MATRICES.search(question))
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
@@ -404,14 +406,24 @@ class Comparison:
         return self.chain(gold, answer)
 
     def chain(self, gold: Answer, answer: Answer) -> bool | None:
-        """Every member of the answer's chain must be right; after an approximation sign, to its last digit."""
+        """Every member of the answer's chain must be right, or be a right one in another unit (1.5 m = 150 cm); after an
+        approximation sign, to its last digit."""
         exactly = _exact_members(answer)
         equal = [self.equal(gold, x) for x in exactly]
         if len(answer.items) == 1:
             return equal[0]
-        right = [any_of([same, self.same_value(gold, x)]) for same, x in zip(equal, exactly, strict=True)]
+        known = [x for same, x in zip(equal, exactly, strict=True) if same and x.kind == "quantity"]
+        right = [
+            any_of([same, self.same_value(gold, x), any_of(self.converted(y, x) for y in known)])
+            for same, x in zip(equal, exactly, strict=True)
+        ]
         rounded = [self.approximates(gold, x) for x in answer.items if x not in exactly]
         return all_of([*right, *rounded, any_of(equal)])
+
+    def converted(self, known: Answer, other: Answer) -> bool | None:
+        """Whether a quantity is another one in another unit."""
+        units = [x.unit for x in (known, other) if x.kind == "quantity" and x.unit]
+        return len(units) == 2 and units[0][0] == units[1][0] and self.quantities(known, other)
 
     def same_value(self, gold: Answer, answer: Answer) -> bool | None:
         """Equality of value, whatever the form."""

@@ -362,6 +362,28 @@ def _on_the_plane(*sides: Node) -> Sequence[Node]:
     return replaced(sides, moved) if plane else sides
 
 
+def _divides(node: Any) -> bool:
+    """Whether an expression divides by a letter, which is then no matrix."""
+    if not isinstance(node, tuple) or not node:
+        return False
+    return (node[0] == "/" and symbols(node[2]) != set()) or any(map(_divides, node))
+
+
+def _of_inverses(node: Any) -> Any:
+    """An expression of matrices with inverses in place of divisions, and numbers before the letters of a product."""
+    if not isinstance(node, tuple) or not node or not symbols(node):
+        return node
+    parts = [_of_inverses(part) for part in node[1:]]
+    if node[0] == "/" and symbols(node[2]):
+        parts[1] = ("^", parts[1], ("n", Fraction(-1), "int"))
+    elif node[0] != "*":
+        return (node[0], *parts)
+    factors = [factor for part in parts for factor in (part[1:] if part[0] == "*" else (part,))]
+    numbers = [factor for factor in factors if not symbols(factor) and factor[:2] != ("n", 1)]
+    whole = [*numbers, *(factor for factor in factors if symbols(factor))]
+    return ("*", *whole) if len(whole) > 1 else whole[0]
+
+
 def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     """Whether two expressions are the same function of the same symbols; None if that cannot be decided."""
     if left == right:
@@ -369,8 +391,14 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     free = symbols(left)
     if free != symbols(right):
         return False
-    if free <= {*"ABCDMPQXT"} and len(free) > 1 and _OF_MATRICES.search(repr((left, right))):
-        return canonical(left, "+") == canonical(right, "+")
+    if (
+        free <= {*"ABCDMPQXT"}
+        and len(free) > 1
+        and _OF_MATRICES.search(repr((left, right)))
+        and budget.matrices
+        and not _divides(left)
+    ):
+        return canonical(_of_inverses(left), "+") == canonical(_of_inverses(right), "+")
     left, right = _on_the_plane(left, right)
     with suppress(Unevaluable):
         return all(Exact(budget, point)(left) == Exact(budget, point)(right) for point in range(3 if free else 1))
