@@ -87,6 +87,14 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
     return numbers[-1] if numbers else None
 
 
+def after_box(response: str, answer: str) -> str:
+    """What follows the box that an answer is the content of, up to the end of the line; "" if it is none's."""
+    boxes = _boxes(response)
+    if not boxes or boxes[-1][2] != answer:
+        return ""
+    return response[boxes[-1][1] : boxes[-1][1] + 100].partition("\n")[0]
+
+
 def _boxes(text: str) -> list[tuple[int, int, str | None]]:
     r"""Start, end and content of each box that is in no other one; its content is None if it is empty or never closed.
     In `\\}` the brace closes: `\\` ends a line."""

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
-from dph.verifiers.math.answer import Decimals, Fallback, find_answer, strip_dollars
+from dph.verifiers.math.answer import Decimals, Fallback, after_box, find_answer, strip_dollars
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 from dph.verifiers.thoughts import without_thoughts
 
@@ -63,7 +63,8 @@ def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exac
     policy = AnswerPolicy("math_verify", partial(_extract, fallback=fallback or "none"), gold_texts, _same_text)
     if name == "typed":
         judge = partial(_judge_typed, decimals=decimals)
-        return replace(policy, algebra="", judge=judge, gold_fault=_unread, reading=_reading)
+        extract = partial(_extract_typed, fallback=fallback or "none")
+        return replace(policy, algebra="", extract=extract, judge=judge, gold_fault=_unread, reading=_reading)
     return policy
 
 
@@ -73,6 +74,21 @@ def _whole(problem: Problem, response: str) -> str | None:
 
 def _extract(problem: Problem, response: str, *, fallback: Fallback) -> str | None:
     return find_answer(without_thoughts(response, problem.prompt), fallback)
+
+
+def _extract_typed(problem: Problem, response: str, *, fallback: Fallback) -> str | None:
+    """The answer, with the unit that stands beside its box."""
+    from dph.verifiers.math.typed import read
+    from dph.verifiers.math.typed.units import unit_beside
+
+    text = without_thoughts(response, problem.prompt)
+    answer = find_answer(text, fallback)
+    if answer and (after := after_box(text, answer)):
+        things = any(gold and gold.words for gold in map(read, gold_texts(problem)))
+        unit, typed = unit_beside(after, things=things), read(answer)
+        if unit and typed and (typed.items[-1] if typed.kind == "assigned" else typed).kind == "expression":
+            return rf"{answer}\text{{ {unit}}}"
+    return answer
 
 
 def _same_text(given: str, gold: str) -> bool | None:

@@ -406,7 +406,7 @@ class Comparison:
         return self.chain(gold, answer)
 
     def chain(self, gold: Answer, answer: Answer) -> bool | None:
-        """Every member of the answer's chain must be right, or be a right one in another unit (1.5 m = 150 cm); after an
+        """Every member of the answer's chain must be right, or a right one in another unit (1.5 m = 150 cm); after an
         approximation sign, to its last digit."""
         exactly = _exact_members(answer)
         equal = [self.equal(gold, x) for x in exactly]

@@ -722,7 +722,13 @@ def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         is_value = value is not None and value.kind in ("expression", "quantity")
         others = (Answer("assigned", sides, (value,), left, links=operators),) if value and is_value else ()
         return Answer("equation", sides, others=others) if others or _plain(*sides) else None
-    if len(sides) > 2 and symbols(left) and not symbols(sides[1:]) and _is_quantity(left) and not _is_to_be_solved(left):
+    if (
+        len(sides) > 2
+        and symbols(left)
+        and not symbols(sides[1:])
+        and _is_quantity(left)
+        and not _is_to_be_solved(left)
+    ):
         values = _all(sides[1:])  # m + n = 256 + 37 = 293
         return Answer("assigned", sides, values, left, links=operators) if values else None
     values = _all(sides)
