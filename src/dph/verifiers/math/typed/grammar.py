@@ -1,6 +1,7 @@
 r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
 
-Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit;
+Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit, a fraction with
+what it can be reduced by;
 ("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
 ("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("%", a) ("deg", a)
 ("f", name, args …) ("call", name, args …) ("seq", open, items, close) ("set", items) ("matrix", rows) ("cases", rows)
@@ -13,6 +14,7 @@ A construct that is not understood is an error; it is never skipped.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from math import gcd
 from typing import Any
 
 from dph.verifiers.math.typed.text import word_list
@@ -348,7 +350,7 @@ class Parser:
                 self.ambiguous |= slash
                 right = self.power()
                 if left[0] == right[0] == "n" and (left[2], right[2]) == ("int", "frac") and 0 < right[1] < 1:
-                    left = ("n", left[1] + right[1], "mixed")
+                    left = ("n", left[1] + right[1], "mixed", right[3])
                 else:
                     left = times(left, right)
 
@@ -358,7 +360,7 @@ class Parser:
         if whole[2:3] == ("int",) and slash == ("op", "/") and kind == "num" and top.isdigit() and bottom.isdigit():
             self.place += 3
             if len(bottom) < 20 and int(bottom) > int(top) > 0 and not self.starts() and not self.at("^", "!"):
-                return ("n", whole[1] + Fraction(int(top), int(bottom)), "mixed")
+                return ("n", whole[1] + Fraction(int(top), int(bottom)), "mixed", gcd(int(top), int(bottom)))
             self.place -= 3
         return None
 
@@ -690,7 +692,8 @@ def _repeating(text: str) -> Node:
 def fraction(top: Node, bottom: Node) -> Node:
     """A quotient; a number if both are written as one."""
     if top[0] == bottom[0] == "n" and {top[2], bottom[2]} <= {"int", "dec"} and bottom[1]:
-        return top if bottom[1] == 1 else ("n", top[1] / bottom[1], "frac")
+        common = gcd(int(top[1]), int(bottom[1])) if top[2] == bottom[2] == "int" else 1
+        return top if bottom[1] == 1 else ("n", top[1] / bottom[1], "frac", common)
     return ("/", top, bottom)
 
 

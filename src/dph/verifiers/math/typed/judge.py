@@ -3,7 +3,7 @@
 import operator
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -12,6 +12,7 @@ from typing import Any
 
 from dph.types import UNPARSED
 from dph.verifiers.math.answer import FORMULA, Decimals
+from dph.verifiers.math.typed.asked import keeps_order, order_of, rules_of
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import bare_text, stands_in, word_list
@@ -44,6 +45,7 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
 _MOST_FORMULAS = 20
 _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": operator.and_, "minus": operator.gt}
 _ON_MATRICES = re.compile("matri|operator|transpose|invertible|inverse|group", re.I)
+_LETTER = re.compile("(?<![A-Za-z])[A-Z](?![A-Za-z])")
 _HUNDRED = integer_node(100)
 _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
@@ -167,6 +169,15 @@ def _form_allowed(gold: Node, answer: Node) -> bool:
     return not used - known - set().union(*(family for family in _FAMILIES if known & family))
 
 
+def _ends(pieces: Sequence[Any]) -> Iterator[Node]:
+    """The finite ends of intervals and of their unions, intersections and differences."""
+    for piece in pieces:
+        if piece[0] in _SET_RULES:
+            yield from (end for part in piece[1:] for end in _ends(part))
+        else:
+            yield from (end for end in (piece[0], piece[2]) if not sign_of_infinity(end))
+
+
 def _is_clock(terms: Sequence[Node]) -> bool:
     """Whether a:b may be a time, as 12:00 and 7:45, for which 14:90 is not another way to write it."""
     hour, minute = (exact(terms[0]), exact(terms[-1])) if len(terms) == 2 else (None, None)
@@ -178,13 +189,15 @@ class Comparison:
 
     def __init__(self, decimals: Decimals, question: str) -> None:
         self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
-        self.question = question
+        self.question, self.rules, self.order = question, rules_of(question), order_of(question)
         self.budget.matrices = not question.strip(" ?") or bool(_ON_MATRICES.search(question))
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
         if gold.said and answer.said and not gold.said & answer.said:
             return False  # a sum and a product
+        if self.order and gold.kind == answer.kind == "letters":
+            return _LETTER.findall(gold_text) == _LETTER.findall(answer_text)
         equal = gold == answer or self.equal(gold, answer)
         if equal is not True and gold.kind in ("expression", "assigned", "list"):
             equal = self.families(gold, answer) or equal
@@ -213,6 +226,10 @@ class Comparison:
         return gold.kind == answer.kind and gold.value == answer.value
 
     # Values.
+    def form_allowed(self, gold: Node, answer: Node) -> bool:
+        """Whether an answer is a result in the form that the question asks for."""
+        return _form_allowed(gold, answer) and all(rule.allows(gold, answer) for rule in self.rules)
+
     def identical(self, gold: Node, answer: Node) -> bool | None:
         return identical(gold, answer, self.budget)
 
@@ -220,7 +237,7 @@ class Comparison:
         decimal = self.rounded and numeral(gold) in ("dec", "sci")
         if decimal and not symbols(answer) | operations(answer) & _HEAVY and abs(self.error(answer, gold)[0]) <= 0.5:
             return True
-        return _form_allowed(gold, answer) and self.identical(gold, answer)
+        return self.form_allowed(gold, answer) and self.identical(gold, answer)
 
     def quantities(self, gold: Answer, answer: Answer) -> bool | None:
         """Equal up to exact conversion; either side may leave its unit out."""
@@ -242,17 +259,17 @@ class Comparison:
                 return squared and len(left) == len(right) == 1 and self.expressions(g, a)
             if factor == other:
                 return self.expressions(g, a)
-            worked_out = _form_allowed(g, a) or (numeral(a) and (exact(a) or 1) % 1)
+            worked_out = self.form_allowed(g, a) or (numeral(a) and (exact(a) or 1) % 1)
             return bool(worked_out) and self.identical(("*", ("n", factor, ""), g), ("*", ("n", other, ""), a))
         if left is None and right == () and other != 1:  # mm per m
-            return _form_allowed(g, a) and self.identical(g, ("*", ("n", other, ""), a))
+            return self.form_allowed(g, a) and self.identical(g, ("*", ("n", other, ""), a))
         fits = left is not None or right is None or fits_question((right, other), self.question)
         if PERCENT in (left, right):
             share = ("/", (g if left else a), _HUNDRED)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
             asked = self.question != "" or numeral(g) in ("int", "dec", "mixed")  # 13/12 % is nobody's 13/12
             plain &= left is not None or (fits and asked)
-            loose = _form_allowed(g, a) or bool(numeral(g) and numeral(a))
+            loose = self.form_allowed(g, a) or bool(numeral(g) and numeral(a))
             same = loose and self.identical(*((share, a) if left else (g, share)))
             return any_of([plain and self.expressions(g, a), same])
         if DEGREE in (left, right) and contains_pi(a if left else g):
@@ -260,7 +277,8 @@ class Comparison:
         return fits and self.expressions(g, a)
 
     def entries(self, gold: Node, answer: Node) -> bool | None:
-        scalar = not symbols(gold) and not operations(answer)  # a scalar may be drawn out of the matrix
+        drawn_out = exact(answer) is None  # a scalar may be; with numbers, it was multiplied in
+        scalar = drawn_out and not symbols(gold) and not operations(answer)
         return any_of([self.expressions(gold, answer), scalar and self.identical(gold, answer)])
 
     def ratios(self, gold: Answer, answer: Answer) -> bool | None:
@@ -321,6 +339,8 @@ class Comparison:
             return False
         if all(len({str(name[1]).split("_")[0] for name in x}) < 2 for x in names):  # x_1 and x_2 only count
             sides = gold, answer = tuple(replace(x, items=(*map(_value_of, x.items),)) for x in sides)
+        if keeps_order(self.order, [exact(x.value) if x.kind == "expression" else None for x in gold.items]):
+            return self.in_order(gold.items, answer.items)
         if "set" not in (gold.kind, answer.kind):
             return self.matched(gold, answer)
         found = [
@@ -332,7 +352,7 @@ class Comparison:
         """(x − 1)(x + 1) = x² − 1 for one of its sides."""
         if gold.kind != "expression" or not symbols(gold.value):
             return gold.kind == answer.kind
-        allowed = any(_form_allowed(gold.value, side) for side in answer.value)
+        allowed = any(self.form_allowed(gold.value, side) for side in answer.value)
         return allowed and all_of(self.identical(gold.value, side) for side in answer.value)
 
     def sets_of_one(self, gold: Answer, answer: Answer) -> bool | None:
@@ -369,7 +389,16 @@ class Comparison:
 
     def sets_of_reals(self, gold: Answer, answer: Answer) -> bool | None:
         left, right = to_intervals(gold), to_intervals(answer)
-        return left is not None and right is not None and self.intervals(left, right)
+        if left is None or right is None:
+            return False
+        return self.intervals(left, right) and self.ends_allowed(left, right)
+
+    def ends_allowed(self, gold: Sequence[Any], answer: Sequence[Any]) -> bool:
+        """Whether the ends of an answer's intervals are results, as the gold answer's are: x > 3, not x > 6/2."""
+        known = [*_ends(gold)]
+        return all(
+            any(_form_allowed(x, end) for x in known) for end in _ends(answer) if end not in known and not symbols(end)
+        )
 
     # Names and chains.
     def named(self, gold: Answer, answer: Answer) -> bool | None:

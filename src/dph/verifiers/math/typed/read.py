@@ -94,7 +94,7 @@ def _number_in_words(words: str) -> Any:
 
 
 def _number(value: Fraction) -> Node:
-    return ("n", value, "int" if value.denominator == 1 else "frac")
+    return ("n", value, "int") if value.denominator == 1 else ("n", value, "frac", 1)
 
 
 def _ordinal(words: str) -> Node | None:
@@ -625,6 +625,12 @@ def _cases(rows: tuple[tuple[Node, ...], ...]) -> Answer | None:
     return Answer("cases", items=tuple(Answer("tuple", items=pair, marks="()") for pair in answers if pair))
 
 
+def _worked_out(node: Node) -> Node:
+    """A constant as a number."""
+    value = exact(node)
+    return node if value is None else _number(value)
+
+
 def _matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
     """The rows of a matrix times scalars."""
     match node:
@@ -644,14 +650,14 @@ def _matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
         case ("-", inner) if rows := _matrix(inner):
             return tuple(tuple(("-", cell) for cell in row) for row in rows)
         case ("/", inner, scalar) if not holds(scalar, "matrix", "seq") and (rows := _matrix(inner)):
-            return tuple(tuple(("/", cell, scalar) for cell in row) for row in rows)
+            return tuple(tuple(_worked_out(("/", cell, scalar)) for cell in row) for row in rows)
         case ("^", inner, ("s", "T") | ("text", "T")) if rows := _matrix(inner):
             return tuple(zip(*rows, strict=True))
         case ("*", *factors):
             [*matrices] = [factor for factor in factors if holds(factor, "matrix", "seq")]
             scalars = [factor for factor in factors if factor not in matrices]
             if len(matrices) == 1 and len(scalars) < 4 and (rows := _matrix(matrices[0])):
-                return tuple(tuple(("*", *scalars, cell) for cell in row) for row in rows)
+                return tuple(tuple(_worked_out(("*", *scalars, cell)) for cell in row) for row in rows)
     return None
 
 

@@ -434,14 +434,14 @@ def formula_of(node: Node) -> Formula:
         case ("%", inner):
             return _product([(inner, 1), (integer_node(100), -1)])
         case ("-", inner):
-            return _negative(formula_of(inner))
+            return negative(formula_of(inner))
         case ("+", *parts):
             found = [*map(formula_of, parts)]
             products = [product for formula in found for product, _ in formula]
             brackets = {factor for product in products if len(product) == 1 for factor, power in product if power == 1}
             terms = list[tuple[Product, Fraction]]()
             for formula in found:  # 2(a + b) − (a + b): a sum that another part multiplies stays one
-                one, other = formula, _negative(formula)
+                one, other = formula, negative(formula)
                 sign = 0 if len(formula) == 1 else 1 if one in brackets else -(other in brackets)
                 terms += [(frozenset([(one if sign > 0 else other, 1)]), Fraction(sign))] if sign else formula
             return _opened(_sum(terms))
@@ -464,7 +464,8 @@ def _sum(terms: Sequence[tuple[Product, Fraction]]) -> Formula:
     return frozenset((product, value) for product, value in total.items() if value)
 
 
-def _negative(formula: Formula) -> Formula:
+def negative(formula: Formula) -> Formula:
+    """The formula of the expression with the other sign."""
     return frozenset((product, -value) for product, value in formula)
 
 
@@ -472,7 +473,7 @@ def _opened(formula: Formula) -> Formula:
     """A sum in brackets, without them."""
     match [(*product, value) for product, value in formula]:
         case [((frozenset() as inner, 1), value)] if abs(value) == 1:
-            return inner if value == 1 else _negative(inner)
+            return inner if value == 1 else negative(inner)
     return formula
 
 
@@ -481,7 +482,7 @@ def _product(factors: Sequence[tuple[Node, int]]) -> Formula:
     for factor, power in factors:
         formula = formula_of(factor)
         if len(formula) != 1:
-            one = min(formula, _negative(formula), key=hash)  # of two signs always the same one
+            one = min(formula, negative(formula), key=hash)  # of two signs always the same one
             powers[one] += power
             coefficient *= -1 if power % 2 and one is not formula else 1
             continue
@@ -502,8 +503,8 @@ def leaves(node: Any) -> int:
 
 
 def is_unfinished(node: Any) -> bool:
-    """Whether a constant, or its numerator, has like terms to add, numbers to multiply, or powers and products of
-    complex numbers. Raises Unevaluable as `formula_of` does."""
+    """Whether an expression, or its numerator, has like terms to add, numbers or powers of one letter to multiply, or
+    powers and products of complex numbers. Raises Unevaluable as `formula_of` does."""
     if not isinstance(node, tuple) or not node:
         return False
     match node:
@@ -512,7 +513,9 @@ def is_unfinished(node: Any) -> bool:
             unfinished = len(formula_of(node)) < sum(term[:2] != ("n", 0) for term in terms)
         case ("*", *factors):
             complex_ones = sum("('c', 'i')" in repr(x) for x in factors)
-            unfinished = complex_ones > 1 or sum(x[0] == "n" and x[2] in ("int", "dec") for x in factors) > 1
+            letters = [x[1] if x[0] == "^" and x[2][0] == "n" else x for x in factors]
+            several = len(letters) > len({*letters}) and any(letters.count(x) > 1 for x in letters if x[0] == "s")
+            unfinished = complex_ones > 1 or sum(x[0] == "n" and x[2] in ("int", "dec") for x in factors) > 1 or several
         case ("^", base, ("n", power, "int")):
             unfinished = "('c', 'i')" in repr(base) and power != 1
         case _:
