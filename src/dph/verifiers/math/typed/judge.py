@@ -11,24 +11,22 @@ from itertools import combinations
 from typing import Any
 
 from dph.types import UNPARSED
-from dph.verifiers.math.answer import FORMULA, Decimals
+from dph.verifiers.math.answer import Decimals
 from dph.verifiers.math.typed.asked import keeps_order, order_of, rules_of
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
-from dph.verifiers.math.typed.text import bare_text, stands_in, word_list
+from dph.verifiers.math.typed.text import bare_text, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
 from dph.verifiers.math.typed.values import (
-    Formula,
     alone,
     canonical,
     contains_pi,
     digits,
     exact,
-    formula_of,
     identical,
     is_unfinished,
-    leaves,
     mp,
+    numeral,
     numeric,
     operations,
     proportional,
@@ -42,7 +40,6 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc", "ln log logb", "! binom", "floor ceil",
     "sinh cosh tanh coth arsinh",
 ))  # fmt: skip
-_MOST_FORMULAS = 20
 _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": operator.and_, "minus": operator.gt}
 _ON_MATRICES = re.compile("matri|operator|transpose|invertible|inverse|group", re.I)
 _LETTER = re.compile("(?<![A-Za-z])[A-Z](?![A-Za-z])")
@@ -72,55 +69,6 @@ def answer_key(answer: str) -> str:
     return bare_text(answer) if value is None else str(value)
 
 
-def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
-    """Whether the question holds an answer, in any order of terms, except a gold answer, number, choice or text."""
-    typed = read(answer)
-    if typed is None or any(bare_text(gold) == bare_text(answer) or read(gold) == typed for gold in golds):
-        return False
-    value = typed.items[0] if typed.kind == "assigned" else typed
-    number = value.kind in ("expression", "quantity") and numeral(value.value)
-    if number or value.kind in ("letters", "text"):
-        return False
-    if stands_in(answer, question):
-        return True
-    known = [*map(read, golds)]
-    wanted = [*map(_formula, known)]
-    formulas = ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
-    asked = [formula for text in formulas if (formula := _formula(read(text)))[0]]
-    if typed.kind == "equation" and all(x and x.kind == "expression" for x in known):  # x² − 1 = (x + 1)(x − 1)
-        own = [_sides(side) for side in typed.value]
-    else:
-        own = [_formula(typed)]
-    return all(any(_is_work_left(one, formula, wanted) for formula in asked) for one in own)
-
-
-_Formula = tuple[frozenset[Formula], int]
-
-
-def _formula(answer: Answer | None) -> _Formula:
-    """The sides of an equation, or an expression, as formulas, and how long they are; nothing for other answers."""
-    while answer and (answer.kind == "assigned" or (answer.kind == "set" and len(answer.items) == 1)):
-        answer = answer.items[-1]
-    if answer is None or answer.kind not in ("expression", "quantity", "equation"):
-        return frozenset(), 0
-    return _sides(*answer.value) if answer.kind == "equation" else _sides(answer.value)
-
-
-def _sides(*nodes: Node) -> _Formula:
-    try:
-        return frozenset(map(formula_of, nodes)), leaves(nodes)
-    except Unevaluable:
-        return frozenset(), 0
-
-
-def _is_work_left(answer: _Formula, asked: _Formula, golds: Sequence[_Formula]) -> bool:
-    """Whether an answer is a formula of the question, and not the gold answer's, or has as much of it yet to do."""
-    if answer[0] != asked[0]:
-        return False
-    same = [gold for gold in golds if gold[0] == answer[0]]
-    return all(answer[1] >= asked[1] > gold[1] for gold in same)
-
-
 def any_of(results: Iterable[bool | None]) -> bool | None:
     """Or, with None for what is not known."""
     found = [*results]
@@ -135,20 +83,6 @@ def all_of(results: Iterable[bool | None]) -> bool | None:
             return False
         unknown |= result is None
     return None if unknown else True
-
-
-def numeral(node: Node) -> str:
-    """int, dec, frac, mixed, rep, sci or ten (a power) for a number written as a result; "" if yet to be computed."""
-    match node:
-        case ("n", _, form, *_):
-            return form
-        case ("-", inner):
-            return numeral(inner)
-        case ("/", top, ("n", bottom, "int")) if bottom == 1:
-            return numeral(top)
-        case ("/", *parts) if {*map(numeral, parts)} <= {"int", "dec", "frac"}:
-            return "frac"
-    return ""
 
 
 def _form_allowed(gold: Node, answer: Node) -> bool:

@@ -293,6 +293,15 @@ def numeric(node: Node, budget: Budget, count: int = 40) -> Any:
         return None
 
 
+def numeric_at(node: Node, budget: Budget, point: int) -> Any:
+    """The value of an expression with 30 digits at a point, an arbitrary value of each letter; None if it has none."""
+    try:
+        with digits(30):
+            return mp.mpmathify(Numeric(budget, point)(node))
+    except Undefined:
+        return None
+
+
 def _value(node: Node, budget: Budget, count: int, at: tuple[Any, ...]) -> tuple[Any, Any, bool]:
     """The value at a point (None: undefined; text: unevaluable), its magnitudes' digits, and whether all was real."""
     key = (node, count, at)
@@ -493,6 +502,22 @@ def _product(factors: Sequence[tuple[Node, int]]) -> Formula:
         for name, exponent in product:
             powers[name] += exponent * power
     return _opened(_sum([(frozenset((name, power) for name, power in powers.items() if power), coefficient)]))
+
+
+def numeral(node: Any) -> str:
+    """int, dec, frac, mixed, rep, sci or ten (a power) for a number written as a result; "" if yet to be computed."""
+    if not isinstance(node, tuple):
+        return ""
+    match node:
+        case ("n", _, form, *_):
+            return form
+        case ("-", inner):
+            return numeral(inner)
+        case ("/", top, ("n", bottom, "int")) if bottom == 1:
+            return numeral(top)
+        case ("/", *parts) if {*map(numeral, parts)} <= {"int", "dec", "frac"}:
+            return "frac"
+    return ""
 
 
 def leaves(node: Any) -> int:
