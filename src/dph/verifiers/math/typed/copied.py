@@ -16,6 +16,7 @@ functions and their inverses, terms and factors that are the same everywhere (x/
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +24,7 @@ from dph.verifiers.math.answer import FORMULA
 from dph.verifiers.math.typed.grammar import Budget, Node, Unevaluable, holds, integer_node
 from dph.verifiers.math.typed.read import Answer, read
 from dph.verifiers.math.typed.text import bare_text, stands_in
-from dph.verifiers.math.typed.units import Unit, read_unit, unit_beside
+from dph.verifiers.math.typed.units import DEGREE, PERCENT, Unit, read_unit, unit_beside
 from dph.verifiers.math.typed.values import (
     Formula,
     alone,
@@ -58,8 +59,10 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     asked = _formulas(question)
     value = typed.items[-1] if typed.kind == "assigned" else typed
     known = [x for x in map(read, golds) if x]
-    if _CONVERTS.search(question) and any(text == own_text or _same(value, x) for text, x in asked):
-        return all(x.kind not in ("letters", "text") for x in (value, *known))
+    converted = _CONVERTS.search(question) and all(x.kind not in ("letters", "text") for x in (value, *known))
+    same = any(text == own_text or _same(value, x) for text, x in asked)
+    if converted and (same or _in_other_unit(value, known)):
+        return True
     if value.kind in ("letters", "text") or typed in known:
         return False
     with alone:
@@ -80,6 +83,17 @@ def _formulas(question: str) -> tuple[tuple[str, Answer], ...]:
     """The formulas of a question, as text and as typed values."""
     texts = ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
     return tuple((bare_text(text), typed) for text in texts if (typed := read(text)))
+
+
+def _in_other_unit(answer: Answer, golds: Sequence[Answer]) -> bool:
+    """Whether an answer is in degrees, in percent or another unit, and the gold answer is not."""
+    if answer.kind == "expression" and holds(answer.value, "deg", "%"):
+        return not any(holds(gold.value, "deg", "%") or gold.unit for gold in golds)
+    others = [gold for gold in golds if gold.kind in ("expression", "quantity")]
+    if not others or answer.unit is None:
+        return False
+    written = answer.unit[0] in (DEGREE, PERCENT)  # and not only left out in the gold answer
+    return all(gold.unit != answer.unit and (gold.unit is not None or written) for gold in others)
 
 
 def _same(one: Answer, other: Answer) -> bool:
@@ -110,17 +124,37 @@ def _quantities(question: str) -> Iterator[tuple[Any, Unit | None]]:
 
 
 def _work(node: Any) -> int:
-    """How long an expression is: its numbers, letters and constants. A fraction that can be reduced counts twice."""
-    form = numeral(node)
-    if form in ("frac", "mixed"):
-        inner = node[1] if node[0] == "-" else node
-        if inner[0] == "n":
-            return 1 + (len(inner) > 3 and inner[3] > 1)
-        top, bottom = exact(inner[1]), exact(inner[2])
-        if {inner[1][0], inner[2][0]} == {"n"} and inner[1][2] == inner[2][2] == "int" and top and bottom:
-            return 1 + ((top / bottom).denominator != bottom)
-        return 2
-    return 1 if form else leaves(node)
+    """How much of an expression is there to work out: its numbers, letters and constants; more for a fraction that can
+    be reduced, like terms, a power of a product or a sum, and a function."""
+    if not isinstance(node, tuple) or not node:
+        return 0
+    if form := numeral(node):
+        return 1 + (form in ("frac", "mixed") and _is_unreduced(node))
+    if node[0] in ("s", "c"):
+        return 1
+    own = sum(map(_work, node[1:]))
+    match node:
+        case ("^", base, ("n", power, _)) if _work(base) > 1:
+            return _work(base) * max(2, min(abs(int(power)), 9))
+        case ("f", *_):
+            return own + 1
+        case ("+", *parts):
+            return own + (len(formula_of(node)) < len(parts)) * len(parts)
+        case ("*", *parts):
+            return own + (len({*parts}) < len(parts))
+    return own
+
+
+def _is_unreduced(node: Node) -> bool:
+    """Whether a fraction can be reduced, or is one of fractions."""
+    match node:
+        case ("-", inner):
+            return _is_unreduced(inner)
+        case ("n", *_):
+            return len(node) > 3 and node[3] > 1
+        case ("/", ("n", top, "int"), ("n", bottom, "int")):
+            return (top / bottom).denominator != bottom
+    return True
 
 
 _Formula = tuple[frozenset[Formula], int]
@@ -201,14 +235,21 @@ def _simple(node: Any, budget: Budget) -> Any:
     if not isinstance(node, tuple) or not node or node[0] in ("n", "s", "c"):
         return node
     budget.spend()
+    if (without := _without_wrapper(node)) is not node:
+        return _simple(without, budget)
     if (constant := _constant(node, budget)) is not None:
         return constant
-    node = (node[0], *(_simple(part, budget) if isinstance(part, tuple) else part for part in node[1:]))
+    simple = (node[0], *(_simple(part, budget) if isinstance(part, tuple) else part for part in node[1:]))
+    return simple if simple == node or (without := _without_wrapper(simple)) is simple else _simple(without, budget)
+
+
+def _without_wrapper(node: Node) -> Node:
+    """What a function and its inverse enclose; a root as a power; a power of a power as one power."""
     match node:
         case ("f", "sqrt", inner):
-            return _simple_power(inner, ("/", _ONE, integer_node(2)))
+            return ("^", inner, ("/", _ONE, integer_node(2)))
         case ("f", "root", inner, index):
-            return _simple_power(inner, ("/", _ONE, index))
+            return ("^", inner, ("/", _ONE, index))
         case ("f", "abs", inner):
             return inner
         case ("f", "max" | "min" | "gcd" | "lcm", inner, *others) if {*others} <= {inner}:
@@ -219,19 +260,18 @@ def _simple(node: Any, budget: Budget) -> Any:
             return inner
         case ("f", "log", ("^", ("n", value, *_), inner)) | ("^", ("n", value, *_), ("f", "log", inner)) if value == 10:
             return inner
-        case ("^", base, exponent):
-            return _simple_power(base, exponent)
+        case ("^", ("^", base, power), exponent) if not symbols(power) | symbols(exponent):
+            value = exact(("*", power, exponent))
+            return node if value is None else ("^", base, _number(value))
+        case ("^", base, exponent) if exponent[0] != "n" and (value := exact(exponent)) is not None:
+            return ("^", base, _number(value))
+        case ("^", base, ("n", value, *_)) if value == 1:
+            return base
     return node
 
 
-def _simple_power(base: Node, exponent: Node) -> Node:
-    """A power of a power as one power."""
-    if base[0] == "^":
-        base, exponent = base[1], ("*", base[2], exponent)
-    value = exact(exponent)
-    if value is None:
-        return ("^", base, exponent)
-    return base if value == 1 else ("^", base, ("n", value, "int" if value.denominator == 1 else "frac"))
+def _number(value: Fraction) -> Node:
+    return ("n", value, "int" if value.denominator == 1 else "frac")
 
 
 def _constant(node: Node, budget: Budget) -> Node | None:
@@ -243,4 +283,6 @@ def _constant(node: Node, budget: Budget) -> Node | None:
     if None in values or not abs(values[0]) < _LARGEST:
         return None
     whole = round(values[0].real)
+    if whole == 0 and node[0] in ("^", "/"):  # small
+        return None
     return integer_node(whole) if all(abs(value - whole) < 1e-20 for value in values) else None

@@ -490,6 +490,8 @@ def _product(factors: Sequence[tuple[Node, int]]) -> Formula:
     coefficient, powers = Fraction(1), Counter[Any]()
     for factor, power in factors:
         formula = formula_of(factor)
+        if not formula and power > 0:
+            return formula  # 0
         if len(formula) != 1:
             one = min(formula, negative(formula), key=hash)  # of two signs always the same one
             powers[one] += power
