@@ -109,7 +109,7 @@ class RewardFunction:
 
     def score(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> float | None:
         """The reward of one response. prompt: text or messages; with it, an answer copied from the question, or in a
-        unit or a form that the question excludes, is wrong. meta: what else the verifier needs, as db="path" for SQL."""
+        unit or a form that the question excludes, is wrong. meta: what else a verifier needs, as db="path" for SQL."""
         return _reward(self.verdict(response, answer, prompt, **meta))
 
     def verdict(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> Verdict:

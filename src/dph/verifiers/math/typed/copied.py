@@ -28,6 +28,7 @@ from dph.verifiers.math.typed.units import DEGREE, PERCENT, Unit, read_unit, uni
 from dph.verifiers.math.typed.values import (
     Formula,
     alone,
+    canonical,
     exact,
     formula_of,
     identical,
@@ -157,15 +158,17 @@ def _is_unreduced(node: Node) -> bool:
     return True
 
 
-_Formula = tuple[frozenset[Formula], int]
+_Formula = tuple[frozenset[Formula], int, frozenset[str]]
+_NONE: _Formula = frozenset(), 0, frozenset()
 
 
 def _sides(*nodes: Node) -> _Formula:
-    """Expressions as formulas without what takes no work, and how long they are."""
+    """Expressions without what takes no work: as formulas, how long they are, and as they are written."""
     with suppress(Unevaluable):
         budget = Budget(_STEPS)
-        return frozenset(formula_of(_simple(node, budget)) for node in nodes), sum(map(_work, nodes))
-    return frozenset(), 0
+        simple = [_simple(node, budget) for node in nodes]
+        return frozenset(map(formula_of, simple)), sum(map(_work, nodes)), frozenset(map(canonical, simple))
+    return _NONE
 
 
 def _parts(answer: Answer) -> list[_Formula]:
@@ -173,7 +176,7 @@ def _parts(answer: Answer) -> list[_Formula]:
     while answer.kind == "assigned" or (answer.kind == "set" and len(answer.items) == 1):
         answer = answer.items[-1]
     if answer.kind == "list":
-        return [part for item in answer.items for part in _parts(item) or [(frozenset[Formula](), 0)]]
+        return [part for item in answer.items for part in _parts(item) or [_NONE]]
     if answer.kind == "equation":
         return [_sides(*answer.value)]
     return [_sides(answer.value)] if answer.kind in ("expression", "quantity") else []
@@ -197,6 +200,8 @@ def _is_work_left(answer: Answer, golds: Sequence[Answer], asked: Sequence[Answe
 def _is_left(answer: _Formula, asked: _Formula, golds: Sequence[_Formula]) -> bool:
     if answer[0] != asked[0]:
         return False
+    if answer[2] == asked[2] and all(answer[2] != gold[2] for gold in golds):
+        return True
     return all(answer[1] >= asked[1] > gold[1] for gold in golds if gold[0] == answer[0])
 
 
@@ -267,6 +272,8 @@ def _without_wrapper(node: Node) -> Node:
             return ("^", base, _number(value))
         case ("^", base, ("n", value, *_)) if value == 1:
             return base
+        case ("/", top, ("^", base, ("n", value, *_))) if value < 0:
+            return ("*", top, ("^", base, _number(-value)))
     return node
 
 
