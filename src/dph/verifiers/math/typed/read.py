@@ -21,8 +21,9 @@ from dph.verifiers.math.typed.grammar import (
     replaced,
     times,
 )
+from dph.verifiers.math.typed.languages import chinese_number, scale_of
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
-from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, counts_things, introduces, read_unit
+from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, adds_a_name, counts_things, introduces, read_unit
 from dph.verifiers.math.typed.values import exact, symbols
 
 MINUS_INFINITY = ("-", INFINITY)
@@ -222,6 +223,11 @@ _THOUSANDS = re.compile(
     r"((?:\.\d+)?\s*(?:\\?%|\x01[^\x02]*\x02(?:\s*\^\s*\{?\d\}?)?|\\dollar|\\euro|\^\s*\{?\s*\\circ\s*\}?|"
     r"[A-Za-z ]{2,25})?)"
 )
+_DECIMAL_COMMA = re.compile(
+    r"(?:[A-Za-z]\w{0,3} ?= ?)?[-+]?\s*(?P<before>(?:\\(?:dollar|euro|gbp|yen|rupee)|(?:[A-Z]{3}|R|[Kk]r|Fr|z[lł])\.? )\s*)?"
+    r"[-+]?\s*\d{1,3}(?P<groups>(?:[. ]\d{3})+|\d*),(?!\d{3}(?!\d))\d+\s*"
+    r"(?P<after>\\?%|\\(?:euro|dollar|gbp|cent)|\^\s*\{?\s*\\circ.*|\x01?(?P<words>[^\x02\d]+)\x02?.*)?"
+)
 _LONG_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _KNOWN_WORDS = (
     FUNCTIONS
@@ -240,6 +246,13 @@ def _unbracketed(found: re.Match[str]) -> str:
     """The unit of 5 (cm) and 5 [N]."""
     unit = read_unit(found[2].split()) and (len(found[2]) > 1 or found[1] == "[" or "\x01" in found[0])
     return f" \x01{found[2]}\x02" if unit else found[0]
+
+
+def _is_decimal_comma(found: re.Match[str]) -> bool:
+    """Whether a comma parts a number's decimals, as in €13,50, 3,5 km and 1.234,50: no list has a unit, or such groups."""
+    words = (found["words"] or "").split()
+    unit = found["before"] or (found["after"] and (not words or read_unit(words) or adds_a_name(words, None)))
+    return bool(unit) or found["groups"].startswith((".", " "))
 
 
 def _ungrouped(found: re.Match[str]) -> str:
@@ -269,6 +282,7 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:less|fewer|smaller)[\s\x02]*$", r"\\le \1"),
     (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", "\\1 \x01places\x02"),
     (r"^[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?$|^[-+]?\d{1,3}(?:\.\d{3}){2,}$", _ungrouped),
+    (r"^[-+]?\d+\.\d{3}(?: \d{3})* \d{1,3}$", lambda found: found[0].replace(" ", "")),  # 3.141 592 65
     (r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : "),
     (r"(?<![\d,.(\[{])\d{1,3}(?:,\d{3})+(?![\d,])(?=\s*(?:=|\\approx|\x01))", _ungrouped),
     (r"^(?!.*(?:[(\[]|, |\\\{|,\d{3}(?!\d|,\d{3}| ?(?:[-+*/.]|\\(?:pi|sqrt|cdot)|$)))).*\d ?[-+*/\\].*$", _ungrouped),
@@ -323,11 +337,12 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         return None
     others: tuple[Answer | None, ...] = ()
     unbraced = plain[1:-1].strip() if re.fullmatch(r"\{[^{}]*\}", plain) else plain
-    indian = "rup" in plain
-    if (grouped := _THOUSANDS.fullmatch(unbraced)) and grouped[2][0] != "0" and (indian or not grouped["indian"]):
+    if (grouped := _THOUSANDS.fullmatch(unbraced)) and grouped[2][0] != "0":
         is_list = not grouped[1].strip() and not grouped[4].strip() and ",0" not in grouped[2]
         others = (_parsed(plain, units),) if is_list else ()
         plain = _ungrouped(grouped)
+    elif (comma := _DECIMAL_COMMA.fullmatch(unbraced)) and _is_decimal_comma(comma):
+        return None
     if (count := _ROWS_OF_WORDS.search(plain)) and counts_things(count[1].split()):  # 5 red balls
         plain = f"{plain[: count.start()]} \x01{count[1]}\x02"
     answer = _parsed(plain, units)
@@ -372,6 +387,9 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
             return Answer("date", (int(year) if year else None, month[0], int(day)))
     if _CODE.fullmatch(low):
         return Answer("date", low)
+    if chinese := None if low.isascii() else chinese_number(low):
+        number = _number(chinese[0])
+        return _quantity(number, (chinese[1],)) if chinese[1] else Answer("expression", number)
     if re.search("[a-z]{3}", low):
         twice = re.fullmatch(r"(.+?) \( ?(.+?) ?\)", low)  # 84 (eighty-four)
         if number := _number_in_words(twice[1] if twice else low):
@@ -576,9 +594,10 @@ def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
         if words[0].upper() not in _DEGREES:
             return None
         value, words = value[1], (_DEGREES[words[0].upper()], *words[1:])
-    while words and (scale := _SCALES.get(words[0].lower().removesuffix("s"))):  # 5 million
-        value = _number(value[1] * scale) if value[0] == "n" else times(value, integer_node(scale))
-        words = words[1:]
+    while words and (scale := scale_of(words[0])):  # 5 million
+        size, rest = scale
+        value = _number(value[1] * size) if value[0] == "n" else times(value, integer_node(size))
+        words = (rest, *words[1:]) if rest else words[1:]
     if not _plain(value) or holds(value, "%"):
         return None
     if not words:

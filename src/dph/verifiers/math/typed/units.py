@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
+from dph.verifiers.math.typed.languages import changes_a_number, english_unit, fold, is_counted
 from dph.verifiers.math.typed.text import word_list
 
 Unit = tuple[tuple[tuple[str, int], ...], Fraction]
@@ -47,9 +48,6 @@ _COUNTERS = {
 }
 _CHANGES_IT = {*"以上下内外余左右不错誤误否之又半倍约至近超过多少于方十百千万亿兆"}
 """Chinese, Japanese and Korean signs after which a number counts something, and signs that change its value."""
-_FOREIGN = {
-    *word_list("小时 小時 分钟 分 厘米 毫米 千米 公里 千克 公斤 克 升 см м км кг г л руб рублей ч мин шт 가지 마리")
-}
 _PLURAL = re.compile(
     r"(?:(?:[a-z]{2,}[^s\W](?<!ou)s|people|men|women|children|fish|sheep)(?: |$))?"
     r"(?:in total|in all|total|altogether|each|left|old|remaining|(?:of|per) [a-z]+|(?:in|on) (?:the|each|a) [a-z]+)?",
@@ -108,8 +106,14 @@ def is_spelled_unit(word: str) -> bool:
 
 
 def read_unit(words: Sequence[str]) -> Unit | None:
-    """The unit that words name together, such as ("km/h",) or ("square", "feet"); None if some of them do not."""
-    text = re.sub(r"\s*/\s*", " / ", re.sub(r"\bper\b", "/", " ".join(words)))
+    """The unit that words name together, such as ("km/h",), ("square", "feet") or ("metros", "cuadrados"); None if some
+    of them do not."""
+    text = " ".join(words)
+    return _read_unit(text) or (_read_unit(english) if (english := english_unit(text)) != text else None)
+
+
+def _read_unit(text: str) -> Unit | None:
+    text = re.sub(r"\s*/\s*", " / ", re.sub(r"\bper\b", "/", text))
     powers: Counter[str] = Counter()
     factor, sign, power = Fraction(1), 1, 1
     for pattern, written in _COMPOUND.items():
@@ -162,7 +166,8 @@ def fits_question(unit: Unit, question: str) -> bool:
 def counts_things(words: Sequence[str]) -> bool:
     """Whether words after a number can name what is counted: a few that neither scale, negate, compare nor hedge."""
     text = " ".join(words)
-    return len(text.split()) <= 4 and not _NOT_NAMES.search(re.sub(r"^more (?=\w+s$)", "", text))
+    known = _NOT_NAMES.search(re.sub(r"^more (?=\w+s$)", "", text)) or changes_a_number(words)
+    return len(text.split()) <= 4 and not known
 
 
 def introduces(words: Sequence[str]) -> bool:
@@ -173,8 +178,10 @@ def introduces(words: Sequence[str]) -> bool:
 
 def adds_a_name(words: Sequence[str], number: Fraction | None) -> bool:
     """Whether words name what a number counts: a plural after up to two other words, or any noun after 1."""
-    text = " ".join(words)
+    text = fold(" ".join(words))
+    if is_counted(text):
+        return True
     if not text.isascii():
-        return text in _FOREIGN or (text[0] in _COUNTERS and not _CHANGES_IT & {*text})
+        return text[0] in _COUNTERS and not _CHANGES_IT & {*text}
     last = re.sub(r"^(?:[A-Za-z]+ ){0,2}(?=[A-Za-z]+s$)", "", text)
     return _PLURAL.fullmatch(last) is not None or (number == 1 and len(words) == 1)
