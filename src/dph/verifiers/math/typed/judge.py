@@ -3,6 +3,7 @@
 import operator
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +26,7 @@ from dph.verifiers.math.typed.values import (
     exact,
     formula_of,
     identical,
+    is_undefined,
     is_unfinished,
     leaves,
     mp,
@@ -43,6 +45,13 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
 ))  # fmt: skip
 _MOST_FORMULAS = 20
 _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": operator.and_, "minus": operator.gt}
+_ASKS_TO_ROUND = re.compile(
+    r"\b(?:about|approximat\w*|round\w*|nearest|closest|estimat\w*|decimals?|significant|redonde\w*|arrond\w*|gerundet|"
+    r"runden?|arrotond\w*|aproximad\w*|environ|etwa|ungef\w*)\b|округл|приближ|примерно|四舍五入|大约|约|近似|精确到|≈|"
+    r"\\approx",
+    re.I,
+)
+"""Questions for which "about 5" answers 5."""
 _HUNDRED = integer_node(100)
 _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
@@ -82,13 +91,24 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
         return True
     known = [*map(read, golds)]
     wanted = [*map(_formula, known)]
-    formulas = ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
-    asked = [formula for text in formulas if (formula := _formula(read(text)))[0]]
+    asked = [formula for text in _formulas(question) if (formula := _formula(read(text)))[0]]
     if typed.kind == "equation" and all(x and x.kind == "expression" for x in known):  # x² − 1 = (x + 1)(x − 1)
         own = [_sides(side) for side in typed.value]
     else:
         own = [_formula(typed)]
     return all(any(_is_work_left(one, formula, wanted) for formula in asked) for one in own)
+
+
+def _formulas(question: str) -> list[str]:
+    return ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
+
+
+def _nodes(answer: Answer) -> list[Node]:
+    """The expressions of an answer: of its members, and the sides of an equation."""
+    inner = [node for item in answer.items for node in _nodes(item)]
+    if answer.kind in ("expression", "quantity"):
+        return [answer.value]
+    return [*answer.value] if answer.kind == "equation" else inner
 
 
 _Formula = tuple[frozenset[Formula], int]
@@ -183,6 +203,11 @@ class Comparison:
         """Equality; also with letters after numbers as units, if the other side has one."""
         if gold.said and answer.said and not gold.said & answer.said:
             return False  # a sum and a product
+        rounded = gold.hedged or gold_text.lstrip("$ ").startswith(("\\approx", "≈"))
+        if answer.hedged and not rounded and not _ASKS_TO_ROUND.search(self.question):
+            return False
+        if answer.excluded and not self.may_exclude(gold, answer):
+            return False
         equal = gold == answer or self.equal(gold, answer)
         if equal is not True and gold.kind in ("expression", "assigned", "list"):
             equal = self.families(gold, answer) or equal
@@ -209,6 +234,18 @@ class Comparison:
             if kinds & some and kinds <= (every or kinds):
                 return rule(self, gold, answer)
         return gold.kind == answer.kind and gold.value == answer.value
+
+    def may_exclude(self, gold: Answer, answer: Answer) -> bool:
+        """Whether the values that an answer excludes are the gold answer's; or, if that names none, points at which a
+        formula of the question with the same letter is undefined."""
+        points = [{x[1][0]: x[1][1]} for x in answer.excluded]
+        if gold.excluded:
+            others = [*gold.excluded]
+            known = [any(x[1][0] in at and self.identical(x[1][1], at[x[1][0]]) for x in others) for at in points]
+            return all(known) and len(points) == len(others)
+        asked = [x for text in _formulas(self.question) if (x := read(text))]
+        nodes = [node for x in asked for node in _nodes(x) if symbols(node) & symbols(answer.excluded)]
+        return not nodes or all(any(is_undefined(replaced(x, at), self.budget) for x in nodes) for at in points)
 
     # Values.
     def identical(self, gold: Node, answer: Node) -> bool | None:
@@ -298,7 +335,7 @@ class Comparison:
         them, the order does."""
         sides = (gold, answer)
         if max(len(x.items) for x in sides) > _LONGEST_LIST:
-            return None
+            return _same_numbers(gold, answer)
         by_name = [_names_differ(x) for x in sides]
         if all(by_name):
             named = {repr(x.name): x for x in answer.items}
@@ -338,8 +375,11 @@ class Comparison:
         return "set" not in {x.kind for x in single} and self.equal(*single)
 
     def all_alternatives(self, gold: Answer, answer: Answer) -> bool | None:
-        """1/2 or 0.5 for 1/2."""
-        several = answer.kind == "list" and {*answer.links} == {"or"} and len({x.name for x in answer.items}) == 1
+        """1/2 or 0.5 for 1/2; and the same in two boxes, which a comma joins."""
+        forms = {numeral(x.value) for x in answer.items if x.kind == "expression"} - {"", "int"}
+        apart = {*answer.links} == {","} and len(forms) == len(answer.items)
+        several = answer.kind == "list" and ({*answer.links} == {"or"} or apart)
+        several = several and len({x.name for x in answer.items}) == 1
         return several and all_of(self.equal(gold, x) for x in answer.items)
 
     def letters(self, gold: Answer, answer: Answer) -> bool | None:
@@ -588,6 +628,15 @@ def _letters(answer: Answer) -> frozenset[str] | None:
             run = "".join(factor[1] for factor in factors)
     in_order = len(run) > 1 and run in ("".join(letters) for letters in combinations("ABCDEFGH", len(run)))
     return frozenset(run) if in_order else None
+
+
+def _same_numbers(gold: Answer, answer: Answer) -> bool | None:
+    """Equality of long lists and sets of numbers; None if there are other members."""
+    values = [[exact(y.value) if y.kind == "expression" and numeral(y.value) else None for y in x.items] for x in (gold, answer)]
+    if "tuple" in (gold.kind, answer.kind) or any(None in side for side in values):
+        return None
+    left, right = (Counter(set(side) if "set" in (gold.kind, answer.kind) else side) for side in values)
+    return left == right
 
 
 def _value_of(answer: Answer) -> Answer:

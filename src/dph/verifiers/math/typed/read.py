@@ -46,11 +46,14 @@ class Answer:
     links: tuple[str, ...] = ()  # connectors of a list, relations of a chain
     others: tuple["Answer", ...] = field(default=(), compare=False)  # further readings of the text
     said: frozenset[str] = field(default=frozenset(), compare=False)  # words that name it before it
+    hedged: bool = field(default=False, compare=False)  # about 5
+    excluded: tuple[Node, ...] = field(default=(), compare=False)  # values that an expression's letter may not have
 
 
 _MOST_TEXTS = 20
 _MEASURED = {*word_list("old long tall wide high deep")}
 _DEGREES = {"C": "celsius", "F": "fahrenheit", "CELSIUS": "celsius", "FAHRENHEIT": "fahrenheit", "K": "kelvin"}
+_POUND_STERLING: Unit = ((("GBP", 1),), Fraction(1))
 _NOT_IN_EXPRESSIONS = {*word_list("text rel seq set named ratio where setop unit units pm mod cases matrix")}
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _MONTHS = word_list("january february march april may june july august september october november december")
@@ -126,7 +129,10 @@ _WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
     r"(\d\d?:\d\d) in the morning": r"\1 a.m.", r"(\d\d?:\d\d) (?:in the (?:afternoon|evening)|at night)": r"\1 p.m.",
     r"[a-z] ?= ?(\d\d?:\d\d.*)|at (\d\d?:\d\d.*)": r"\1\2", "([a-z]{2,})!": r"\1",
     "(?:(?:(?:the )?limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
-    "undefined", "(?:12 )?noon": "12 p.m.", "(?:12 )?midnight": "12 a.m.", "on ((?!on ).* \\d.*)": r"\1",
+    "undefined", "(?:12(?::00)? )?noon(?: [(]?12(?::00)? ?p[.]?m[.]?[)]?)?": "12 p.m.", "(?:12(?::00)? )?midnight": "12 a.m.",
+    r"(\d\d?:\d\d) ?(?:uhr|h|hrs|hours|o'clock)": r"\1", r"(\d\d?) (?:o'clock|uhr)": r"\1:00",
+    **{f"(?:in )?(?:the )?(?:{place})[ -]quadrant|(?:in )?(?:the )?quadrant (?:{place})": f"quadrant {numeral}" for numeral, place in
+       {"I": "first|1st|i|1|one", "II": "second|2nd|ii|2|two", "III": "third|3rd|iii|3|three", "IV": "fourth|4th|iv|4|four"}.items()}, "on ((?!on ).* \\d.*)": r"\1",
     "(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\\b).*": r"\1",
     "(yes),? (?:it|they|this|there) (?:is|are|does|do|can)": r"\1",
     "(no),? (?:it|they|this|there) (?:is|are|does|do|can)(?: not|n't)": r"\1",
@@ -181,6 +187,10 @@ _BASE = re.compile(
 _LEAD = re.compile(
     r"""[\s*]*\x01?\s*(?:(?:(?:so|thus|hence|therefore|finally),?\ )?(?:
     (?:the\ )?(?:(?:final|correct|right)\ )?(?:answer|option|choice)[\s\x02]*(?:is|:)
+    |(?:(?:it\ is|there\ are|is|are)\ )?(?:exactly|precisely|a\ total\ of|in\ total|just|only|is|are)
+     (?=[\s\x02]*(?:[-+]?[\d.]|\\(?:frac|sqrt|dollar|pi)(?![a-z])|\())
+    |(?:respuesta|respuesta\ final|antwort|r[eé]ponse|risposta|resposta|ответ|odpowied[zź]|答え|답)\ ?[:：]
+    |(?:la\ respuesta\ es|die\ antwort\ (?:ist|lautet)|la\ r[eé]ponse\ est|la\ risposta\ [eè]|a\ resposta\ [eé])(?![a-z]):?
     |(?:the\ )?(?:point|vertex|center|centre|midpoint|focus)(?=[\s\x02]*\()|(?:\\ell|L)\s*:(?=\s*[xy]\s*=)
     |(?:(?:so|thus|hence|therefore),?\ )?there\ (?:are|is)(?:\ exactly)?(?=[\s\x02]*\d)
     |(?:so|thus|hence|therefore),?(?=\s*\x02)
@@ -200,12 +210,22 @@ _SAY_NOTHING = {
     *word_list("""the answer value values result final this that these those are was were has have had equal
     point she they there you john""")
 }
+_HEDGE = re.compile(
+    r"^\s*\x01?\s*(?:about|around|roughly|approx\.|ca\.?|circa|environ|aproximadamente|alrededor de|cerca de|etwa|ungefahr|"
+    r"ungefähr|rund|около|примерно|приблизительно|约为?|大约|約|およそ)(?![A-Za-z])[\s\x02]*(?=[-+]?(?:[\d.]|\\(?:dollar|euro|gbp|frac)))",
+    re.I,
+)
+_ROUNDED = re.compile(
+    r"\s*,?\s*\(?\s*\x01\s*\(?\s*(?:(?:when )?rounded(?: (?:off|up|down))?(?: to [\w ]+)?|to (?:the nearest|\d+) [a-z ]+|"
+    r"approximately|approx\.?)\s*\)?\s*\x02\s*\)?$"
+)
+"""What says that a value is rounded: before it, and after it."""
 _LABEL = re.compile(
     r"[ ,;.\x01\x02]*(?<![^ ,;.\x01\x02])(?:and[ \x02]+)?(?:\(?(?P<part>[a-h])\)[:.]?(?=[ \x02])|"
     r"(?P<thing>[A-Za-z]{3,}) ?:(?=[ \x02]*[-\d\\(\[]))[ \x02]*"
 )
 _TAIL = re.compile(
-    r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
+    r"""(?<=[\d}])\s*\x01\s*(?:exactly|precisely|in\ total|altogether)\s*\x02$|(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
      \s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
     |(?<=\d)\s*\x01\s*(?:\w+\ )?ways\ to(?:\ [a-z]+){1,5}\s*\x02$
     |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
@@ -266,12 +286,15 @@ def _terms(found: re.Match[str]) -> str:
     first = [int(number) for number in found[1].split(",") if number.strip()]
     step = first[1] - first[0] if len(first) > 1 else 1
     every = range(first[0], int(found[2]) + (step > 0) - (step < 0), step) if step else range(0)
-    whole = len(first) < len(every) <= 60 and [*every][: len(first)] == first and every[-1] == int(found[2])
+    whole = len(first) < len(every) <= 1000 and [*every][: len(first)] == first and every[-1] == int(found[2])
     return ", ".join(map(str, every)) if whole else found[0]
 
 
 _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) for pattern, usual in (
-    (r"\x01\s*\x02", " "), (r"\\setminus( *)[a-z] ?= ?", r"\\setminus\1"),
+    (r"\x01\s*\x02", " "), (r"^\x01?\s*(?:both(?=.*\band\b)|either(?=.*\bor\b))\s*\x02?\s*", ""),
+    (r"^([A-Z]) ?: ?(\([^()]*,[^()]*\))$", r"\1 = \2"), (r"\\in ?([ZRQ])(?![\w'^({]| ?_)", r"\\in \\\1\1 "),
+    (r"([a-z]) ?= ?(?:0 ?, ?(?:\\pm ?\d ?, ?)+|\\ldots ?, ?(?:-?\d ?, ?)+)\\ldots", r"\1 \\in \\ZZ "),
+    (r"\\setminus( *)[a-z] ?= ?", r"\\setminus\1"),
     (r"((?:^|[,;]|\band\b) ?\x02? ?[A-Za-z] ?)\x01? ?is ?\x02?(?= ?[-\d(\\])", r"\1 = "),  # a is 3
     (r"(?<=[\d}])\s*\x01?\s*([(\[])\s*(?:\x01|in )*\s*([A-Za-z/^\d ]{1,25}?)\s*\x02?\s*[)\]]\s*\x02?$", _unbracketed),
     (r"(?<![\w.,/^)}])((?:-?\d{1,9} ?, ?){1,9})\\ldots ?, ?(-?\d{1,9})(?! ?(?:[\w.^/({!]|\\(?!\})))", _terms),
@@ -319,12 +342,14 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         said = frozenset(re.findall("[a-z]{3,}", (lead["said"] or "").lower())) - _SAY_NOTHING
         event = lead["event"] and ("event", re.sub(r"[^\w'|^<>=+-]", "", lead["event"].replace(r"\mid", "|")))
         plain = _without_lead(lead) + plain[lead.end() :]
+    exactly, plain = plain, _ROUNDED.sub("", _HEDGE.sub(lambda hedge: "\x01" * (hedge[0].count("\x01") - hedge[0].count("\x02")), plain, count=1))
+    hedged = plain != exactly
     plain = plain if re.search(r"\\pi.*[kmn] ?\\in ?\\RR", plain) else _TAIL.sub("", plain)
     words = plain_words(plain)
     if not words:
         return None
     if answer := _read_words(words, marked="\x01" in plain):
-        return answer
+        return replace(answer, hedged=hedged)
     if base := _BASE.fullmatch(re.sub(" ?[\x01\x02] ?", "", plain)):
         radix = base[3] or base[4] or base[5]
         radix = int(radix) if radix.isdigit() else _NUMBER_WORDS.get(radix, 0)
@@ -348,7 +373,7 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     answer = _parsed(plain, units)
     if answer and event:
         return Answer("assigned", items=(answer,), name=event, links=("=",))
-    return answer and replace(answer, others=(*answer.others, *filter(None, others)), said=said)
+    return answer and replace(answer, others=(*answer.others, *filter(None, others)), said=said, hedged=hedged)
 
 
 def _parsed(plain: str, units: bool) -> Answer | None:
@@ -375,7 +400,7 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
         words = inner[1]
     low = words.lower().replace("\\", "")
     for pattern, usual in _WHOLE:
-        if (found := pattern.fullmatch(low)) and (written := found.expand(usual)) != low:
+        if (found := pattern.fullmatch(low)) and (written := found.expand(usual)).lower() != low:
             return read(written)
     if time := _TIME.fullmatch(low):
         hour = int(time[1]) % 12 + 12 * (time[4] == "p") if time[4] else int(time[1])
@@ -467,6 +492,18 @@ def _is_name(node: Node | None) -> bool:
             return _is_name(inner) and not re.fullmatch("[a-y]", str(inner[1]))
         case ("f", "norm" | "gcd" | "lcm" | "max" | "min" | "det", *inner):
             return all(map(_is_name, inner))
+    return False
+
+
+def _is_of_capitals(node: Node) -> bool:
+    """Whether powers and products of capital letters name a matrix: M^T, A^2 and (AB)^{-1}, but no sum and no 2A."""
+    match node:
+        case ("s", name):
+            return re.fullmatch(r"[A-Z](?:_\w+)?", name) is not None
+        case ("^", base, ("n", *_) | ("s", *_) | ("text", "T")):
+            return _is_of_capitals(base)
+        case ("*", *factors):
+            return all(map(_is_of_capitals, factors))
     return False
 
 
@@ -603,7 +640,8 @@ def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
     if not words:
         return Answer("expression", value)
     if unit := read_unit(words[:-1] if words[1:] and words[-1] in _MEASURED else words):
-        return Answer("quantity", value, unit=unit)
+        money = (Answer("quantity", value, unit=_POUND_STERLING),) if words in (("pound",), ("pounds",)) else ()
+        return Answer("quantity", value, unit=unit, others=money)
     return Answer("quantity", value, words=words) if counts_things(words) else None
 
 
@@ -732,7 +770,7 @@ def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
     named_last = len(sides) == 2 and operators == ("=",) and right[0] in ("s", "call")
     if named_last and not _is_name(left) and not symbols(left):
         sides, left, right = (right, left), right, left
-    if _is_name(left):
+    if _is_name(left) or (len(sides) == 2 and holds(right, "matrix") and _is_of_capitals(left)):
         values = _all(sides[1:])
         return Answer("assigned", sides, values, left, links=operators) if values else None
     if len(sides) == 2 and operators == ("=",) and (symbols(left) | symbols(right)):
@@ -796,10 +834,15 @@ def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...
         return Answer("family", tuple(values), marks=parameters.pop()) if whole else None
     if not rest:
         return Answer("intervals", REALS) if domain == "R" else None
+    image = None if item[0] == "s" else _linear(item)
+    if item[0] != "s" and image is None:  # {x² | x ≥ 1} is not the set of its x
+        return None
     answers = [_relation(*condition[1:]) for condition, _ in rest]
     if any(to_intervals(x) is None or symbols(x and x.name) != symbols(item) for x in answers):
         return None
     whole = _combined([x for x in answers if x], ["or" if link == "or" else "and" for _, link in rest[1:]])
+    if image and whole:
+        return replace(whole, value=tuple(_image(piece, *image) for piece in whole.value), name=None)
     if domain == "R" or whole is None:
         return whole
     piece: Any = whole.value[0] if len(whole.value) == 1 and len(whole.value[0]) == 4 else None
@@ -808,6 +851,33 @@ def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...
         return None
     low, high = ceil(low) + (not piece[1] and low == int(low)), floor(high) - (not piece[3] and high == int(high))
     return Answer("set", items=tuple(Answer("expression", integer_node(n)) for n in range(low, high + 1)))
+
+
+def _linear(node: Node) -> tuple[Fraction, Fraction] | None:
+    """The a and b of an expression a x + b of one letter, with a other than 0."""
+    letters = symbols(node)
+    if len(letters) != 1 or not _plain(node):
+        return None
+    name = ("s", *letters)
+    at = [exact(replaced(node, {name: integer_node(n)})) for n in range(4)]
+    steps = {y - x for x, y in pairwise(at) if x is not None and y is not None}
+    if at[0] is None or None in at or len(steps) != 1 or steps == {0}:
+        return None
+    return steps.pop(), at[0]
+
+
+def _image(piece: Any, factor: Fraction, shift: Fraction) -> Any:
+    """A piece of a set of reals under x ↦ factor · x + shift."""
+    if isinstance(piece[0], str):
+        return (piece[0], *(tuple(_image(part, factor, shift) for part in side) for side in piece[1:]))
+    low, closed, high, also = piece
+    ends = [
+        end if sign_of_infinity(end) else ("+", ("*", _number(factor), end), _number(shift)) for end in (low, high)
+    ]
+    if factor > 0:
+        return (ends[0], closed, ends[1], also)
+    flipped = [{1: MINUS_INFINITY, -1: INFINITY}.get(sign_of_infinity(end), end) for end in ends]
+    return (flipped[1], also, flipped[0], closed)
 
 
 def _combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
@@ -835,9 +905,30 @@ def _shared(items: Sequence[Node], links: Sequence[str]) -> Sequence[Node]:
     return items
 
 
+def _restricted(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
+    """An expression, or f(x) = …, and values that its letter may not have: (x + 6)/(x − 4), x ≠ 5; else None."""
+    if len(items) < 2 or "or" in links or items[1][0] != "rel" or items[1][2] != ("!=",):
+        return None
+    first, *conditions = items[0], *_shared(items[1:], links[1:])
+    value = first[1][-1] if first[0] == "rel" and first[2] == ("=",) and first[1][0] else first
+    letters = symbols(value) if _plain(value) else set()
+    excluded = list[Node]()
+    for condition in conditions:
+        if condition[0] != "rel" or condition[2] != ("!=",) or condition[1][0] is None:
+            return None
+        name, point = condition[1]
+        if name[0] != "s" or name[1] not in letters or symbols(point):
+            return None
+        excluded += dict.fromkeys((with_sign(point, "p"), with_sign(point, "m")))
+    whole = _typed(first)
+    return whole and replace(whole, excluded=tuple(("rel", (condition[1][0], x), ("!=",)) for x in excluded))
+
+
 def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     """The typed value of all items of a text."""
     items = _shared(items, links)
+    if restricted := _restricted(items, links):
+        return restricted
     if len(items) == 1:
         match items[0]:
             case ("rel", (("seq", "(", names, ")"), ("seq", "(", values, ")")), ("=",)) if len(names) == len(values):

@@ -68,6 +68,11 @@ _MARK = (
 """What parts the digits of one number into groups."""
 
 
+_OTHER_NAMES = dict(sh="sinh", ch="cosh", cth="coth", arctg="arctan", arcctg="arccot", tg="tan", ctg="cot", cotg="cot",
+                    sen="sin", arcsen="arcsin", arsh="arsinh", cosec="csc")  # fmt: skip
+"""Functions by the names that other countries use."""
+
+
 def _operator_name(name: re.Match[str]) -> str:
     return rf"\{name[1]} " if name[1].lower() in _OPERATORS else rf"\text{{{name[1]}}}"
 
@@ -97,6 +102,9 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<=\d)!=(?!=)", "! ="), (r"(?<=\d) ?\^ ?\{ ?\\text ?\{ ?(st|nd|rd|th) ?\} ?\}", r"\1"),
     (r"\\set ?\{([^{}]*)\}", r"\\{\1\\}"), (r"\\mathbin ?\{ ?: ?\}", ":"),
     (r"\+/-", r"\\pm "), (r"\\([lr])paren(?![a-z])", lambda side: "()"[side[1] == "r"]),
+    (rf"\\(?:operatorname|mathrm|mathop|rm|text)\*? ?\{{ ?({'|'.join(_OTHER_NAMES)}) ?\}}(?= ?[\\(^{{A-Za-z\d])|"
+     rf"\\({'|'.join(_OTHER_NAMES)})(?![A-Za-z])", lambda name: rf"\{_OTHER_NAMES[name[1] or name[2]]} "),
+    (r"\A\s*(?:\\text ?\{ ?)?(?:the )?(triangle|angle)[ ~]*\}? *([A-Z]{1,4}) ?\}?\s*\Z", r"\\\1 \2"),
     (r"\\nexists(?![a-z])", r"\\text{does not exist}"), (r"\\root ?(\d) ?\\of ?(\d|\{[^{}]*\})", r"\\sqrt[\1]{\2}"),
     (r"(?:\{ ?\} ?)?\^ ?\{?(\d+)\}? ?(?:\\! ?)*/ ?(?:\\! ?)*_ ?\{?(\d+)\}?", r"\\frac{\1}{\2}"),
     (r"\$(\^\{?\d\}?)\$", r"\1"), (r"\A\s*``(.+)''\s*\Z", r"\\text{\1}"),

@@ -293,6 +293,18 @@ def numeric(node: Node, budget: Budget, count: int = 40) -> Any:
         return None
 
 
+def is_undefined(node: Node, budget: Budget) -> bool:
+    """Whether a constant expression has no value, because it divides by zero or the like."""
+    try:
+        with digits(40):
+            Numeric(budget)(node)
+    except Undefined:
+        return True
+    except Unevaluable:
+        pass
+    return False
+
+
 def _value(node: Node, budget: Budget, count: int, at: tuple[Any, ...]) -> tuple[Any, Any, bool]:
     """The value at a point (None: undefined; text: unevaluable), its magnitudes' digits, and whether all was real."""
     key = (node, count, at)
