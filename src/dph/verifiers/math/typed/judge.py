@@ -52,7 +52,6 @@ _ASKS_TO_ROUND = re.compile(
     re.I,
 )
 """Questions for which "about 5" answers 5."""
-_HUNDRED = integer_node(100)
 _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
 
@@ -283,10 +282,10 @@ class Comparison:
             return _form_allowed(g, a) and self.identical(g, ("*", ("n", other, ""), a))
         fits = left is not None or right is None or fits_question((right, other), self.question)
         if PERCENT in (left, right):
-            share = ("/", (g if left else a), _HUNDRED)
+            share = ("*", ("n", (factor if left else other) / 100, ""), g if left else a)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
             asked = self.question != "" or numeral(g) in ("int", "dec", "mixed")  # 13/12 % is nobody's 13/12
-            plain &= left is not None or (fits and asked)
+            plain &= left is not None or (fits and asked and other == 1)
             loose = _form_allowed(g, a) or bool(numeral(g) and numeral(a))
             same = loose and self.identical(*((share, a) if left else (g, share)))
             return any_of([plain and self.expressions(g, a), same])

@@ -83,6 +83,7 @@ _SIMPLE = """
     pln: zl zloty zlotych zlote zlotych
     krw: 원 won
     inr: rupia rupias roupie roupies rupien 卢比
+    franc: franken franchi franko francos франк(|а|ов)
     cent: центов цента цент 美分
     penny: пенсов
     radian: radianes radianos radianti radiants радиан(|а|ов) 弧度

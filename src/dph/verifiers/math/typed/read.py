@@ -23,7 +23,7 @@ from dph.verifiers.math.typed.grammar import (
 )
 from dph.verifiers.math.typed.languages import chinese_number, scale_of
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
-from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, adds_a_name, counts_things, introduces, read_unit
+from dph.verifiers.math.typed.units import CODES, DEGREE, SPELLED_UNITS, Unit, adds_a_name, counts_things, introduces, read_unit
 from dph.verifiers.math.typed.values import exact, symbols
 
 MINUS_INFINITY = ("-", INFINITY)
@@ -84,6 +84,9 @@ def _number_in_words(words: str) -> Any:
             high, low = _number_in_words(before), _number_in_words(after.strip() or "zero")
             whole = high and low and 0 < high[1] < 1000 and 0 <= low[1] < size and (high[2] == "int" or not low[1])
             return _number(high[1] * size + low[1]) if whole else None
+    if share := re.fullmatch("(.+) (?:out of|in) (.+)", words):
+        top, bottom = map(_number_in_words, share.groups())
+        return _number(top[1] / bottom[1]) if top and bottom and bottom[1] else None
     count, _, part = words.removesuffix("s").rpartition(" ")
     before, both, after = words.rpartition(" and ")
     number, top = (int(x) if x.isdecimal() else _NUMBER_WORDS.get(x) for x in (words, count))
@@ -180,7 +183,7 @@ _DATE = re.compile(
 )
 _CODE = re.compile(r"(?:\d\d?/){2}\d{4}|(?:\d{3}-){1,2}\d{4}|\d{4}(?:/\d\d?){2}|0[xbo][\da-f]+|(?:\([\d ]{2,}\) ?){2,}")
 _BASE = re.compile(
-    r"(-?)\s*[({]?\s*(?=[A-F]*[0-9])([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
+    r"(-?)\s*[({]?\s*(?=[A-F]*[0-9]|[A-F]{2,}[ )}]*_ ?\{? ?16)([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
     r"(?:_\s*(?:\{\s*\(?\s*(?:base\s*)?(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
     r"\(?\s*(?:in )?base[- ]?\s*(\d{1,2}|[a-z]+)\s*\)?)"
 )
@@ -195,6 +198,7 @@ _LEAD = re.compile(
     |(?:(?:so|thus|hence|therefore),?\ )?there\ (?:are|is)(?:\ exactly)?(?=[\s\x02]*\d)
     |(?:so|thus|hence|therefore),?(?=\s*\x02)
     |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))
+    |(?:ans|answer|sol|solution)\ ?\.:?(?=\ )
     |答案?\s*[是为:]|答案|选(?=\s*[A-H])|共有?(?=\s*\d)
     |\\(?:Rightarrow|implies|to)(?![A-Za-z])|(?P<said>[A-Za-z](?:[A-Za-z'\ ]|\x02\s*[A-Za-z]\s*\x01)*?
      (?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*
@@ -211,7 +215,7 @@ _SAY_NOTHING = {
     point she they there you john""")
 }
 _HEDGE = re.compile(
-    r"^\s*\x01?\s*(?:about|around|roughly|approx\.|ca\.?|circa|environ|aproximadamente|alrededor de|cerca de|etwa|ungefahr|"
+    r"^\s*\x01?\s*(?:about|around|roughly|approx\.|(?-i:ca\.?)|circa|environ|aproximadamente|alrededor de|cerca de|etwa|ungefahr|"
     r"ungefähr|rund|около|примерно|приблизительно|约为?|大约|約|およそ)(?![A-Za-z])[\s\x02]*(?=[-+]?(?:[\d.]|\\(?:dollar|euro|gbp|frac)))",
     re.I,
 )
@@ -248,6 +252,7 @@ _DECIMAL_COMMA = re.compile(
     r"[-+]?\s*\d{1,3}(?P<groups>(?:[. ]\d{3})+|\d*),(?!\d{3}(?!\d))\d+\s*"
     r"(?P<after>\\?%|\\(?:euro|dollar|gbp|cent)|\^\s*\{?\s*\\circ.*|\x01?(?P<words>[^\x02\d]+)\x02?.*)?"
 )
+_DOLLARS = dict(C="CAD", CA="CAD", CDN="CAD", A="AUD", AU="AUD", R="BRL", HK="HKD", NT="TWD", S="SGD", NZ="NZD", MX="MXN")
 _LONG_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _KNOWN_WORDS = (
     FUNCTIONS
@@ -304,9 +309,15 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:more|greater|larger)[\s\x02]*$", r"\\ge \1"),
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:less|fewer|smaller)[\s\x02]*$", r"\\le \1"),
     (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", "\\1 \x01places\x02"),
+    (rf"^\x01?\s*({CODES})\.?\s*\x02?\s*(-?[\d.,]+)$", "\\2 \x01\\1\x02"),
+    (r"^\x01?\s*(C|CA|CDN|A|AU|R|HK|NT|S|NZ|MX)\s*\x02?\s*\\dollar\s*([\d.,]+)$",
+     lambda found: f"{found[2]} \x01{_DOLLARS[found[1]]}\x02"),
+    (r"^[-+]?(?:\\(?:dollar|euro|gbp|rupee|yen) ?)?\d{1,3}(?: \d{3})+(?:\.\d+)? ?(?:\x01[^\x02\d]*\x02|[A-Za-z]{2,}|\\[a-z]+)$|"
+     r"^[-+]?\\(?:dollar|euro|gbp|rupee|yen) ?\d{1,3}(?: \d{3})+(?:\.\d+)?$",
+     lambda found: re.sub(r"(?<=\d) (?=\d{3})", "", found[0])),  # 70 000 km
     (r"^[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?$|^[-+]?\d{1,3}(?:\.\d{3}){2,}$", _ungrouped),
     (r"^[-+]?\d+\.\d{3}(?: \d{3})* \d{1,3}$", lambda found: found[0].replace(" ", "")),  # 3.141 592 65
-    (r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : "),
+    (r"(?<=[\d}])\s*(?:\x01\s*to\s*\x02|\sto\s)\s*(?=[\d\\])", " : "),
     (r"(?<![\d,.(\[{])\d{1,3}(?:,\d{3})+(?![\d,])(?=\s*(?:=|\\approx|\x01))", _ungrouped),
     (r"^(?!.*(?:[(\[]|, |\\\{|,\d{3}(?!\d|,\d{3}| ?(?:[-+*/.]|\\(?:pi|sqrt|cdot)|$)))).*\d ?[-+*/\\].*$", _ungrouped),
 )]  # fmt: skip

@@ -38,6 +38,7 @@ _RAISED = (("[⁰¹²³⁴-⁹⁺⁻ⁿ]+", "^"), ("[₀-₉₊₋]+", "_"))
 
 def _ascii(text: str) -> str:
     """LaTeX for the Unicode signs of a text."""
+    text = text.replace("‰", " permille ")
     text = re.sub("(?:\\d\u0305)+", lambda run: rf"\overline{{{run[0][::2]}}}", text)
     text = re.sub(r"[µμ](?=[msglLFAVW](?![A-Za-z]))", "u", text)
     for signs, mark in _RAISED:
@@ -105,6 +106,7 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (rf"\\(?:operatorname|mathrm|mathop|rm|text)\*? ?\{{ ?({'|'.join(_OTHER_NAMES)}) ?\}}(?= ?[\\(^{{A-Za-z\d])|"
      rf"\\({'|'.join(_OTHER_NAMES)})(?![A-Za-z])", lambda name: rf"\{_OTHER_NAMES[name[1] or name[2]]} "),
     (r"\A\s*(?:\\text ?\{ ?)?(?:the )?(triangle|angle)[ ~]*\}? *([A-Z]{1,4}) ?\}?\s*\Z", r"\\\1 \2"),
+    (r"\A\s*<([^<>=]*,[^<>=]*)>\s*\Z", r"\\langle \1\\rangle "), (r"\\(?:square|Box|qed|qedsymbol)\s*\Z", ""),
     (r"\\nexists(?![a-z])", r"\\text{does not exist}"), (r"\\root ?(\d) ?\\of ?(\d|\{[^{}]*\})", r"\\sqrt[\1]{\2}"),
     (r"(?:\{ ?\} ?)?\^ ?\{?(\d+)\}? ?(?:\\! ?)*/ ?(?:\\! ?)*_ ?\{?(\d+)\}?", r"\\frac{\1}{\2}"),
     (r"\$(\^\{?\d\}?)\$", r"\1"), (r"\A\s*``(.+)''\s*\Z", r"\\text{\1}"),

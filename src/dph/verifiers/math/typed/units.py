@@ -24,8 +24,9 @@ M g gm gram =1/1000 kilogram kilo kg =1 milligram mg =1/1000000 lb pound =453592
     oz ounce =45359237/1600000000  T^-1 hz hertz =1  M*L*T^-2 n newton =1  M*L^-1*T^-2 pa pascal =1
 M*L^2*T^-2 j joule Nm =1 wh =3600 erg =1/10000000 ev =801088317/5000000000000000000000000000  M*L^2*T^-3 w watt =1
 AMP ampere amp =1  VO v volt =1  OHM ohm omega =1  MOL mol mole =1  USD dollar usd buck =1 cent ¢ =1/100
-EUR euro eur € =1  GBP £ gbp =1  INR rupee rs inr =1  CNY yuan yen 元 rmb =1  A degree deg 度 =1  R radian rad =1
-TC celsius =1  TF fahrenheit =1  K k kelvin =1  PCT percent pct % percentage =1  U unit u =1
+EUR euro eur € =1  GBP £ gbp =1 penny pence =1/100  INR rupee rs inr =1  CNY yuan yen 元 rmb =1  CHF franc francs =1
+    RUB ruble rouble =1 kopeck =1/100  PLN zloty =1  KRW won =1  A degree deg 度 =1  R radian rad =1
+TC celsius =1  TF fahrenheit =1  K k kelvin =1  PCT percent pct % percentage =1 permille permil =1/10  U unit u =1
 """
 _NOT_NAMES = re.compile(
     r"""\b(?:or|and|not|nor?|non|none|never|is|isn|are|if|either|neither|maybe|possibly|perhaps|probably|but|wrong|false|
@@ -76,7 +77,7 @@ def _read_table() -> dict[str, tuple[_Powers, Fraction]]:
 
 
 UNITS = _read_table()
-_COMPOUND = {"light[- ]years?": "ly", "mph": "mi / h", "kph": "km / h", "kmph": "km / h", "fps": "ft / s",
+_COMPOUND = {"light[- ]years?": "ly", "mph": "mi / h", "kph": "km / h", "kmph": "km / h", "fps": "ft / s", r"m\.p\.h\b\.?": "mi / h", r"(?<=\w )an? (?=(?:second|minute|hour|day|week|month|year)s?$)": "/ ",
              "degrees? c(?:elsius)?": "celsius", "degrees? f(?:ahrenheit)?": "fahrenheit"}  # fmt: skip
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _SPELLED = {name for name in UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc", "ev", "wh")}
@@ -89,9 +90,19 @@ for _symbol in _PREFIXED:
 PERCENT, DEGREE, RADIAN = (("PCT", 1),), (("A", 1),), (("R", 1),)
 
 
+_CODES = {*word_list("""CHF CAD AUD NZD SGD HKD TWD MXN BRL ARS CLP COP RUB UAH PLN CZK HUF RON BGN SEK NOK DKK ISK TRY ILS
+    ZAR EGP NGN KES AED SAR KRW THB VND IDR MYR PHP PKR BDT LKR""")}  # fmt: skip
+"""Codes of currencies that no other name of a unit stands for."""
+CODES = "|".join(sorted(_CODES | {"JPY", "CNY", "RMB"}))
+
+
 def unit_of(word: str) -> Unit | None:
     """The powers of dimensions of a word and its factor; None if it is not a unit."""
     low = word.strip(".").lower()
+    if word in _CODES:
+        return ((word, 1),), Fraction(1)
+    if word in ("JPY", "CNY"):
+        return UNITS["yen"]
     if word in {*"kDGHMST"}:  # thousand, tesla: neither kelvin nor a larger s
         return None
     if word[:1].islower() and low != word.strip("."):  # mM and pA are neither mm nor Pa
@@ -102,7 +113,7 @@ def unit_of(word: str) -> Unit | None:
 
 def is_spelled_unit(word: str) -> bool:
     """Whether a word is a unit without \\text: cm, feet, kPa."""
-    return word.lower() in SPELLED_UNITS or (word in UNITS and len(word) > 1 and not word.islower())
+    return word.lower() in SPELLED_UNITS or word in _CODES or word in ("JPY", "CNY") or (word in UNITS and len(word) > 1 and not word.islower())
 
 
 def read_unit(words: Sequence[str]) -> Unit | None:
@@ -117,7 +128,7 @@ def _read_unit(text: str) -> Unit | None:
     powers: Counter[str] = Counter()
     factor, sign, power = Fraction(1), 1, 1
     for pattern, written in _COMPOUND.items():
-        text = re.sub(rf"\b{pattern}\b", written, text, flags=re.IGNORECASE)
+        text = re.sub(rf"\b(?:{pattern})(?!\w)" if pattern[0] != "(" else pattern, written, text, flags=re.IGNORECASE)
     text = re.sub(r" squared\b", "^2", re.sub(r" cubed\b", "^3", text))
     for word in text.split():
         named = re.fullmatch(r"([^\^\d]+)(?:\^?(-?\d))?", word)
