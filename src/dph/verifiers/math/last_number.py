@@ -12,12 +12,12 @@ _TOGETHER: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"(?<=\d){_BLANK}?/{_BLANK}?(?=\d)"), "/"),
     (re.compile(rf"(?<![\d.,/])(\d{{1,9}}){_BLANK}(?=\d{{1,9}}/\d)"), "\\1\0"),  # 1 1/2
     (re.compile(r"(?<=\d) (?=[A-Za-z]{1,3}\^?[23²³](?!\w)|\\?%)|(?<=\d:\d\d) (?=[ap]\.?m\b)"), "\0"),  # 5 cm², 7:30 pm
-    (re.compile(r"[-−–]\\?\$(?=[\d.])|\\?\$[-−–](?=[\d.])"), "-"),  # noqa: RUF001
+    (re.compile(r"[-−–]\\?\$(?=[\d.])|\\?\$[-−–](?=[\d.])"), "-"),
     (re.compile(r"\\?\$"), " "),
 )
 """Numbers that are written in several pieces, and as one."""
 _RUN = re.compile(r"[^\s\u3000-\u9fff\uac00-\ud7af\uff00-\uffef—…]*\d[^\s\u3000-\u9fff\uac00-\ud7af\uff00-\uffef—…]*")
-_AROUND = "\"'“”‘’«»`*_#.,;:!?"  # noqa: RUF001
+_AROUND = "\"'“”‘’«»`*_#.,;:!?"
 _UNIT = re.compile(r"\s{0,2}((?:(?:square|cubic)\s)?[A-Za-z°]+(?:\s?/\s?[A-Za-z]+|\sper\s[A-Za-z]+)?(?:\^?[23²³])?)")
 _NO_UNIT = frozenset({"in", "second", "unit", "units", "a", "am", "pm", "d", "m", "h", "s", "l", "t"})
 
@@ -40,11 +40,10 @@ def last_number(text: str) -> str | None:
     window = _TAG.sub(" ", text[max(start, last - 500) : last + 100])
     for pattern, usual in _TOGETHER:
         window = pattern.sub(usual or (lambda found: re.sub(_BLANK, "", found[0])), window)
-    run = None
-    for run in _RUN.finditer(window):
-        pass
-    if run is None:
+    runs = [*_RUN.finditer(window)]
+    if not runs:
         return None
+    run = runs[-1]
     number = _bare(run[0]).replace("\0", " ")
     return number + _unit(window[run.end() :]) if run[0][-1] not in ".,;:!?" else number
 
@@ -57,7 +56,7 @@ def _bare(word: str) -> str:
         word = word[1:]
     while word[-1:] in ")]}" and word.count(word[-1]) > word.count("([{"[")]}".index(word[-1])]):
         word = word[:-1]
-    return re.sub(r"^[−–](?=[\d.])", "-", word.rstrip(_AROUND))  # noqa: RUF001
+    return re.sub(r"^[−–](?=[\d.])", "-", word.rstrip(_AROUND))
 
 
 def _unit(after: str) -> str:

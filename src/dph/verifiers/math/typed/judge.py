@@ -631,7 +631,10 @@ def _letters(answer: Answer) -> frozenset[str] | None:
 
 def _same_numbers(gold: Answer, answer: Answer) -> bool | None:
     """Equality of long lists and sets of numbers; None if there are other members."""
-    values = [[exact(y.value) if y.kind == "expression" and numeral(y.value) else None for y in x.items] for x in (gold, answer)]
+    values = [
+        [exact(y.value) if y.kind == "expression" and numeral(y.value) else None for y in x.items]
+        for x in (gold, answer)
+    ]
     if "tuple" in (gold.kind, answer.kind) or any(None in side for side in values):
         return None
     left, right = (Counter(set(side) if "set" in (gold.kind, answer.kind) else side) for side in values)

@@ -1,8 +1,8 @@
 """Words of other languages in answers: units, connectors, things that are counted, scales, and signs for numbers.
 
 Every table is one of meanings: a line has the English word first and then the words of other languages, each as `fold`
-leaves it (without capitals and accents). `stem(a|b)` stands for stema and stemb. A word that no table has stays as it is
-written, and the judge treats it as a word that it does not know.
+leaves it (without capitals and accents). `stem(a|b)` stands for stema and stemb. A word that no table has stays as it
+is written, and the judge treats it as a word that it does not know.
 """
 
 import re
@@ -62,7 +62,8 @@ _SIMPLE = """
     yard: yarda yardas 码
     mile: milla millas meile meilen miglio miglia milha milhas mile миль миля мили 英里 マイル 마일
     hectare: hectarea hectareas hektar гектар(|а|ов) 公顷 ヘクタール 헥타르
-    second: segundo segundos seconde secondes sekunde sekunden secondo secondi sekund(a|y) секунд(|а|ы) сек с 秒 秒钟 秒間 초
+    second: segundo segundos seconde secondes sekunde sekunden secondo secondi sekund(a|y) секунд(|а|ы)
+    second: сек с 秒 秒钟 秒間 초
     minute: minuto minutos minuten minuti minut(|a|y) минут(|а|ы) мин 分钟 分鐘 分間 분
     hour: hora horas heure heures stunde stunden ore godzin(|a|y) uur час(|а|ов) ч 小时 小時 時間 시간
     day: dia dias jour jours tage tagen giorno giorni dni dzien dagen день дня дней 天 日間 日 일
@@ -165,15 +166,18 @@ _COUNTED = """
     teams: mannschaften squadre druzyn команд команды
     games: spiele partite gier игр игры
     classes: klassen classi klas классов класса
-    others: 가지 마리 개 명 권 살 대 장 송이 그루 자루 번 회 층 세트 병 잔 판 쪽 つ 個 枚 冊 匹 頭 羽 台 回 歳 本 点 通り 種類 人 名 番目 才
+    others: 가지 마리 개 명 권 살 대 장 송이 그루 자루 번 회 층 세트 병 잔 판 쪽
+    others: つ 個 枚 冊 匹 頭 羽 台 回 歳 本 点 通り 種類 人 名 番目 才
 """
 _CHANGES = """
     less: menos moins meno weniger меньше mniej
     more: mehr mais mas больше wiecej piu plus
     fold: veces fois vezes volte fach mal раз razy
-    part: tercio(|s) cuarto(|s) quinto(|s) sexto(|s) decimo(|s) centesimo(|s) milesimo(|s) tiers quart(|s) cinquieme(|s)
+    part: tercio(|s) cuarto(|s) quinto(|s) sexto(|s) decimo(|s) centesimo(|s) milesimo(|s) tiers quart(|s)
+    part: cinquieme(|s)
     part: sixieme(|s) septieme(|s) huitieme(|s) neuvieme(|s) dixieme(|s) centieme(|s) millieme(|s) medio(|s) mitad(|es)
-    part: halfte meta polowa половина mitte moitie(|s) demi(|s) septimo(|s) octavo(|s) noveno(|s) metade(|s) terco(|s) terzi quarti decimi
+    part: halfte meta polowa половина mitte moitie(|s) demi(|s) septimo(|s) octavo(|s) noveno(|s) metade(|s) terco(|s)
+    part: terzi quarti decimi
     pairs: pare(|s) paire(|s) paar par(|es)
     tens: dizaine(|s) decena(|s) dezena(|s) centena(|s) centaine(|s) cientos millares milhares miles milliers billones
     tens: billon bilion bilioni trillones trilhoes centinaia migliaia quinzaine(|s) vingtaine(|s) trentaine(|s)
@@ -279,7 +283,7 @@ def chinese_numeral(text: str) -> int | None:
         elif sign in _PLACES:
             section, digit = section + (digit or 1) * _PLACES[sign], 0
         else:
-            if _MYRIADS[sign] >= lowest:
+            if _MYRIADS[sign] >= lowest or section + digit == 0:
                 return None
             lowest = _MYRIADS[sign]
             total, section, digit = total + (section + digit) * lowest, 0, 0
@@ -302,7 +306,9 @@ def chinese_number(text: str) -> tuple[Fraction, str] | None:
 
 
 _BIG = "".join(_MYRIADS)
-_WITH_SCALES = re.compile(rf"(?<![\d.,])(?:\d{{1,9}}(?:\.\d{{1,9}})?(?:[千百천백]?[{_BIG}]|[千천](?![克米瓦卡帕焦伏赫]))){{1,4}}(?:\d+(?![\d.]))?")
+_WITH_SCALES = re.compile(
+    rf"(?<![\d.,])(?:\d{{1,9}}(?:\.\d{{1,9}})?(?:[千百천백]?[{_BIG}]|[千천](?![克米瓦卡帕焦伏赫]))){{1,4}}(?:\d+(?![\d.]))?"
+)
 _PART = re.compile(rf"(\d+(?:\.\d+)?)([千百천백]?)([{_BIG}]?)")
 
 

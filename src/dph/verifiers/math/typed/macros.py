@@ -10,17 +10,25 @@ _COMMAND = re.compile(
 )
 _MOST = 60  # commands in one text
 _PREFIXES = dict(
-    zip("pico nano micro milli centi deci deca hecto kilo mega giga tera".split(), "p n u m c d da h k M G T".split(), strict=True)
+    zip(
+        ("pico", "nano", "micro", "milli", "centi", "deci", "deca", "hecto", "kilo", "mega", "giga", "tera"),
+        ("p", "n", "u", "m", "c", "d", "da", "h", "k", "M", "G", "T"),
+        strict=True,
+    )
 )
-_SYMBOLS = r"""
+_SYMBOLS = re.split(
+    r"\s+",
+    r"""
     metre m meter m gram g second s minute min hour h day d ampere A kelvin K mole mol candela cd hertz Hz newton N
     pascal Pa joule J watt W coulomb C volt V farad F ohm ohm siemens S weber Wb tesla T henry H lumen lm lux lx
     becquerel Bq gray Gy sievert Sv litre L liter L tonne t hectare ha electronvolt eV bar bar dalton Da
     degree ^\circ degreeCelsius ^\circ\text{C} celsius ^\circ\text{C} percent \% arcminute ' arcsecond '' radian rad
-    astronomicalunit au bit bit byte byte
-""".split()
+    astronomicalunit au bit bit byte byte""".strip(),
+)
 _UNITS = dict(zip(_SYMBOLS[::2], _SYMBOLS[1::2], strict=True))
-_PIECE = re.compile(r"\\([A-Za-z]+|%)(?:\s*\{([^{}]*)\})?|\^\s*\{?\s*(-?\d)\s*\}?|([A-Za-zµμ°%]+)|(/)|([.~\s·{}()]|\\[,;:!])+")
+_PIECE = re.compile(
+    r"\\([A-Za-z]+|%)(?:\s*\{([^{}]*)\})?|\^\s*\{?\s*(-?\d)\s*\}?|([A-Za-zµμ°%]+)|(/)|([.~\s·{}()]|\\[,;:!])+"
+)
 
 
 def _group(text: str, at: int) -> int:
@@ -61,7 +69,9 @@ def _written(command: str, option: str, groups: list[str]) -> str:
             return ", ".join(map(_number, values.split(";")))
         case "ang", [angle]:
             marks = (r"^\circ ", "'", "''")
-            return " ".join(_number(part) + mark for part, mark in zip(angle.split(";"), marks, strict=False) if part.strip())
+            return " ".join(
+                _number(part) + mark for part, mark in zip(angle.split(";"), marks, strict=False) if part.strip()
+            )
         case "SI" | "qty", [value, unit]:
             return f"{_number(value)} {_unit(unit)}"
         case "SIlist" | "qtylist", [values, unit]:
@@ -125,5 +135,3 @@ def _symbol(macro: str) -> str:
         if macro.startswith(prefix) and macro.removeprefix(prefix) in _UNITS:
             return letter + _UNITS[macro.removeprefix(prefix)]
     return macro
-
-

@@ -23,7 +23,16 @@ from dph.verifiers.math.typed.grammar import (
 )
 from dph.verifiers.math.typed.languages import chinese_number, scale_of
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
-from dph.verifiers.math.typed.units import CODES, DEGREE, SPELLED_UNITS, Unit, adds_a_name, counts_things, introduces, read_unit
+from dph.verifiers.math.typed.units import (
+    CODES,
+    DEGREE,
+    SPELLED_UNITS,
+    Unit,
+    adds_a_name,
+    counts_things,
+    introduces,
+    read_unit,
+)
 from dph.verifiers.math.typed.values import exact, symbols
 
 MINUS_INFINITY = ("-", INFINITY)
@@ -125,6 +134,10 @@ _SHORT_WORDS = word_list("""yes no odd one two six ten up on off red all any tie
 _ALL = "(?:the set of )?(?:all |any |the )?"
 _SIGNS = {"": "", "positive ": ">0", "negative ": "<0", "non-?negative ": ">=0", "non-?positive ": "<=0"}
 _SETS = {"real": "R", "integer": "Z", "rational": "Q", "complex": "C", "natural": "N"}
+_QUADRANTS = {
+    "I": "first|1st|i|1|one", "II": "second|2nd|ii|2|two", "III": "third|3rd|iii|3|three",
+    "IV": "fourth|4th|iv|4|four",
+}  # fmt: skip
 _WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
     "(?:(?:plus|positive) )?infinity": r"\\infty", "(?:minus|negative) infinity": r"-\\infty",
     "(?:there (?:is|are) |the (?:equation|system|inequality) has )?(?:(?:no|zero) (?:real |such )?(?:solutions?|roots?|"
@@ -132,10 +145,12 @@ _WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
     r"(\d\d?:\d\d) in the morning": r"\1 a.m.", r"(\d\d?:\d\d) (?:in the (?:afternoon|evening)|at night)": r"\1 p.m.",
     r"[a-z] ?= ?(\d\d?:\d\d.*)|at (\d\d?:\d\d.*)": r"\1\2", "([a-z]{2,})!": r"\1",
     "(?:(?:(?:the )?limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
-    "undefined", "(?:12(?::00)? )?noon(?: [(]?12(?::00)? ?p[.]?m[.]?[)]?)?": "12 p.m.", "(?:12(?::00)? )?midnight": "12 a.m.",
+    "undefined",
+    "(?:12(?::00)? )?noon(?: [(]?12(?::00)? ?p[.]?m[.]?[)]?)?": "12 p.m.", "(?:12(?::00)? )?midnight": "12 a.m.",
     r"(\d\d?:\d\d) ?(?:uhr|h|hrs|hours|o'clock)": r"\1", r"(\d\d?) (?:o'clock|uhr)": r"\1:00",
-    **{f"(?:in )?(?:the )?(?:{place})[ -]quadrant|(?:in )?(?:the )?quadrant (?:{place})": f"quadrant {numeral}" for numeral, place in
-       {"I": "first|1st|i|1|one", "II": "second|2nd|ii|2|two", "III": "third|3rd|iii|3|three", "IV": "fourth|4th|iv|4|four"}.items()}, "on ((?!on ).* \\d.*)": r"\1",
+    **{rf"(?:in )?(?:the )?(?:(?:{place})[ -]quadrant|quadrant (?:{place}))": f"quadrant {numeral}"
+       for numeral, place in _QUADRANTS.items()},
+    "on ((?!on ).* \\d.*)": r"\1",
     "(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\\b).*": r"\1",
     "(yes),? (?:it|they|this|there) (?:is|are|does|do|can)": r"\1",
     "(no),? (?:it|they|this|there) (?:is|are|does|do|can)(?: not|n't)": r"\1",
@@ -193,12 +208,13 @@ _LEAD = re.compile(
     |(?:(?:it\ is|there\ are|is|are)\ )?(?:exactly|precisely|a\ total\ of|in\ total|just|only|is|are)
      (?=[\s\x02]*(?:[-+]?[\d.]|\\(?:frac|sqrt|dollar|pi)(?![a-z])|\())
     |(?:respuesta|respuesta\ final|antwort|r[eé]ponse|risposta|resposta|ответ|odpowied[zź]|答え|답)\ ?[:：]
-    |(?:la\ respuesta\ es|die\ antwort\ (?:ist|lautet)|la\ r[eé]ponse\ est|la\ risposta\ [eè]|a\ resposta\ [eé])(?![a-z]):?
+    |(?:la\ respuesta\ es|die\ antwort\ (?:ist|lautet)|la\ r[eé]ponse\ est|la\ risposta\ [eè]|a\ resposta\ [eé])
+     (?![a-z]):?
     |(?:the\ )?(?:point|vertex|center|centre|midpoint|focus)(?=[\s\x02]*\()|(?:\\ell|L)\s*:(?=\s*[xy]\s*=)
     |(?:(?:so|thus|hence|therefore),?\ )?there\ (?:are|is)(?:\ exactly)?(?=[\s\x02]*\d)
     |(?:so|thus|hence|therefore),?(?=\s*\x02)
     |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))
-    |(?:ans|answer|sol|solution)\ ?\.:?(?=\ )
+    |(?:ans|answer|sol|solution)(?:\ ?[.:]{1,2}(?=\ )|(?=\ [-+]?(?:[\d.(]|\\(?:frac|sqrt|dollar))))
     |答案?\s*[是为:]|答案|选(?=\s*[A-H])|共有?(?=\s*\d)
     |\\(?:Rightarrow|implies|to)(?![A-Za-z])|(?P<said>[A-Za-z](?:[A-Za-z'\ ]|\x02\s*[A-Za-z]\s*\x01)*?
      (?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*
@@ -215,13 +231,14 @@ _SAY_NOTHING = {
     point she they there you john""")
 }
 _HEDGE = re.compile(
-    r"^\s*\x01?\s*(?:about|around|roughly|approx\.|(?-i:ca\.?)|circa|environ|aproximadamente|alrededor de|cerca de|etwa|ungefahr|"
-    r"ungefähr|rund|около|примерно|приблизительно|约为?|大约|約|およそ)(?![A-Za-z])[\s\x02]*(?=[-+]?(?:[\d.]|\\(?:dollar|euro|gbp|frac)))",
+    r"^\s*\x01?\s*(?:about|around|roughly|approx\.|(?-i:ca\.?)|circa|environ|aproximadamente|alrededor de|cerca de|"
+    r"etwa|ungef(?:a|ä)hr|rund|около|примерно|приблизительно|约为?|大约|約|およそ)(?![A-Za-z])[\s\x02]*"
+    r"(?=[-+]?(?:[\d.]|\\(?:dollar|euro|gbp|frac)))",
     re.I,
 )
 _ROUNDED = re.compile(
-    r"\s*,?\s*\(?\s*\x01\s*\(?\s*(?:(?:when )?rounded(?: (?:off|up|down))?(?: to [\w ]+)?|to (?:the nearest|\d+) [a-z ]+|"
-    r"approximately|approx\.?)\s*\)?\s*\x02\s*\)?$"
+    r"\s*,?\s*\(?\s*\x01\s*\(?\s*(?:(?:when )?rounded(?: (?:off|up|down))?(?: to [\w ]+)?|"
+    r"to (?:the nearest|\d+) [a-z ]+|approximately|approx\.?)\s*\)?\s*\x02\s*\)?$"
 )
 """What says that a value is rounded: before it, and after it."""
 _LABEL = re.compile(
@@ -229,7 +246,8 @@ _LABEL = re.compile(
     r"(?P<thing>[A-Za-z]{3,}) ?:(?=[ \x02]*[-\d\\(\[]))[ \x02]*"
 )
 _TAIL = re.compile(
-    r"""(?<=[\d}])\s*\x01\s*(?:exactly|precisely|in\ total|altogether)\s*\x02$|(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
+    r"""(?<=[\d}])\s*\x01\s*(?:exactly|precisely|in\ total|altogether)\s*\x02$
+    |(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
      \s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
     |(?<=\d)\s*\x01\s*(?:\w+\ )?ways\ to(?:\ [a-z]+){1,5}\s*\x02$
     |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
@@ -248,11 +266,14 @@ _THOUSANDS = re.compile(
     r"[A-Za-z ]{2,25})?)"
 )
 _DECIMAL_COMMA = re.compile(
-    r"(?:[A-Za-z]\w{0,3} ?= ?)?[-+]?\s*(?P<before>(?:\\(?:dollar|euro|gbp|yen|rupee)|(?:[A-Z]{3}|R|[Kk]r|Fr|z[lł])\.? )\s*)?"
+    r"(?:[A-Za-z]\w{0,3} ?= ?)?[-+]?\s*"
+    r"(?P<before>(?:\\(?:dollar|euro|gbp|yen|rupee)|(?:[A-Z]{3}|R|[Kk]r|Fr|z[lł])\.? )\s*)?"
     r"[-+]?\s*\d{1,3}(?P<groups>(?:[. ]\d{3})+|\d*),(?!\d{3}(?!\d))\d+\s*"
     r"(?P<after>\\?%|\\(?:euro|dollar|gbp|cent)|\^\s*\{?\s*\\circ.*|\x01?(?P<words>[^\x02\d]+)\x02?.*)?"
 )
-_DOLLARS = dict(C="CAD", CA="CAD", CDN="CAD", A="AUD", AU="AUD", R="BRL", HK="HKD", NT="TWD", S="SGD", NZ="NZD", MX="MXN")
+_DOLLARS = dict(
+    C="CAD", CA="CAD", CDN="CAD", A="AUD", AU="AUD", R="BRL", HK="HKD", NT="TWD", S="SGD", NZ="NZD", MX="MXN"
+)
 _LONG_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _KNOWN_WORDS = (
     FUNCTIONS
@@ -274,7 +295,7 @@ def _unbracketed(found: re.Match[str]) -> str:
 
 
 def _is_decimal_comma(found: re.Match[str]) -> bool:
-    """Whether a comma parts a number's decimals, as in €13,50, 3,5 km and 1.234,50: no list has a unit, or such groups."""
+    """Whether a comma parts a number's decimals, as in €13,50, 3,5 km and 1.234,50: lists have no unit, no groups."""
     words = (found["words"] or "").split()
     unit = found["before"] or (found["after"] and (not words or read_unit(words) or adds_a_name(words, None)))
     return bool(unit) or found["groups"].startswith((".", " "))
@@ -312,7 +333,8 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
     (rf"^\x01?\s*({CODES})\.?\s*\x02?\s*(-?[\d.,]+)$", "\\2 \x01\\1\x02"),
     (r"^\x01?\s*(C|CA|CDN|A|AU|R|HK|NT|S|NZ|MX)\s*\x02?\s*\\dollar\s*([\d.,]+)$",
      lambda found: f"{found[2]} \x01{_DOLLARS[found[1]]}\x02"),
-    (r"^[-+]?(?:\\(?:dollar|euro|gbp|rupee|yen) ?)?\d{1,3}(?: \d{3})+(?:\.\d+)? ?(?:\x01[^\x02\d]*\x02|[A-Za-z]{2,}|\\[a-z]+)$|"
+    (r"^[-+]?(?:\\(?:dollar|euro|gbp|rupee|yen) ?)?\d{1,3}(?: \d{3})+(?:\.\d+)? ?"
+     r"(?:\x01[^\x02\d]*\x02|[A-Za-z]{2,}|\\[a-z]+)$|"
      r"^[-+]?\\(?:dollar|euro|gbp|rupee|yen) ?\d{1,3}(?: \d{3})+(?:\.\d+)?$",
      lambda found: re.sub(r"(?<=\d) (?=\d{3})", "", found[0])),  # 70 000 km
     (r"^[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?$|^[-+]?\d{1,3}(?:\.\d{3}){2,}$", _ungrouped),
@@ -353,7 +375,12 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         said = frozenset(re.findall("[a-z]{3,}", (lead["said"] or "").lower())) - _SAY_NOTHING
         event = lead["event"] and ("event", re.sub(r"[^\w'|^<>=+-]", "", lead["event"].replace(r"\mid", "|")))
         plain = _without_lead(lead) + plain[lead.end() :]
-    exactly, plain = plain, _ROUNDED.sub("", _HEDGE.sub(lambda hedge: "\x01" * (hedge[0].count("\x01") - hedge[0].count("\x02")), plain, count=1))
+    exactly, plain = (
+        plain,
+        _ROUNDED.sub(
+            "", _HEDGE.sub(lambda hedge: "\x01" * (hedge[0].count("\x01") - hedge[0].count("\x02")), plain, count=1)
+        ),
+    )
     hedged = plain != exactly
     plain = plain if re.search(r"\\pi.*[kmn] ?\\in ?\\RR", plain) else _TAIL.sub("", plain)
     words = plain_words(plain)
@@ -882,9 +909,7 @@ def _image(piece: Any, factor: Fraction, shift: Fraction) -> Any:
     if isinstance(piece[0], str):
         return (piece[0], *(tuple(_image(part, factor, shift) for part in side) for side in piece[1:]))
     low, closed, high, also = piece
-    ends = [
-        end if sign_of_infinity(end) else ("+", ("*", _number(factor), end), _number(shift)) for end in (low, high)
-    ]
+    ends = [end if sign_of_infinity(end) else ("+", ("*", _number(factor), end), _number(shift)) for end in (low, high)]
     if factor > 0:
         return (ends[0], closed, ends[1], also)
     flipped = [{1: MINUS_INFINITY, -1: INFINITY}.get(sign_of_infinity(end), end) for end in ends]
@@ -930,9 +955,10 @@ def _restricted(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
         name, point = condition[1]
         if name[0] != "s" or name[1] not in letters or symbols(point):
             return None
-        excluded += dict.fromkeys((with_sign(point, "p"), with_sign(point, "m")))
+        signs = dict.fromkeys((with_sign(point, "p"), with_sign(point, "m")))
+        excluded += [("rel", (name, x), ("!=",)) for x in signs]
     whole = _typed(first)
-    return whole and replace(whole, excluded=tuple(("rel", (condition[1][0], x), ("!=",)) for x in excluded))
+    return whole and replace(whole, excluded=tuple(excluded))
 
 
 def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:

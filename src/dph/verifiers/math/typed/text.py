@@ -142,14 +142,14 @@ _TEXT = re.compile(
 )
 _FONTS = "|".join(
     word_list(
-        r"""mathbf boldsymbol bm mathit mathsf mathtt mathcal mathscr mathfrak mathnormal underline pmb bold mathop mathord
-        mathstrut strut ensuremath displaystyle textstyle scriptstyle scriptscriptstyle limits nolimits hline nonumber
-        phantom(?!\s?\{) hfill centering middle bf it sf tt cal sl sc em (?:math)?rm(?!\s?\{) bfseries itshape slshape
+        r"""mathbf boldsymbol bm mathit mathsf mathtt mathcal mathscr mathfrak mathnormal underline pmb bold mathop
+        mathord mathstrut strut ensuremath displaystyle textstyle scriptstyle scriptscriptstyle limits nolimits hline
+        nonumber phantom(?!\s?\{) hfill centering middle bf it sf tt cal sl sc em (?:math)?rm(?!\s?\{) bfseries itshape slshape
         scshape upshape mdseries rmfamily sffamily ttfamily normalfont boldmath tiny scriptsize footnotesize small
         normalsize [lL]arge LARGE [hH]uge therefore checkmark blacksquare smash(?:\[\w\])? noindent par relax null"""
     )
 )
-_SPACES = r"\\(?:q?quad|(?:neg)?(?:thin|med|thick)space|en(?:space|skip)|nobreakspace|space|hfil|ne(?:wline|gthinspace))(?![A-Za-z])"
+_SPACES = r"\\(?:q?quad|(?:neg)?(?:thin|med|thick)space|en(?:space|skip)|nobreakspace|space|hfil|newline)(?![A-Za-z])"
 _NOISE = re.compile(
     rf"\\(?:{_FONTS})(?![A-Za-z])|{_SPACES}|(?<!\\)\\[!,;:> ]|~|"
     r"\\(?:tag|label|[hv]?phantom|[hv]space\*?|(?:text)?color(?:box)?) ?\{[^{}]*\}|"
@@ -198,8 +198,9 @@ def _words(match: re.Match[str]) -> str:
 def _connector(content: str, match: re.Match[str], after_value: bool) -> str:
     r""" "and" or "or" for a \text{…} that only joins what is around it, in any language; else ""."""
     word = _LINK.fullmatch(content)
-    if word is None or (low := word[1].lower()) in ("and", "or"):
-        return low if word else ""
+    low = word[1].lower() if word else ""
+    if low in ("", "and", "or"):
+        return low
     alone = low not in ALONE_IN_TEXT or (after_value and _NEXT_VALUE.match(match.string, match.end()))
     return link(low) if alone and (after_value or not low.isascii()) else ""
 

@@ -77,7 +77,8 @@ def _read_table() -> dict[str, tuple[_Powers, Fraction]]:
 
 
 UNITS = _read_table()
-_COMPOUND = {"light[- ]years?": "ly", "mph": "mi / h", "kph": "km / h", "kmph": "km / h", "fps": "ft / s", r"m\.p\.h\b\.?": "mi / h", r"(?<=\w )an? (?=(?:second|minute|hour|day|week|month|year)s?$)": "/ ",
+_COMPOUND = {"light[- ]years?": "ly", "mph": "mi / h", "kph": "km / h", "kmph": "km / h", "fps": "ft / s",
+             r"m\.p\.h\b\.?": "mi / h", r"(?<=\w )an? (?=(?:second|minute|hour|day|week|month|year)s?$)": "/ ",
              "degrees? c(?:elsius)?": "celsius", "degrees? f(?:ahrenheit)?": "fahrenheit"}  # fmt: skip
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _SPELLED = {name for name in UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc", "ev", "wh")}
@@ -90,8 +91,8 @@ for _symbol in _PREFIXED:
 PERCENT, DEGREE, RADIAN = (("PCT", 1),), (("A", 1),), (("R", 1),)
 
 
-_CODES = {*word_list("""CHF CAD AUD NZD SGD HKD TWD MXN BRL ARS CLP COP RUB UAH PLN CZK HUF RON BGN SEK NOK DKK ISK TRY ILS
-    ZAR EGP NGN KES AED SAR KRW THB VND IDR MYR PHP PKR BDT LKR""")}  # fmt: skip
+_CODES = {*word_list("""CHF CAD AUD NZD SGD HKD TWD MXN BRL ARS CLP COP RUB UAH PLN CZK HUF RON BGN SEK NOK DKK ISK
+    TRY ILS ZAR EGP NGN KES AED SAR KRW THB VND IDR MYR PHP PKR BDT LKR""")}  # fmt: skip
 """Codes of currencies that no other name of a unit stands for."""
 CODES = "|".join(sorted(_CODES | {"JPY", "CNY", "RMB"}))
 
@@ -113,7 +114,12 @@ def unit_of(word: str) -> Unit | None:
 
 def is_spelled_unit(word: str) -> bool:
     """Whether a word is a unit without \\text: cm, feet, kPa."""
-    return word.lower() in SPELLED_UNITS or word in _CODES or word in ("JPY", "CNY") or (word in UNITS and len(word) > 1 and not word.islower())
+    return (
+        word.lower() in SPELLED_UNITS
+        or word in _CODES
+        or word in ("JPY", "CNY")
+        or (word in UNITS and len(word) > 1 and not word.islower())
+    )
 
 
 def read_unit(words: Sequence[str]) -> Unit | None:
