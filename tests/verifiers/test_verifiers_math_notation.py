@@ -1,5 +1,7 @@
 r"""What the judge of mathematics reads besides plain LaTeX: see also `math_pairs/*_notation.tsv`."""
 
+import importlib
+import re
 import time
 
 import pytest
@@ -174,3 +176,11 @@ def test_words_of_other_languages():
 
 def test_golds_are_read_once_for_all_verdicts():
     assert read("403 Stunden") is read("403 Stunden")
+
+
+def test_numbers_of_digits_only_are_read_as_all_others(monkeypatch):
+    module = importlib.import_module("dph.verifiers.math.typed.read")
+    texts = ["5", "-5", "007", "-0", "5.50", "-1234567.8900", "9" * 250, "0.1"]
+    shortly = [read.__wrapped__(text) for text in texts]
+    monkeypatch.setattr(module, "_ONLY_DIGITS", re.compile("(?!)"))
+    assert shortly == [read.__wrapped__(text) for text in texts]

@@ -428,7 +428,7 @@ class Parser:
         kind, value = self.take()
         match kind:
             case "num":
-                node = _number(value)
+                node = decimal_node(value)
             case "rep":
                 node = _repeating(value)
             case "node":
@@ -667,7 +667,8 @@ def _decimal(digits: str) -> Fraction:
     return Fraction(digits.rstrip("."))
 
 
-def _number(text: str) -> Node:
+def decimal_node(text: str) -> Node:
+    """The number that digits write, with a decimal point or an exponent."""
     digits, _, exponent = text.lower().partition("e")
     places = len(digits.partition(".")[2])
     if not exponent:

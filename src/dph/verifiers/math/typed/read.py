@@ -14,11 +14,13 @@ from dph.verifiers.math.typed.grammar import (
     INFINITY,
     LONGEST,
     Node,
+    decimal_node,
     fraction,
     holds,
     integer_node,
     readings,
     replaced,
+    signed,
     times,
 )
 from dph.verifiers.math.typed.languages import chinese_number, scale_of
@@ -345,6 +347,11 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
 )]  # fmt: skip
 
 
+_REWRITTEN = (*_PHRASES, *_AS_FORMULA)
+_ONLY_DIGITS = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2}")
+
+
 def _by_label(plain: str) -> str:
     """Answers in parts, (a) 3 (b) 4 or apples: 5, pears: 7, as values with names."""
     before, *rest = _LABEL.split(plain)
@@ -369,6 +376,8 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     """The typed value of a text, or None. units: single letters after numbers may be units."""
     if len(text) > LONGEST:
         return None
+    if _ONLY_DIGITS.fullmatch(text):  # most answers are, and need none of what follows
+        return Answer("expression", signed("-" * (text[0] == "-"), decimal_node(text.lstrip("-"))))
     plain = _by_label(plain_latex(text))
     event, said = None, frozenset[str]()
     if lead := _LEAD.match(plain):
@@ -394,7 +403,7 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         digits = base[2].upper().lstrip("0") or "0"
         if 2 <= radix <= 36 and all(int(digit, 36) < radix for digit in digits.replace(".", "")):
             return Answer("base", (base[1], f"0{digits}" if digits[0] == "." else digits, radix))
-    for phrase, usual in (*_PHRASES, *_AS_FORMULA):
+    for phrase, usual in _REWRITTEN if _WORD.search(plain) else _AS_FORMULA:
         plain = phrase.sub(usual, plain).strip()
     if sum(word.lower() not in _KNOWN_WORDS for word in _LONG_WORDS.findall(plain)) > 4:  # prose
         return None
@@ -437,7 +446,7 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if inner := re.fullmatch(r"\( ?([^\W\d_]{2,}) ?\)", words):
         words = inner[1]
     low = words.lower().replace("\\", "")
-    for pattern, usual in _WHOLE:
+    for pattern, usual in _WHOLE if ":" in low or re.search("[a-z]{2}", low) else ():
         if (found := pattern.fullmatch(low)) and (written := found.expand(usual)).lower() != low:
             return read(written)
     if time := _TIME.fullmatch(low):

@@ -144,8 +144,8 @@ _FONTS = "|".join(
     word_list(
         r"""mathbf boldsymbol bm mathit mathsf mathtt mathcal mathscr mathfrak mathnormal underline pmb bold mathop
         mathord mathstrut strut ensuremath displaystyle textstyle scriptstyle scriptscriptstyle limits nolimits hline
-        nonumber phantom(?!\s?\{) hfill centering middle bf it sf tt cal sl sc em (?:math)?rm(?!\s?\{) bfseries itshape slshape
-        scshape upshape mdseries rmfamily sffamily ttfamily normalfont boldmath tiny scriptsize footnotesize small
+        nonumber phantom(?!\s?\{) hfill centering middle bf it sf tt cal sl sc em (?:math)?rm(?!\s?\{) bfseries itshape
+        slshape scshape upshape mdseries rmfamily sffamily ttfamily normalfont boldmath tiny scriptsize footnotesize small
         normalsize [lL]arge LARGE [hH]uge therefore checkmark blacksquare smash(?:\[\w\])? noindent par relax null"""
     )
 )
