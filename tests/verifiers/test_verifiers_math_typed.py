@@ -27,9 +27,10 @@ PAIRS = Path(__file__).parent / "math_pairs"  # kind, gold answer, answers
 
 def pairs(side: str) -> dict[str, list[tuple[str, str]]]:
     kinds: dict[str, list[tuple[str, str]]] = {}
-    for line in (PAIRS / f"{side}.tsv").read_text(encoding="utf-8").splitlines():
-        kind, gold, *answers = line.split("\t")
-        kinds.setdefault(kind, []).extend((gold, answer) for answer in answers)
+    for file in sorted(PAIRS.glob(f"{side}*.tsv")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            kind, gold, *answers = line.split("\t")
+            kinds.setdefault(kind, []).extend((gold, answer) for answer in answers)
     return kinds
 
 

@@ -3,6 +3,8 @@
 import re
 from typing import Literal
 
+from dph.verifiers.math.last_number import last_number
+
 Decimals = Literal["exact", "rounded"]
 Fallback = Literal["none", "phrase", "last_number", "library"]
 
@@ -50,7 +52,6 @@ FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
 _CLAUSE = re.compile(
     r"\.(?=\s|$)|\n|[,;]?\s(?:because|since|which|as|so|where|thus|hence|by)\b|[,;]\s(?:and|but)\s(?=[a-z])"
 )
-_LAST_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
 
 
 def find_answer(response: str, fallback: Fallback = "none") -> str | None:
@@ -59,7 +60,7 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
 
     None if there is no box, or the last one is empty or never closed. fallback: what is read without a box.
     "phrase": what follows the last "answer is", "answer:" or "####": the formula that follows at once, or else the
-    words up to the end of the clause; "last_number": this, or else the last number.
+    words up to the end of the clause; "last_number": this, or else the last number (see `last_number`).
     """
     boxes, parts = _boxes(response), list[str | None]()
     end = len(response)
@@ -83,8 +84,7 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
         if (formula := FORMULA.match(rest)) and not re.match(r",?\s*or\b", rest[formula.end() :].lstrip("$ ")):
             return next(filter(None, formula.groups())).strip() or None
         return _CLAUSE.split(rest, maxsplit=1)[0].strip(" $*") or None
-    numbers = _LAST_NUMBER.findall(response) if fallback == "last_number" else []
-    return numbers[-1] if numbers else None
+    return last_number(response) if fallback == "last_number" else None
 
 
 def after_box(response: str, answer: str) -> str:

@@ -57,7 +57,7 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     own_text = bare_text(answer)
     if typed is None or any(bare_text(gold) == own_text for gold in golds):
         return False
-    asked = _formulas(question)
+    asked = formulas_of(question)
     value = typed.items[-1] if typed.kind == "assigned" else typed
     known = [x for x in map(read, golds) if x]
     converted = _CONVERTS.search(question) and all(x.kind not in ("letters", "text") for x in (value, *known))
@@ -80,7 +80,7 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _formulas(question: str) -> tuple[tuple[str, Answer], ...]:
+def formulas_of(question: str) -> tuple[tuple[str, Answer], ...]:
     """The formulas of a question, as text and as typed values."""
     texts = ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
     return tuple((bare_text(text), typed) for text in texts if (typed := read(text)))

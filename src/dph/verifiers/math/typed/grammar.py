@@ -71,7 +71,9 @@ _FUNCTIONS = _table("""sin sen ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh
     arccos acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ;
     det ; sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im ; cis""")
 FUNCTIONS = frozenset(_FUNCTIONS)
-_NAMED_FUNCTIONS = {*word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp pi")}  # \text{sin}
+_NAMED_FUNCTIONS = {
+    *word_list("sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan ln log exp cis pi")
+}  # \text{sin}
 _AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
 _INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
 _GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu
@@ -429,7 +431,7 @@ class Parser:
         kind, value = self.take()
         match kind:
             case "num":
-                node = _number(value)
+                node = decimal_node(value)
             case "rep":
                 node = _repeating(value)
             case "node":
@@ -668,7 +670,8 @@ def _decimal(digits: str) -> Fraction:
     return Fraction(digits.rstrip("."))
 
 
-def _number(text: str) -> Node:
+def decimal_node(text: str) -> Node:
+    """The number that digits write, with a decimal point or an exponent."""
     digits, _, exponent = text.lower().partition("e")
     places = len(digits.partition(".")[2])
     if not exponent:

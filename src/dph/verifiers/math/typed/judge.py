@@ -3,6 +3,7 @@
 import operator
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 from dph.types import UNPARSED
 from dph.verifiers.math.answer import Decimals
 from dph.verifiers.math.typed.asked import keeps_order, order_of, rules_of
+from dph.verifiers.math.typed.copied import formulas_of
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import bare_text, word_list
@@ -24,6 +26,7 @@ from dph.verifiers.math.typed.values import (
     digits,
     exact,
     identical,
+    is_undefined,
     is_unfinished,
     mp,
     numeral,
@@ -44,6 +47,13 @@ _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": o
 _ON_MATRICES = re.compile("matri|operator|transpose|invertible|inverse|group", re.I)
 _LETTER = re.compile("(?<![A-Za-z])[A-Z](?![A-Za-z])")
 _HUNDRED = integer_node(100)
+_ASKS_TO_ROUND = re.compile(
+    r"\b(?:about|approximat\w*|round\w*|nearest|closest|estimat\w*|decimals?|significant|redonde\w*|arrond\w*|gerundet|"
+    r"runden?|arrotond\w*|aproximad\w*|environ|etwa|ungef\w*)\b|округл|приближ|примерно|四舍五入|大约|约|近似|精确到|≈|"
+    r"\\approx",
+    re.I,
+)
+"""Questions for which "about 5" answers 5."""
 _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
 
@@ -67,6 +77,14 @@ def answer_key(answer: str) -> str:
     typed = read(answer)
     value = exact(typed.value) if typed and typed.kind == "expression" else None
     return bare_text(answer) if value is None else str(value)
+
+
+def _nodes(answer: Answer) -> list[Node]:
+    """The expressions of an answer: of its members, and the sides of an equation."""
+    inner = [node for item in answer.items for node in _nodes(item)]
+    if answer.kind in ("expression", "quantity"):
+        return [answer.value]
+    return [*answer.value] if answer.kind == "equation" else inner
 
 
 def any_of(results: Iterable[bool | None]) -> bool | None:
@@ -132,6 +150,11 @@ class Comparison:
             return False  # a sum and a product
         if self.order and gold.kind == answer.kind == "letters":
             return _LETTER.findall(gold_text) == _LETTER.findall(answer_text)
+        rounded = gold.hedged or gold_text.lstrip("$ ").startswith(("\\approx", "≈"))
+        if answer.hedged and not rounded and not _ASKS_TO_ROUND.search(self.question):
+            return False
+        if answer.excluded and not self.may_exclude(gold, answer):
+            return False
         equal = gold == answer or self.equal(gold, answer)
         if equal is not True and gold.kind in ("expression", "assigned", "list"):
             equal = self.families(gold, answer) or equal
@@ -158,6 +181,18 @@ class Comparison:
             if kinds & some and kinds <= (every or kinds):
                 return rule(self, gold, answer)
         return gold.kind == answer.kind and gold.value == answer.value
+
+    def may_exclude(self, gold: Answer, answer: Answer) -> bool:
+        """Whether the values that an answer excludes are the gold answer's; or, if that names none, points at which a
+        formula of the question with the same letter is undefined."""
+        points = [{x[1][0]: x[1][1]} for x in answer.excluded]
+        if gold.excluded:
+            others = [*gold.excluded]
+            known = [any(x[1][0] in at and self.identical(x[1][1], at[x[1][0]]) for x in others) for at in points]
+            return all(known) and len(points) == len(others)
+        asked = [x for _, x in formulas_of(self.question)]
+        nodes = [node for x in asked for node in _nodes(x) if symbols(node) & symbols(answer.excluded)]
+        return not nodes or all(any(is_undefined(replaced(x, at), self.budget) for x in nodes) for at in points)
 
     # Values.
     def form_allowed(self, gold: Node, answer: Node) -> bool:
@@ -199,10 +234,10 @@ class Comparison:
             return self.form_allowed(g, a) and self.identical(g, ("*", ("n", other, ""), a))
         fits = left is not None or right is None or fits_question((right, other), self.question)
         if PERCENT in (left, right):
-            share = ("/", (g if left else a), _HUNDRED)
+            share = ("*", ("n", (factor if left else other) / 100, ""), g if left else a)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
             asked = self.question != "" or numeral(g) in ("int", "dec", "mixed")  # 13/12 % is nobody's 13/12
-            plain &= left is not None or (fits and asked)
+            plain &= left is not None or (fits and asked and other == 1)
             loose = self.form_allowed(g, a) or bool(numeral(g) and numeral(a))
             same = loose and self.identical(*((share, a) if left else (g, share)))
             return any_of([plain and self.expressions(g, a), same])
@@ -252,7 +287,7 @@ class Comparison:
         them, the order does."""
         sides = (gold, answer)
         if max(len(x.items) for x in sides) > _LONGEST_LIST:
-            return None
+            return _same_numbers(gold, answer)
         by_name = [_names_differ(x) for x in sides]
         if all(by_name):
             named = {repr(x.name): x for x in answer.items}
@@ -294,8 +329,11 @@ class Comparison:
         return "set" not in {x.kind for x in single} and self.equal(*single)
 
     def all_alternatives(self, gold: Answer, answer: Answer) -> bool | None:
-        """1/2 or 0.5 for 1/2."""
-        several = answer.kind == "list" and {*answer.links} == {"or"} and len({x.name for x in answer.items}) == 1
+        """1/2 or 0.5 for 1/2; and the same in two boxes, which a comma joins."""
+        forms = {numeral(x.value) for x in answer.items if x.kind == "expression"} - {"", "int"}
+        apart = {*answer.links} == {","} and len(forms) == len(answer.items)
+        several = answer.kind == "list" and ({*answer.links} == {"or"} or apart)
+        several = several and len({x.name for x in answer.items}) == 1
         return several and all_of(self.equal(gold, x) for x in answer.items)
 
     def letters(self, gold: Answer, answer: Answer) -> bool | None:
@@ -563,6 +601,18 @@ def _letters(answer: Answer) -> frozenset[str] | None:
             run = "".join(factor[1] for factor in factors)
     in_order = len(run) > 1 and run in ("".join(letters) for letters in combinations("ABCDEFGH", len(run)))
     return frozenset(run) if in_order else None
+
+
+def _same_numbers(gold: Answer, answer: Answer) -> bool | None:
+    """Equality of long lists and sets of numbers; None if there are other members."""
+    values = [
+        [exact(y.value) if y.kind == "expression" and numeral(y.value) else None for y in x.items]
+        for x in (gold, answer)
+    ]
+    if "tuple" in (gold.kind, answer.kind) or any(None in side for side in values):
+        return None
+    left, right = (Counter(set(side) if "set" in (gold.kind, answer.kind) else side) for side in values)
+    return left == right
 
 
 def _value_of(answer: Answer) -> Answer:
