@@ -16,6 +16,7 @@ functions and their inverses, terms and factors that are the same everywhere (x/
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -58,13 +59,13 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     if typed is None or any(bare_text(gold) == own_text for gold in golds):
         return False
     asked = formulas_of(question)
-    value = typed.items[-1] if typed.kind == "assigned" else typed
+    value = _without_name(typed)
     known = [x for x in map(read, golds) if x]
     converted = _CONVERTS.search(question) and all(x.kind not in ("letters", "text") for x in (value, *known))
     same = any(text == own_text or _same(value, x) for text, x in asked)
     if converted and (same or _in_other_unit(value, known)):
         return True
-    if value.kind in ("letters", "text") or typed in known:
+    if value.kind in ("letters", "text") or value in map(_without_name, known):
         return False
     with alone:
         if value.kind == "quantity" and value.unit and _is_unit_kept(value, known, question):
@@ -86,6 +87,12 @@ def formulas_of(question: str) -> tuple[tuple[str, Answer], ...]:
     return tuple((bare_text(text), typed) for text in texts if (typed := read(text)))
 
 
+def _without_name(answer: Answer) -> Answer:
+    """The last value of a chain, or of a name."""
+    value = answer.items[-1] if answer.kind == "assigned" else answer
+    return replace(value, name=None)
+
+
 def _in_other_unit(answer: Answer, golds: Sequence[Answer]) -> bool:
     """Whether an answer is in degrees, in percent or another unit, and the gold answer is not."""
     if answer.kind == "expression" and holds(answer.value, "deg", "%"):
@@ -99,8 +106,7 @@ def _in_other_unit(answer: Answer, golds: Sequence[Answer]) -> bool:
 
 def _same(one: Answer, other: Answer) -> bool:
     """Whether two values are written in the same way."""
-    if other.kind == "assigned":
-        other = other.items[-1]
+    other = _without_name(other)
     if one.kind == other.kind in ("expression", "quantity") and one.unit == other.unit:
         left, right = numeral(one.value), numeral(other.value)
         return left == right != "" and exact(one.value) == exact(other.value) and one.value[3:] == other.value[3:]
@@ -207,7 +213,7 @@ def _is_left(answer: _Formula, asked: _Formula, golds: Sequence[_Formula]) -> bo
 
 def _value(answer: Answer) -> Node | None:
     """The expression of an answer without its name."""
-    value = answer.items[-1] if answer.kind == "assigned" else answer
+    value = _without_name(answer)
     return value.value if value.kind in ("expression", "quantity") else None
 
 

@@ -350,8 +350,10 @@ class Parser:
                 left = mixed
             else:
                 self.ambiguous |= slash
+                bracketed = self.at("(") or self.tokens[self.place - 1] == ("op", ")")  # 2(1/2) is 1
                 right = self.power()
-                if left[0] == right[0] == "n" and (left[2], right[2]) == ("int", "frac") and 0 < right[1] < 1:
+                number = left[0] == right[0] == "n" and (left[2], right[2]) == ("int", "frac") and 0 < right[1] < 1
+                if number and not bracketed:
                     left = ("n", left[1] + right[1], "mixed", right[3])
                 else:
                     left = times(left, right)
