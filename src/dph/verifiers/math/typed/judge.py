@@ -16,6 +16,7 @@ from dph.verifiers.math.answer import Decimals
 from dph.verifiers.math.typed.asked import keeps_order, order_of, rules_of
 from dph.verifiers.math.typed.copied import formulas_of
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
+from dph.verifiers.math.typed.languages import thing
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import bare_text, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
@@ -575,7 +576,7 @@ def _merged(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int]
 
 
 def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
-    texts = [re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda word: word[0].lower(), " ".join(x)) for x in (left, right)]
+    texts = [re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda word: word[0].lower(), thing(" ".join(x))) for x in (left, right)]
     first, second = (re.sub(r"[.,]|s\b", "", text.replace("/", " per ")).split() for text in texts)  # GB is not Gb
     things = {str(" ".join(words).partition(" of")[0].split()[-1:]) for words in (first, second)}
     extra = {*first} ^ {*second}
