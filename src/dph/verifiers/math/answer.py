@@ -47,7 +47,12 @@ _DENIED = (
     re.compile(r"[\s$.]*\b(?:is|was) (?:wrong|incorrect|not (?:the (?:answer|solution)|correct|right))", re.I),
 )
 _OR = re.compile(r"[\s$]*,?\s*or\s+(?:\$([^$]{1,60})\$|(-?\d[\d./]*)(?!\w))")
-_PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.I)
+_PHRASE = re.compile(
+    r"answer\s{0,3}(?:is|:)|####|(?:respuesta|resposta)(?: final)? ?(?:es|é|:)|antwort ?(?:ist|lautet|:)|"
+    r"r[ée]ponse ?(?:est|:)|risposta(?: finale)? ?(?:è|:)|ответ ?:|odpowied[źz] ?:|"
+    r"答案\s?(?:[是为為][:：]?|[:：])|答え?\s?[:：は]|답\s?[:：은]",
+    re.I,
+)
 FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
 _CLAUSE = re.compile(
     r"\.(?=\s|$)|\n|[,;]?\s(?:because|since|which|as|so|where|thus|hence|by)\b|[,;]\s(?:and|but)\s(?=[a-z])"

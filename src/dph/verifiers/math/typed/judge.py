@@ -3,7 +3,6 @@
 import operator
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,8 +13,9 @@ from typing import Any
 from dph.types import UNPARSED
 from dph.verifiers.math.answer import Decimals
 from dph.verifiers.math.typed.asked import keeps_order, order_of, rules_of
-from dph.verifiers.math.typed.copied import formulas_of
+from dph.verifiers.math.typed.conditions import may_exclude, may_hedge
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
+from dph.verifiers.math.typed.languages import thing
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import bare_text, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
@@ -26,7 +26,6 @@ from dph.verifiers.math.typed.values import (
     digits,
     exact,
     identical,
-    is_undefined,
     is_unfinished,
     mp,
     numeral,
@@ -47,13 +46,6 @@ _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": o
 _ON_MATRICES = re.compile("matri|operator|transpose|invertible|inverse|group", re.I)
 _LETTER = re.compile("(?<![A-Za-z])[A-Z](?![A-Za-z])")
 _HUNDRED = integer_node(100)
-_ASKS_TO_ROUND = re.compile(
-    r"\b(?:about|approximat\w*|round\w*|nearest|closest|estimat\w*|decimals?|significant|redonde\w*|arrond\w*|gerundet|"
-    r"runden?|arrotond\w*|aproximad\w*|environ|etwa|ungef\w*)\b|округл|приближ|примерно|四舍五入|大约|约|近似|精确到|≈|"
-    r"\\approx",
-    re.I,
-)
-"""Questions for which "about 5" answers 5."""
 _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
 
@@ -77,14 +69,6 @@ def answer_key(answer: str) -> str:
     typed = read(answer)
     value = exact(typed.value) if typed and typed.kind == "expression" else None
     return bare_text(answer) if value is None else str(value)
-
-
-def _nodes(answer: Answer) -> list[Node]:
-    """The expressions of an answer: of its members, and the sides of an equation."""
-    inner = [node for item in answer.items for node in _nodes(item)]
-    if answer.kind in ("expression", "quantity"):
-        return [answer.value]
-    return [*answer.value] if answer.kind == "equation" else inner
 
 
 def any_of(results: Iterable[bool | None]) -> bool | None:
@@ -150,10 +134,9 @@ class Comparison:
             return False  # a sum and a product
         if self.order and gold.kind == answer.kind == "letters":
             return _LETTER.findall(gold_text) == _LETTER.findall(answer_text)
-        rounded = gold.hedged or gold_text.lstrip("$ ").startswith(("\\approx", "≈"))
-        if answer.hedged and not rounded and not _ASKS_TO_ROUND.search(self.question):
+        if answer.hedged and not may_hedge(gold, gold_text, self.question):
             return False
-        if answer.excluded and not self.may_exclude(gold, answer):
+        if answer.excluded and not may_exclude(gold, answer, self.question, self.budget):
             return False
         equal = gold == answer or self.equal(gold, answer)
         if equal is not True and gold.kind in ("expression", "assigned", "list"):
@@ -181,18 +164,6 @@ class Comparison:
             if kinds & some and kinds <= (every or kinds):
                 return rule(self, gold, answer)
         return gold.kind == answer.kind and gold.value == answer.value
-
-    def may_exclude(self, gold: Answer, answer: Answer) -> bool:
-        """Whether the values that an answer excludes are the gold answer's; or, if that names none, points at which a
-        formula of the question with the same letter is undefined."""
-        points = [{x[1][0]: x[1][1]} for x in answer.excluded]
-        if gold.excluded:
-            others = [*gold.excluded]
-            known = [any(x[1][0] in at and self.identical(x[1][1], at[x[1][0]]) for x in others) for at in points]
-            return all(known) and len(points) == len(others)
-        asked = [x for _, x in formulas_of(self.question)]
-        nodes = [node for x in asked for node in _nodes(x) if symbols(node) & symbols(answer.excluded)]
-        return not nodes or all(any(is_undefined(replaced(x, at), self.budget) for x in nodes) for at in points)
 
     # Values.
     def form_allowed(self, gold: Node, answer: Node) -> bool:
@@ -575,7 +546,7 @@ def _merged(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int]
 
 
 def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
-    texts = [re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda word: word[0].lower(), " ".join(x)) for x in (left, right)]
+    texts = [re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda word: word[0].lower(), thing(" ".join(x))) for x in (left, right)]
     first, second = (re.sub(r"[.,]|s\b", "", text.replace("/", " per ")).split() for text in texts)  # GB is not Gb
     things = {str(" ".join(words).partition(" of")[0].split()[-1:]) for words in (first, second)}
     extra = {*first} ^ {*second}
@@ -611,7 +582,8 @@ def _same_numbers(gold: Answer, answer: Answer) -> bool | None:
     ]
     if "tuple" in (gold.kind, answer.kind) or any(None in side for side in values):
         return None
-    left, right = (Counter(set(side) if "set" in (gold.kind, answer.kind) else side) for side in values)
+    known = [[value for value in side if value is not None] for side in values]
+    left, right = (sorted({*side} if "set" in (gold.kind, answer.kind) else side) for side in known)
     return left == right
 
 

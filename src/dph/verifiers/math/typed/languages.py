@@ -92,13 +92,13 @@ _SIMPLE = """
 """
 _SQUARED = """
     squared: cuadrad(o|os|a|as) carre(|s|e|es) quadrat(o|i|a|e) quadrad(o|os) kwadratow(y|e|ych)
-    cubed: cubic(o|os) cube cubes cub(o|i) szescienn(y|e|ych)
+    cubed: cubic(o|os) cub(o|i) szescienn(y|e|ych)
     square: quadrat квадратн(ый|ых|ые) 平方 제곱 평방
     cubic: kubik кубическ(ий|их|ие) 立方 세제곱
     per: por par pro al all na za в 每 毎 / a
 """
 _CONNECTORS = """
-    and: y et und och og и та 和 与 與 及 以及 と および 및 와 과 그리고 ja ve és es
+    and: y et und och og и та 和 与 與 及 以及 と および 및 와 과 그리고 ja ve
     or: o ou u oder eller lub albo или або либо nebo veya sau hoặc hoac 或 或者 または もしくは 또는 혹은 vagy oppure
 """
 ALONE_IN_TEXT = frozenset({"y", "o", "u", "e", "i"})
@@ -118,28 +118,29 @@ _SCALE_WORDS = {
 SCALES = {word: size for size, words in _SCALE_WORDS.items() for word in _spelled(words)}
 """Words that multiply the number before them."""
 _COUNTED = """
-    people: persone personen leute menschen osob(|y|a) ludzi человек(|а) люд(ей|и) personas 사람 人
-    children: kind(er|ern) enfants bambin(i|o|e|a) dzieci детей дети ребенка ребят
+    people: personnes pessoas persone personen leute menschen osob(|y|a) ludzi человек(|а) люд(ей|и) personas 사람 人
+    children: ninos ninas criancas kind(er|ern) enfants bambin(i|o|e|a) dzieci детей дети ребенка ребят
     men: hombres hommes manner uomini mezczyzn мужчин
     women: mujeres femmes frauen donne kobiet женщин
-    students: schuler schulern studenten student(i|en|ow) uczniow alumnos eleves учеников ученика студентов студента
+    students: estudiantes etudiants estudantes schuler schulern studenten student(i|en|ow) uczniow
+    students: alumnos eleves учеников ученика студентов студента
     girls: madchen ragazze dziewczyn(|ek) девочек девочки
     boys: jungen ragazzi chlopcow мальчиков мальчика
-    apples: apfel apfeln mele jablek jablka яблок яблока яблоки 苹果 リンゴ りんご 사과
-    oranges: orangen arance pomarancz апельсинов апельсина 橙子
-    books: bucher buchern libri ksiazek ksiazki книг книги 书 本
-    pages: seiten pagine stron strony страниц страницы 页
-    eggs: eier eiern uova jaj jajek яиц яйца 鸡蛋
-    cookies: kekse keksen biscotti ciastek печений печенья
-    marbles: murmeln biglie kulek шариков шарика
-    balls: balle ballen palle pilek мячей мяча 球
-    pencils: bleistifte matite olowkow карандашей карандаша 铅笔
-    flowers: blumen fiori kwiatow цветов цветка 花
-    cars: autos auto macchine samochodow машин машины
-    trees: baume alberi drzew деревьев дерева 树
-    points: punkte punkten punti punktow punkty очков очка точек точки балл(|а|ов) 分
-    ways: moglichkeiten wege modi sposobow sposoby способов способа 种方法 方法
-    solutions: losungen soluzioni rozwiazan решений решения
+    apples: manzanas pommes macas apfel apfeln mele jablek jablka яблок яблока яблоки 苹果 リンゴ りんご 사과
+    oranges: naranjas oranges laranjas orangen arance pomarancz апельсинов апельсина 橙子
+    books: libros livres livros bucher buchern libri ksiazek ksiazki книг книги 书 本
+    pages: paginas pages seiten pagine stron strony страниц страницы 页
+    eggs: huevos oeufs ovos eier eiern uova jaj jajek яиц яйца 鸡蛋
+    cookies: galletas biscuits biscoitos kekse keksen biscotti ciastek печений печенья
+    marbles: canicas billes murmeln biglie kulek шариков шарика
+    balls: pelotas bolas balles balle ballen palle pilek мячей мяча 球
+    pencils: lapices crayons lapis bleistifte matite olowkow карандашей карандаша 铅笔
+    flowers: flores fleurs blumen fiori kwiatow цветов цветка 花
+    cars: coches carros voitures autos auto macchine samochodow машин машины
+    trees: arboles arbres arvores baume alberi drzew деревьев дерева 树
+    points: puntos pontos punkte punkten punti punktow punkty очков очка точек точки балл(|а|ов) 分
+    ways: maneras formas manieres facons moglichkeiten wege modi sposobow sposoby способов способа 种方法 方法
+    solutions: soluciones solucoes losungen soluzioni rozwiazan решений решения
     values: werte valori wartosci значений значения
     numbers: zahlen numeri liczb liczby чисел числа
     pieces: stuck stucke stucken pezzi sztuk(|i) штук(|и) шт kusov
@@ -173,17 +174,17 @@ _CHANGES = """
     less: menos moins meno weniger меньше mniej
     more: mehr mais mas больше wiecej piu plus
     fold: veces fois vezes volte fach mal раз razy
-    part: tercio(|s) cuarto(|s) quinto(|s) sexto(|s) decimo(|s) centesimo(|s) milesimo(|s) tiers quart(|s)
+    part: tercio(|s) cuarto(|s) quinto(|s) sexto(|s) decimo(|s) centesimo(|s) milesimo(|s)
     part: cinquieme(|s)
     part: sixieme(|s) septieme(|s) huitieme(|s) neuvieme(|s) dixieme(|s) centieme(|s) millieme(|s) medio(|s) mitad(|es)
     part: halfte meta polowa половина mitte moitie(|s) demi(|s) septimo(|s) octavo(|s) noveno(|s) metade(|s) terco(|s)
     part: terzi quarti decimi
     pairs: pare(|s) paire(|s) paar par(|es)
-    tens: dizaine(|s) decena(|s) dezena(|s) centena(|s) centaine(|s) cientos millares milhares miles milliers billones
+    tens: dizaine(|s) decena(|s) dezena(|s) centena(|s) centaine(|s) cientos millares milhares milliers billones
     tens: billon bilion bilioni trillones trilhoes centinaia migliaia quinzaine(|s) vingtaine(|s) trentaine(|s)
     about: environ aproximadamente circa etwa ungefahr presque casi quase
     minus: negativo(|s) negatif(|s) sous sans dans hors vers sauf jamais apres tras antes despues
-    sub: dobles triples doubles menores mayores maiores
+    sub: dobles menores mayores maiores
 """
 
 
@@ -200,10 +201,11 @@ def _units() -> dict[str, str]:
 _UNIT_NAMES = _units()
 _POWERS_AND_PER = _meanings(_SQUARED)
 _LINKS = _meanings(_CONNECTORS)
-_THINGS = frozenset(_meanings(_COUNTED))
+_THINGS = _meanings(_COUNTED)
 _CHANGERS = frozenset(_meanings(_CHANGES)) | SCALES.keys()
 _PREFIXED_POWERS = ("quadrat", "kubik", "平方", "立方", "제곱", "세제곱", "평방")
 _PERCENT = re.compile(r"\b(?:(?:por|per|pro|pour) cento?|por ciento)\b")
+_CUBES = re.compile(r"\b((?:kilo|deci|centi|milli)?metres?) cubes?\b")
 _ARTICLES = re.compile(r"^(?:l'|d'|de |le |la |die |der |das |el |los |las )")
 
 
@@ -219,13 +221,13 @@ LINK_WORDS = "|".join(sorted((re.escape(word) for word in _LINKS if len(word) > 
 @lru_cache(maxsize=4096)
 def english_unit(words: str) -> str:
     """Words of a unit with those of other languages in English: kilómetros por hora is kilometer per hour."""
-    folded = _PERCENT.sub("percent", fold(words))
+    folded = _CUBES.sub(r"\1 cubed", _PERCENT.sub("percent", fold(words)))
     if folded == words and folded.isascii() and not any(word in _UNIT_NAMES for word in re.split("[ /']+", folded)):
         return words
-    written, found = re.split(r"[ ']+", words.replace("/", " / ")), list[str]()
+    known = {fold(word): word for word in re.split(r"[ /']+", words)}  # as written: kPa
+    found = list[str]()
     for word in re.split(r"[ ']+", folded.replace("/", " / ")):
-        plain = written[len(found)] if len(written) == len(folded.replace("/", " / ").split()) else word
-        found.append(_english_word(word, first=not found) or plain)
+        found.append(_english_word(word, first=not found) or known.get(word, word))
     return " ".join(found)
 
 
@@ -255,6 +257,11 @@ def is_counted(words: str) -> bool:
     """Whether words of another language name what a number counts."""
     folded = fold(words)
     return _ARTICLES.sub("", folded) in _THINGS or folded in _UNIT_NAMES
+
+
+def thing(words: str) -> str:
+    """The English plural for a thing that another language counts, or the words themselves."""
+    return _THINGS.get(_ARTICLES.sub("", fold(words)), words)
 
 
 def changes_a_number(words: Iterable[str]) -> bool:

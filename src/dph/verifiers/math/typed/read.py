@@ -397,7 +397,8 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         return None
     if answer := _read_words(words, marked="\x01" in plain):
         return replace(answer, hedged=hedged)
-    if base := _BASE.fullmatch(re.sub(" ?[\x01\x02] ?", "", plain)):
+    digits = re.sub(" ?[\x01\x02] ?", "", plain)
+    if base := _BASE.fullmatch(digits) or (digits[0] == "{" and _BASE.fullmatch(digits[1:-1])):
         radix = base[3] or base[4] or base[5]
         radix = int(radix) if radix.isdigit() else _NUMBER_WORDS.get(radix, 0)
         digits = base[2].upper().lstrip("0") or "0"

@@ -145,7 +145,8 @@ _FONTS = "|".join(
         r"""mathbf boldsymbol bm mathit mathsf mathtt mathcal mathscr mathfrak mathnormal underline pmb bold mathop
         mathord mathstrut strut ensuremath displaystyle textstyle scriptstyle scriptscriptstyle limits nolimits hline
         nonumber phantom(?!\s?\{) hfill centering middle bf it sf tt cal sl sc em (?:math)?rm(?!\s?\{) bfseries itshape
-        slshape scshape upshape mdseries rmfamily sffamily ttfamily normalfont boldmath tiny scriptsize footnotesize small
+        slshape scshape upshape mdseries rmfamily sffamily ttfamily normalfont boldmath tiny scriptsize
+        footnotesize small
         normalsize [lL]arge LARGE [hH]uge therefore checkmark blacksquare smash(?:\[\w\])? noindent par relax null"""
     )
 )
@@ -159,7 +160,7 @@ _END = re.compile(r"(?:(?<!\\)\\\\?|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
 _LINK = re.compile(r"[,;.\s]*([^\W\d_]+)[,\s]*")
 _NEXT_VALUE = re.compile(r"\s*(?:[-+]?\s*[\d(]|[A-Za-z](?:_\w)? ?=|\\(?:[dt]?frac|sqrt|pi)(?![a-z]))")
 _FOREIGN_LINK = re.compile(
-    rf"(?<=[\d)}}\]])\s*(?:\x01|,)?\s*(?<![^\W\d_])(?:({LINK_WORDS})|(?<=\s)([yo])(?=\s))(?![^\W\d_])\s*\x02?"
+    rf"(?<=[\d)}}\]])\s*(?:\x01|,)?\s*(?<![^\W\d_])(?:({LINK_WORDS})|(?<=\s)([yo])(?=\s+\d))(?![^\W\d_])\s*\x02?"
     r"(?=\s*(?:[-+\\\d(\[]|[A-Za-z] ?=))",
     re.I,
 )
