@@ -84,6 +84,7 @@ def test_numbers_quantities_and_lists_of_the_question(question: str, gold: str, 
         ("Let $f(x)=x+1$. Differentiate $f(x)^2$.", "2x+2", "2(x+1)"),  # holds a formula, which is another function
         ("Simplify the power of $i$: $i^5$", "i", "i"),
         ("Find the range of $x^k$ on the interval $[1,\\infty)$.", "[1,\\infty)", "y\\in[1,\\infty)"),
+        ("$197$ is converted to base $b$, at least $2$. How many digits has it?", "2", "n=2"),
         ("Who won, $A$ or $B$?", "A", "A"),
     ],
 )

@@ -63,7 +63,8 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     known = [x for x in map(read, golds) if x]
     converted = _CONVERTS.search(question) and all(x.kind not in ("letters", "text") for x in (value, *known))
     same = any(text == own_text or _same(value, x) for text, x in asked)
-    if converted and (same or _in_other_unit(value, known)):
+    as_gold = value.kind in ("expression", "quantity") and any(_same(value, x) for x in known)
+    if converted and ((same and not as_gold) or _in_other_unit(value, known)):
         return True
     if value.kind in ("letters", "text") or value in map(_without_name, known):
         return False

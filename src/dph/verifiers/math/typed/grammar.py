@@ -352,11 +352,9 @@ class Parser:
                 self.ambiguous |= slash
                 bracketed = self.at("(") or self.tokens[self.place - 1] == ("op", ")")  # 2(1/2) is 1
                 right = self.power()
-                number = left[0] == right[0] == "n" and (left[2], right[2]) == ("int", "frac") and 0 < right[1] < 1
-                if number and not bracketed:
-                    left = ("n", left[1] + right[1], "mixed", right[3])
-                else:
-                    left = times(left, right)
+                forms = (left[2], right[2]) if left[0] == right[0] == "n" else ()
+                mixed = forms == ("int", "frac") and 0 < right[1] < 1 and not bracketed
+                left = ("n", left[1] + right[1], "mixed", right[3]) if mixed else times(left, right)
 
     def mixed(self, whole: Node) -> Node | None:
         """`1 1/2`: an integer, a blank and a proper fraction of digits; None if something else follows."""
