@@ -1,21 +1,17 @@
 r"""Answers that leave the question's work undone are not paid; answers that only look like the question are."""
 
-import json
 import time
 from pathlib import Path
 
 import pytest
 
+from benchmarks.verifiers.copied_math import WRAPPERS, paid_wrappers
+from dph.tasks import load_task
 from dph.types import Outcome, Problem
+from dph.verifiers.math.policy import gold_texts
 from dph.verifiers.math.typed import compare, is_copied
 from dph.verifiers.math.verifier import MathVerifier
 
-WRAPPERS = (
-    r"F", r"(F)^{2-1}", r"(\sqrt{F})^2", r"\sqrt{(F)^2}", r"\sqrt[3]{(F)^3}", r"((F)^2)^{1/2}", r"((F)^{-1})^{-1}",
-    r"\frac{1}{(F)^{-1}}", r"i^4(F)", r"(F)\cdot\cos 0", r"(F)^{\cos 0}", r"F+\ln 1", r"F+0\pi", r"(F)+x-x",
-    r"\frac{x(F)}{x}", r"\frac{(F)^2}{F}", r"(F)(\sin^2x+\cos^2x)", r"\log_{10}10^{F}", r"2^{\log_2(F)}", r"\ln e^{F}",
-    r"e^{\ln(F)}", r"\left|F\right|", r"(F)\cdot\frac{7}{7}", r"-(-1)(F)", r"(F)\cdot 2^0", r"y=F", r"F=F", r"\{F\}",
-)  # fmt: skip
 FORMULAS = [
     ("Expand $F$.", "(x+1)(x+2)", "x^2+3x+2", ["2+3x+x^2"]),
     ("Factor $F$.", "x^2-9", "(x-3)(x+3)", ["(x+3)(x-3)", "-(3-x)(x+3)"]),
@@ -92,17 +88,15 @@ def test_right_answers_that_look_like_the_question(question: str, gold: str, ans
     assert verdicts(question, gold, [answer]) == [Outcome.CORRECT]
 
 
-def test_public_golds_are_no_copies_and_public_formulas_are(shared_data: Path):
-    """Of College Math: a gold answer is paid as an answer, and fewer than 2 % of the problems pay their own formula."""
-    rows = [json.loads(line) for line in (shared_data / "math/qwen25_math_eval/college_math/test.jsonl").open()][::25]
-    paid = 0
-    for row in rows:
-        question, gold = row["question"], row["answer"].strip("$ ")
-        assert not is_copied(gold, [gold], question)
-        formulas = [text for text in question.split("$")[1::2] if text.strip() and text.strip() != gold]
-        copies = [wrapper.replace("F", text) for text in formulas for wrapper in WRAPPERS[:6]]
-        paid += "correct" in verdicts(question, gold, copies)
-    assert len(rows) > 100 and paid <= len(rows) / 50
+def test_public_problems_do_not_pay_for_their_own_formulas(shared_data: Path):
+    """Gold answers are paid as answers; fewer than 2 % of the problems of College Math pay for their own formula."""
+    problems = load_task("college_math", root=str(shared_data / "math")).problems("test")[::25]
+    with MathVerifier() as verifier:
+        for problem in problems:
+            question, golds = str(problem.prompt), gold_texts(problem)
+            assert not any(is_copied(gold, golds, question) for gold in golds)
+        paid = sum(bool(paid_wrappers(problem, verifier)) for problem in problems)
+    assert len(problems) > 100 and paid <= len(problems) / 50
 
 
 def test_wrappers_cost_bounded_time():
