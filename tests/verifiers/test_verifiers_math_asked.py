@@ -28,6 +28,12 @@ def paid(gold: str, *responses: str, question: str = "?") -> list[bool]:
             [r"\(\boxed{25}\) square feet in all", r"$\boxed{25}\text{ ft}^2$", r"$A=\boxed{25}\,\text{ft}^2$"],
             [r"\(\boxed{25}\) square yards", r"$\boxed{25}\text{ feet}$", r"$A=\boxed{25}\text{ m}^2$"],
         ),
+        (
+            r"94\text{ m/s}",
+            [r"$\boxed{94}\,\frac{\text{m}}{\text{s}}$", r"$\boxed{94}~\text{m}\cdot\text{s}^{-1}$"],
+            [r"$\boxed{94}\,\frac{\text{km}}{\text{s}}$", r"\boxed{94} (km/s)"],
+        ),
+        (r"\$5", [r"\$\boxed{5}", r"$\$\boxed{5}$", r"\boxed{5} dollars"], [r"€$\boxed{5}$", r"\boxed{5} euros"]),
         (r"3\text{ hours}", [r"$\boxed{3}$ in hours", r"$\boxed{180}$ minutes"], [r"$\boxed{3}$ minutes"]),
         (r"5\text{ apples}", [r"$\boxed{5}\text{ apples}$", r"$\boxed{5}\text{ as said}$"],
          [r"$\boxed{5}\text{ pears}$"]),
@@ -105,6 +111,14 @@ def test_what_is_asked_in_lowest_terms_is_reduced(words: str, top: int, bottom: 
     quotient = rf"\frac{{{top}x}}{{{bottom}}}"
     unreduced = [rf"\frac{{{2 * top}x}}{{{2 * bottom}}}", rf"\frac{{{top}x^2}}{{{bottom}x}}"]
     assert paid(quotient, quotient, *unreduced, question=f"Give the quotient {words}.") == [True, False, False]
+
+
+def test_ratios_and_products_of_primes():
+    assert paid("3:4", "3:4", "3/4", "6:8", question="Simplify the ratio $12:16$.") == [True, True, False]
+    assert paid("3:4", "6:8", question="What is the ratio of cats to dogs?") == [True]
+    primes = r"2^3\cdot 3^2\cdot 5"
+    answers = [r"5\cdot 3^2\cdot 2^3", r"2\cdot2\cdot2\cdot9\cdot5", r"8\cdot 45", "360"]
+    assert paid(primes, *answers, question="Find the prime factorization.") == [True, False, False, False]
 
 
 @pytest.mark.parametrize(

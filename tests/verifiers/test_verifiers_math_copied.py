@@ -21,6 +21,8 @@ FORMULAS = [
     ("Simplify $F$.", r"\sqrt{245}", r"7\sqrt{5}", [r"\sqrt{5}\cdot 7", r"7\cdot 5^{1/2}"]),
     ("Write $F$ with positive exponents.", "(ab)^{-1}", r"\frac{1}{ab}", [r"\frac{1}{ba}"]),
     ("Multiply: $F$", "6(p-7)", "6p-42", ["-42+6p"]),
+    ("Write $F$ with a positive exponent.", "x^{-3}", r"\frac{1}{x^3}", ["1/x^3"]),
+    (r"Rationalize $F$.", r"\frac{1}{\sqrt2}", r"\frac{\sqrt2}{2}", [r"\frac12\sqrt2", r"\sqrt{2}/2"]),
 ]
 
 
@@ -51,6 +53,7 @@ def test_a_formula_in_a_wrapper_is_the_formula(question: str, formula: str, gold
          ["12320", "12320 yards"]),
         (r"How many yards are $7\text{ mi}$?", r"12320\text{ yd}", [r"7\text{ mi}"], ["12320"]),
         (r"Convert $45^\circ$ to radians.", r"\frac{\pi}{4}", [r"45^\circ", r"1\cdot 45^\circ"], [r"\pi/4"]),
+        (r"Convert $\frac54$ to a mixed number.", r"1\frac14", [r"\frac54", "5/4"], ["1 1/4"]),
         (r"Convert $\frac{\pi}{4}$ to degrees.", r"45^\circ", [r"\frac{\pi}{4}", r"\pi/4"], ["45"]),
         (r"Write $45\%$ as a decimal.", "0.45", [r"45\%"], ["0.45", ".45"]),
         ("Write $0.75$ as a fraction.", r"\frac34", ["0.75"], ["3/4"]),

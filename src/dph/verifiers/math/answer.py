@@ -92,12 +92,13 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
     return last_number(response) if fallback == "last_number" else None
 
 
-def after_box(response: str, answer: str) -> str:
-    """What follows the box that an answer is the content of, up to the end of the line; "" if it is none's."""
+def around_box(response: str, answer: str) -> tuple[str, str]:
+    """What precedes and what follows the box that an answer is the content of, in its line; "" if it is none's."""
     boxes = _boxes(response)
     if not boxes or boxes[-1][2] != answer:
-        return ""
-    return response[boxes[-1][1] : boxes[-1][1] + 100].partition("\n")[0]
+        return "", ""
+    start, end = boxes[-1][:2]
+    return response[max(0, start - 20) : start].rpartition("\n")[2], response[end : end + 100].partition("\n")[0]
 
 
 def _boxes(text: str) -> list[tuple[int, int, str | None]]:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
-from dph.verifiers.math.answer import Decimals, Fallback, after_box, find_answer, strip_dollars
+from dph.verifiers.math.answer import Decimals, Fallback, around_box, find_answer, strip_dollars
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 from dph.verifiers.thoughts import without_thoughts
 
@@ -79,16 +79,18 @@ def _extract(problem: Problem, response: str, *, fallback: Fallback) -> str | No
 def _extract_typed(problem: Problem, response: str, *, fallback: Fallback) -> str | None:
     """The answer, with the unit that stands beside its box."""
     from dph.verifiers.math.typed import read
-    from dph.verifiers.math.typed.units import unit_beside
+    from dph.verifiers.math.typed.beside import currency_beside, unit_beside
 
     text = without_thoughts(response, problem.prompt)
     answer = find_answer(text, fallback)
-    if answer and (after := after_box(text, answer)):
-        things = any(gold and gold.words for gold in map(read, gold_texts(problem)))
-        unit, typed = unit_beside(after, things=things), read(answer)
-        if unit and typed and (typed.items[-1] if typed.kind == "assigned" else typed).kind == "expression":
-            return rf"{answer}\text{{ {unit}}}"
-    return answer
+    if not answer or not any(sides := around_box(text, answer)):
+        return answer
+    things = any(gold and gold.words for gold in map(read, gold_texts(problem)))
+    currency, unit = currency_beside(sides[0]), unit_beside(sides[1], things=things)
+    typed = read(answer) if currency or unit else None
+    if typed is None or (typed.items[-1] if typed.kind == "assigned" else typed).kind != "expression":
+        return answer
+    return f"{currency} {answer}" if currency else rf"{answer}\text{{ {unit}}}"
 
 
 def _same_text(given: str, gold: str) -> bool | None:

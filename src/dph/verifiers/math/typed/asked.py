@@ -19,7 +19,7 @@ from math import gcd, lcm
 from typing import Any
 
 from dph.verifiers.math.typed.grammar import Node, Unevaluable, holds
-from dph.verifiers.math.typed.values import Formula, formula_of, is_unfinished, negative, symbols
+from dph.verifiers.math.typed.values import Formula, exact, formula_of, is_unfinished, negative, symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,24 @@ def _is_reduced(node: Node) -> bool:
             numbers = not whole or gcd(left.numerator, right.numerator) == 1
             signs = _common(below) | {negative(x) for x in _common(below) if isinstance(x, frozenset)}
             return numbers and not _common(above) & signs and _is_reduced(top) and _is_reduced(bottom)
+        case ("ratio", terms):
+            values = [exact(term) for term in terms]
+            return not all(x and x.denominator == 1 for x in values) or gcd(*(int(x or 0) for x in values)) == 1
         case ("-" | "+" | "*", *parts):
             return all(map(_is_reduced, parts))
     return True
+
+
+def _is_of_primes(node: Node) -> bool:
+    """Whether a number is a product of powers of primes."""
+    match node:
+        case ("*", *factors):
+            return all(map(_is_of_primes, factors))
+        case ("^", base, ("n", _, "int")):
+            return base[0] == "n" and _is_of_primes(base)
+        case ("n", value, "int"):
+            return 1 < value < 10**6 and all(int(value) % n for n in range(2, int(float(value) ** 0.5) + 1))
+    return False
 
 
 _VERB = r"(?:^|[.!?:;,)\n]\s*|\b(?:and|or|then|please|to|by|first|completely|fully|should|must|can)\s+)"
@@ -128,6 +143,7 @@ RULES = (
     ),
     Rule(re.compile(rf"{_VERB}(?:expand|multiply|distribute)\b|\bmultiply out|\bexpanded form", re.I), _is_expanded),
     Rule(re.compile(_SIMPLER, re.I), _is_reduced),
+    Rule(re.compile(r"\bprime factori[sz]ation|\bproduct of (?:\w+ )?primes?\b", re.I), _is_of_primes),
     Rule(
         re.compile(rf"{_SIMPLER}|\bcollect\b|\bdistribut|{_VERB}(?:expand|multiply|add|subtract|perform)\b", re.I),
         _is_finished,

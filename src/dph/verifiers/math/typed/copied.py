@@ -22,10 +22,11 @@ from functools import lru_cache
 from typing import Any
 
 from dph.verifiers.math.answer import FORMULA
+from dph.verifiers.math.typed.beside import unit_beside
 from dph.verifiers.math.typed.grammar import Budget, Node, Unevaluable, holds, integer_node
 from dph.verifiers.math.typed.read import Answer, read
 from dph.verifiers.math.typed.text import bare_text, stands_in
-from dph.verifiers.math.typed.units import DEGREE, PERCENT, Unit, read_unit, unit_beside
+from dph.verifiers.math.typed.units import DEGREE, PERCENT, Unit, read_unit
 from dph.verifiers.math.typed.values import (
     Formula,
     alone,
@@ -110,7 +111,8 @@ def _same(one: Answer, other: Answer) -> bool:
     other = _without_name(other)
     if one.kind == other.kind in ("expression", "quantity") and one.unit == other.unit:
         left, right = numeral(one.value), numeral(other.value)
-        return left == right != "" and exact(one.value) == exact(other.value) and one.value[3:] == other.value[3:]
+        same = left == right != "" and exact(one.value) == exact(other.value)
+        return same and _work(one.value) == _work(other.value)
     return one == other
 
 
@@ -142,8 +144,10 @@ def _work(node: Any) -> int:
         return 1
     own = sum(map(_work, node[1:]))
     match node:
-        case ("^", base, ("n", power, _)) if _work(base) > 1:
+        case ("^", base, ("n", power, *_)) if _work(base) > 1:
             return _work(base) * max(2, min(abs(int(power)), 9))
+        case ("^", _, ("n", power, *_)) if power < 0:
+            return own + 2
         case ("f", *_):
             return own + 1
         case ("+", *parts):
@@ -220,22 +224,23 @@ def _value(answer: Answer) -> Node | None:
 
 def _is_held(asked: Node, answer: Node, golds: Sequence[Node]) -> bool:
     """Whether a formula is a part of an answer, is no part of a gold answer, and has its value."""
-    if leaves(asked) < 2 or not symbols(asked):
+    if leaves(asked) < 2 or numeral(asked):
         return False
     with suppress(Unevaluable):
-        budget = Budget(_STEPS)
-        formula = formula_of(_simple(asked, budget))
-        if len(formula) < 2 or not _has(answer, formula) or any(_has(gold, formula) for gold in golds):
-            return False
-        return any(identical(gold, asked, Budget(_STEPS)) for gold in golds)
+        text, formula = canonical(asked), formula_of(_simple(asked, Budget(_STEPS)))
+
+        def has(node: Any) -> bool:
+            """Whether a part of an expression is the formula: as it is written, or a sum up to what takes no work."""
+            if not isinstance(node, tuple) or not node or leaves(node) < 2:
+                return False
+            own = isinstance(node[0], str) and (
+                canonical(node) == text or (len(formula) > 1 and formula_of(node) == formula)
+            )
+            return own or any(map(has, node))
+
+        held = has(answer) and not any(map(has, golds))
+        return held and any(identical(gold, asked, Budget(_STEPS)) for gold in golds)
     return False
-
-
-def _has(node: Any, formula: Formula) -> bool:
-    """Whether a part of an expression is a formula."""
-    if not isinstance(node, tuple) or not node or leaves(node) < 2:
-        return False
-    return (isinstance(node[0], str) and formula_of(node) == formula) or any(_has(part, formula) for part in node)
 
 
 _ONE = integer_node(1)
@@ -279,6 +284,10 @@ def _without_wrapper(node: Node) -> Node:
             return ("^", base, _number(value))
         case ("^", base, ("n", value, *_)) if value == 1:
             return base
+        case ("^", ("/", ("n", value, *_), bottom), exponent) if value == 1:
+            return ("/", _ONE, ("^", bottom, exponent))
+        case ("^", base, ("n", value, *_)) if value < 0 and value.denominator > 1:
+            return ("/", _ONE, ("^", base, _number(-value)))
         case ("/", top, ("^", base, ("n", value, *_))) if value < 0:
             return ("*", top, ("^", base, _number(-value)))
     return node

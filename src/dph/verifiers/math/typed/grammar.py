@@ -695,7 +695,7 @@ def _repeating(text: str) -> Node:
 def fraction(top: Node, bottom: Node) -> Node:
     """A quotient; a number if both are written as one."""
     if top[0] == bottom[0] == "n" and {top[2], bottom[2]} <= {"int", "dec"} and bottom[1]:
-        common = gcd(int(top[1]), int(bottom[1])) if top[2] == bottom[2] == "int" else 1
+        common = gcd(int(top[1]), int(bottom[1])) if top[2] == bottom[2] == "int" else 2
         return top if bottom[1] == 1 else ("n", top[1] / bottom[1], "frac", common)
     return ("/", top, bottom)
 

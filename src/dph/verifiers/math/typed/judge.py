@@ -224,6 +224,8 @@ class Comparison:
     def ratios(self, gold: Answer, answer: Answer) -> bool | None:
         if gold.kind == answer.kind:
             left, right = gold.value, answer.value
+            if not all(rule.allows(("ratio", left), ("ratio", right)) for rule in self.rules):
+                return False
             if len(left) != len(right) or any(exact(term) == 0 for term in (*left, *right)) or _is_clock(left):
                 return len(left) == len(right) and all_of(map(self.identical, left, right))
             pairs = zip(left[1:], right[1:], strict=True)

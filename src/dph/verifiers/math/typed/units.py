@@ -155,33 +155,6 @@ def _read_unit(text: str) -> Unit | None:
     return tuple(sorted(x for x in powers.items() if x[1])), factor
 
 
-_WORD = r"[A-Za-zµ°]{2,}(?:\^?[\d²³])?"
-_BESIDE = re.compile(
-    r"(?:[\s~]|\\[,;:! ]|\$|\\[)\]])*"  # spacing, and the end of the box's formula
-    r"(?:(?P<marked>(?:\\(?:text|mathrm|textrm|mbox|rm)\s*\{[^{}]*\}(?:\s*\^\s*\{?-?\d\}?)?(?:\s*[/~]\s*)?)+)"
-    r"(?=\s*(?:$|[.,;:)\]$]|\\[)\]\\]|[A-Za-z]))"
-    rf"|(?P<plain>[A-Za-z]\s?/\s?[A-Za-z]{{1,3}}(?:\^?[\d²³])?\b|{_WORD}(?:(?:\s?/\s?|\s){_WORD}|\s?/\s?[A-Za-z]\b){{0,3}}))"
-)
-_SPEAKS_ON = {*word_list("in second minute degree units unit percent au")}  # what follows a box may be no unit of it
-
-
-def unit_beside(after: str, *, things: bool = False) -> str:
-    r"""The unit that follows a box: of \boxed{94}\text{ km/s} and $\boxed{94}$ km/s; "" if there is none. things: also
-    things that are counted, of \boxed{5}\text{ pears}."""
-    found = _BESIDE.match(after)
-    if not found:
-        return ""
-    words = re.sub(r"\\(?:text|mathrm|textrm|mbox|rm)\s*\{([^{}]*)\}|[~{}]", r" \1", found["marked"] or found["plain"])
-    words = words.replace("~", " ").replace("²", "^2").replace("³", "^3").replace(" ^", "^").strip(" .,;").split()
-    if found["plain"]:  # 25 square feet in all
-        words = words[: words.index("in")] if "in" in words else words
-    for most in range(len(words), 0, -1) if found["plain"] else (len(words),):
-        if (found["marked"] or words[most - 1].lower() not in _SPEAKS_ON or most > 1) and read_unit(words[:most]):
-            return " ".join(words[:most])
-    counted = things and found["marked"] and words and counts_things(words) and adds_a_name(words, None)
-    return " ".join(words) if counted else ""
-
-
 _IN_QUESTION = re.compile(
     r" ?(\d|\bin (?=[A-Za-z]{1,2}\b)|\\(?:text|mathrm|mbox|rm) ?\{)?(?: |\\(?:text|mathrm|mbox|rm) ?\{)*"
     r"\\?(%|\$|[^\W\d_]+)"
