@@ -122,15 +122,15 @@ def _is_reduced(node: Node) -> bool:
 
 
 def _is_of_primes(node: Node) -> bool:
-    """Whether a number is a product of powers of primes."""
-    match node:
-        case ("*", *factors):
-            return all(map(_is_of_primes, factors))
-        case ("^", base, ("n", _, "int")):
-            return base[0] == "n" and _is_of_primes(base)
-        case ("n", value, "int"):
-            return 1 < value < 10**6 and all(int(value) % n for n in range(2, int(float(value) ** 0.5) + 1))
-    return False
+    """Whether a number is written as a product of powers of primes."""
+    factors = node[1:] if node[0] == "*" else (node,)
+    bases = [x[1] if x[0] == "^" and x[2][0] == "n" else x for x in factors]
+    return (len(factors) > 1 or bases != [node]) and all(map(_is_prime, bases))
+
+
+def _is_prime(node: Node) -> bool:
+    value = node[1] if node[0] == "n" and node[2] == "int" else 0
+    return 1 < value < 10**6 and all(int(value) % n for n in range(2, int(float(value) ** 0.5) + 1))
 
 
 _VERB = r"(?:^|[.!?:;,)\n]\s*|\b(?:and|or|then|please|to|by|first|completely|fully|should|must|can)\s+)"
