@@ -62,7 +62,8 @@ def test_a_formula_in_a_wrapper_is_the_formula(question: str, formula: str, gold
         (r"Write $\{x\mid x\ne 5\}$ in interval notation.", r"(-\infty,5)\cup(5,\infty)",
          [r"\{x\mid x\ne 5\}"], [r"(5,\infty)\cup(-\infty,5)"]),
         (r"Write with a common denominator: $\frac1x, \frac{1}{x+1}$", r"\frac{x+1}{x(x+1)}, \frac{x}{x(x+1)}",
-         [r"\frac1x, \frac{1}{x+1}", r"y=\frac1x, \frac{1}{x+1}"], [r"\frac{x}{x(x+1)}, \frac{x+1}{x(x+1)}"]),
+         [r"\frac1x, \frac{1}{x+1}", r"\frac{1}{x+1}, \frac1x", r"\{\frac1x, \frac{1}{x+1}\}"],
+         [r"\frac{x}{x(x+1)}, \frac{x+1}{x(x+1)}"]),
     ],
 )  # fmt: skip
 def test_numbers_quantities_and_lists_of_the_question(question: str, gold: str, copies: list[str], rights: list[str]):

@@ -183,10 +183,10 @@ def _sides(*nodes: Node) -> _Formula:
 
 
 def _parts(answer: Answer) -> list[_Formula]:
-    """An expression, the sides of an equation, or the items of a list as formulas; nothing for other answers."""
+    """An expression, the sides of an equation, or the items of a list or set as formulas; nothing for other answers."""
     while answer.kind == "assigned" or (answer.kind == "set" and len(answer.items) == 1):
         answer = answer.items[-1]
-    if answer.kind == "list":
+    if answer.kind in ("list", "set"):
         return [part for item in answer.items for part in _parts(item) or [_NONE]]
     if answer.kind == "equation":
         return [_sides(*answer.value)]
