@@ -1,6 +1,7 @@
 """Finds the answer in a mathematical response."""
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from dph.verifiers.math.last_number import last_number
@@ -101,6 +102,7 @@ def around_box(response: str, answer: str) -> tuple[str, str]:
     return response[max(0, start - 20) : start].rpartition("\n")[2], response[end : end + 100].partition("\n")[0]
 
 
+@lru_cache(maxsize=4)  # the answer of a response, and what stands beside it
 def _boxes(text: str) -> list[tuple[int, int, str | None]]:
     r"""Start, end and content of each box that is in no other one; its content is None if it is empty or never closed.
     In `\\}` the brace closes: `\\` ends a line."""

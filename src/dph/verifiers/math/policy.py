@@ -85,7 +85,7 @@ def _extract_typed(problem: Problem, response: str, *, fallback: Fallback) -> st
     answer = find_answer(text, fallback)
     if not answer or not any(sides := around_box(text, answer)):
         return answer
-    things = any(gold and gold.words for gold in map(read, gold_texts(problem)))
+    things = "\\" in sides[1] and any(gold and gold.words for gold in map(read, gold_texts(problem)))
     currency, unit = currency_beside(sides[0]), unit_beside(sides[1], things=things)
     typed = read(answer) if currency or unit else None
     if typed is None or (typed.items[-1] if typed.kind == "assigned" else typed).kind != "expression":

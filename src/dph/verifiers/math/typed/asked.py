@@ -19,6 +19,7 @@ from math import gcd, lcm
 from typing import Any
 
 from dph.verifiers.math.typed.grammar import Node, Unevaluable, holds
+from dph.verifiers.math.typed.text import word_list
 from dph.verifiers.math.typed.values import Formula, exact, formula_of, is_unfinished, negative, symbols
 
 
@@ -152,11 +153,28 @@ RULES = (
 """What a question's words ask. Each example above is one of them."""
 
 
+_STEMS = word_list(
+    "factor expand multipl distribut simpl lowest reduce irreduc combin like collect add subtract perform prime"
+)
+
+
 @lru_cache(maxsize=1024)
 def rules_of(question: str) -> tuple[Rule, ...]:
     """The rules for expressions that a question's words name."""
-    words = " ".join(question.split())
+    words = " ".join(question.lower().split())
+    if not any(stem in words for stem in _STEMS):  # the usual case
+        return ()
     return tuple(rule for rule in RULES if rule.words.search(words))
+
+
+@lru_cache(maxsize=1024)
+def may_be_on_matrices(question: str) -> bool:
+    """Whether the letters of a question may be matrices: it says so, or there is no question."""
+    words = question.lower()
+    return not words.strip(" ?") or any(stem in words for stem in _MATRICES)
+
+
+_MATRICES = word_list("matri operator transpose invertible inverse group")
 
 
 _UP = "least|smallest|lowest|shortest|fewest|youngest|lightest|slowest|cheapest|earliest|minimum"
@@ -176,6 +194,8 @@ _ORDERS = tuple(
 def order_of(question: str) -> str:
     """The order of values that a question asks for: up, down, given for the gold answer's, or "" for none."""
     words = " ".join(question.split())
+    if not any(stem in words for stem in ("order", "Order", "from ", "From ", "espectively")):
+        return ""
     return next((order for order, pattern in _ORDERS if pattern.search(words)), "")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from dph.types import UNPARSED
 from dph.verifiers.math.answer import Decimals
-from dph.verifiers.math.typed.asked import keeps_order, order_of, rules_of
+from dph.verifiers.math.typed.asked import keeps_order, may_be_on_matrices, order_of, rules_of
 from dph.verifiers.math.typed.conditions import may_exclude, may_hedge
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
 from dph.verifiers.math.typed.languages import thing
@@ -43,7 +43,6 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sinh cosh tanh coth arsinh",
 ))  # fmt: skip
 _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": operator.and_, "minus": operator.gt}
-_ON_MATRICES = re.compile("matri|operator|transpose|invertible|inverse|group", re.I)
 _LETTER = re.compile("(?<![A-Za-z])[A-Z](?![A-Za-z])")
 _HUNDRED = integer_node(100)
 _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
@@ -126,7 +125,7 @@ class Comparison:
     def __init__(self, decimals: Decimals, question: str) -> None:
         self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
         self.question, self.rules, self.order = question, rules_of(question), order_of(question)
-        self.budget.matrices = not question.strip(" ?") or bool(_ON_MATRICES.search(question))
+        self.budget.matrices = may_be_on_matrices(question)
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
