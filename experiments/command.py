@@ -30,8 +30,8 @@ STUDIES = {
     "small": ("small", "Spider with a model made from scratch (--data SPIDER)"),
 }
 """Scale and description by the name of a study."""
-ANCHOR = "anchor"
-"""The study with a design and options of its own."""
+ANCHOR, FACTORIAL = "anchor", "factorial"
+"""The studies with a design and options of their own."""
 _ANY = "reproduce"
 """The command of which `--scale` names the study."""
 
@@ -79,6 +79,7 @@ def _overview() -> str:
     lines = [f"  {name:<13} {text}" for name, (_, text) in STUDIES.items()]
     head = "usage: python -m experiments STUDY [settings]; the same command continues an interrupted study"
     lines.append(f"  {ANCHOR:<13} Countdown: where an anchor to the base model acts, and its direction")
+    lines.append(f"  {FACTORIAL:<13} Countdown: choice of the problems and rehearsal, crossed (experiment D1)")
     return "\n".join([head, "", *lines, f"  {_ANY:<13} the study that --scale names (tiny)"])
 
 
@@ -95,6 +96,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
             from experiments.anchor.run import run as run_anchor
 
             return run_anchor(words[1:])
+        if words[0] == FACTORIAL:
+            from experiments.factorial.run import run as run_factorial
+
+            return run_factorial(words[1:])
         settings = parse(words)
         from experiments.run import reproduce  # loads matplotlib
 

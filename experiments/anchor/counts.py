@@ -7,7 +7,7 @@ make the model, pre-sampling included; `settings`, JSON of what trained or made 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +31,8 @@ class Evaluated:
     """Correct samples of each canonical solution."""
     kinds: list[str]
     rollouts: int
+    greedy: list[bool] = field(default_factory=list)
+    """Whether the greedy response is correct; empty where it was not asked for."""
 
 
 def write(file: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | Made]) -> None:
@@ -94,7 +96,7 @@ def read(file: Path, start: int) -> dict[str, Evaluated]:
     """Evaluations of a start by name; {} if there are none yet."""
     if not file.exists():
         return {}
-    columns = ["run", "id", "kind", "samples", "correct", "form_counts", "rollouts"]
+    columns = ["run", "id", "kind", "samples", "correct", "greedy", "form_counts", "rollouts"]
     by_run: dict[str, list[dict]] = {}
     for row in pq.read_table(file, columns=columns, filters=pc.field("start") == start).to_pylist():
         by_run.setdefault(row["run"], []).append(row)
@@ -104,6 +106,7 @@ def read(file: Path, start: int) -> dict[str, Evaluated]:
             [row["form_counts"] for row in rows],
             [row["kind"] for row in rows],
             rows[0]["rollouts"],
+            [row["greedy"] for row in rows if row["greedy"] is not None],
         )
         for run, rows in by_run.items()
     }

@@ -1,6 +1,7 @@
 """The arms of the experiments B, E and F, as their protocols (experiments/results/anchor.md) have them, and their
-commands."""
+commands. Experiment D1 (`experiments.factorial`) uses the same commands with other arms."""
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,19 +14,22 @@ STARTS = tuple(range(21, 33))
 WORLD = "countdown"
 CLIP = ("--loss.clip-high", "0.28")
 """Every arm has it, so that an arm differs from GRPO in one thing."""
-NEAR, SOLVED, DISTINCT = "near", "solved", "distinct"
-"""Pre-samplings: rows of near-perfect problems (6 of 8), of every problem that is solved at least once in 32, and of
-these each different response once."""
+NEAR, SOLVED, DISTINCT, SEEN, RARE = "near", "solved", "distinct", "seen", "rare"
+"""Pre-samplings: rows of near-perfect problems (6 of 8), of every problem that is solved at least once in 32, of these
+each different response once, of every problem that is solved at least once in the 8 draws that `NEAR` takes too, and
+`NEAR` with rows of the problems that are solved one to three times (`experiments.factorial.rare`)."""
 PRESAMPLES = {
     NEAR: (),
+    SEEN: ("--threshold", "1", "--refine", "keep"),
     SOLVED: ("--threshold", "1", "--rollout.n", "32", "--refine", "keep", "--stored", "8"),
     DISTINCT: ("--preset", "grpo_sft"),
 }
 FAST = "1e-4"
 """The learning rate of every arm with an anchor."""
+STEPS = 125
 TRAINED = 16_000
 """Responses that a training run draws: 125 steps of 8 × 16."""
-PRESAMPLED = {"": 0, NEAR: 8_000, SOLVED: 32_000, DISTINCT: 32_000}
+PRESAMPLED = {"": 0, NEAR: 8_000, SEEN: 8_000, RARE: 8_000, SOLVED: 32_000, DISTINCT: 32_000}
 """Responses that pre-sampling draws for 1,000 problems, without its refinement."""
 
 
@@ -47,6 +51,8 @@ class Arm:
     """Shares of the trained weights at which it is evaluated too."""
     trained: int = TRAINED
     """Responses that its training draws."""
+    steps: int = STEPS
+    """Steps of its training; the flags must say so where they are not the world's."""
 
     @property
     def rollouts(self) -> int:
@@ -91,56 +97,77 @@ def _grpo(lr: str, *flags: str) -> tuple[str, ...]:
     return ("--preset", "grpo", "--optim.lr", lr, *flags)
 
 
-def world(start: int) -> tuple[str, ...]:
-    """Flags that select the world of a start."""
-    return ("--preset", WORLD, "--task.options", "seed", str(start))
+def world(start: int, options: Sequence[str] = ()) -> tuple[str, ...]:
+    """Flags that select the world of a start; options: further names and values of the task's options."""
+    return ("--preset", WORLD, "--task.options", "seed", str(start), *options)
 
 
 def base_jobs(
-    start: int, out: Path, extra: dict[str, tuple[str, ...]], presamples: Sequence[str] = (NEAR, SOLVED)
+    start: int,
+    out: Path,
+    extra: dict[str, tuple[str, ...]],
+    presamples: Sequence[str] = (NEAR, SOLVED),
+    options: Sequence[str] = (),
 ) -> list[Job]:
-    """The base model of a start, its two evaluations and pre-samplings. extra: further flags by stage."""
+    """The base model of a start, its two evaluations and pre-samplings. extra: further flags by stage; options: further
+    options of the task."""
     base = str(out / "base")
-    given = (*world(start), "--seed", str(start))
+    given = (*world(start, options), "--seed", str(start))
     jobs = [_job("base", "sft", (*given, "--out", base), out / "base", extra)]
-    jobs += [evaluation(start, out, name, f"{base}/model", extra) for name in ("base", "base-again")]
+    jobs += [evaluation(start, out, name, f"{base}/model", extra, options) for name in ("base", "base-again")]
     for rows in presamples:
         words = (*given, *PRESAMPLES[rows], "--model.path", f"{base}/model", "--out", str(out / rows))
         jobs.append(_job(rows, "presample", words, out / rows, extra))
     return jobs
 
 
-def arm_jobs(start: int, out: Path, arm: Arm, extra: dict[str, tuple[str, ...]], below: str = "") -> Iterator[Job]:
+def arm_jobs(
+    start: int,
+    out: Path,
+    arm: Arm,
+    extra: dict[str, tuple[str, ...]],
+    below: str = "",
+    options: Sequence[str] = (),
+) -> Iterator[Job]:
     """Training of an arm, the weights made of it, and their evaluations. out: folder of the start; below: the folder in
-    it for what is made here."""
+    it for what is made here; options: further options of the task."""
     run = out / below / "train" / arm.name
-    every = ("--checkpoint-every", "25", "--keep-checkpoints", "9") if arm.stops else ("--checkpoint-every", "125")
-    words = (*world(start), *arm.flags, *CLIP, *every, "--seed", str(100 * start + arm.seed))
+    interval = str(math.gcd(STEPS, *arm.stops))
+    every = ("--checkpoint-every", interval, *(("--keep-checkpoints", "9") if arm.stops else ()))
+    words = (*world(start, options), *arm.flags, *CLIP, *every, "--seed", str(100 * start + arm.seed))
     words += ("--model.path", str(out / "base/model"))
     words += () if arm.rows is None else ("--rehearsal.path", str(out / (arm.rows or NEAR)))
     yield _job(arm.name, "train", (*words, "--out", str(run)), run, extra)
-    yield evaluation(start, out / below, arm.name, str(run / "model"), extra)
+    yield evaluation(start, out / below, arm.name, str(run / "model"), extra, options)
     for step in arm.stops:
-        model = str(out / below / checkpoint(arm.name, step, extra))
-        yield evaluation(start, out / below, f"{arm.name}-step{step}", model, extra)
+        model = str(out / below / checkpoint(arm.name, step, extra, arm.steps))
+        yield evaluation(start, out / below, f"{arm.name}-step{step}", model, extra, options)
     for share in arm.shares:
         name = f"{arm.name}-share{share}"
         made = out / below / "shares" / name
         words = ("interpolate", "--run", str(run), "--weight", str(share), "--out", str(made))
         yield Job(f"make-{name}", words, out=made, at_once=True)
-        yield evaluation(start, out / below, name, str(made), extra)
+        yield evaluation(start, out / below, name, str(made), extra, options)
 
 
-def checkpoint(arm: str, step: int, extra: dict[str, tuple[str, ...]]) -> str:
-    """The model of an arm after a step, below the folder of its runs. With further flags a step stands for 25."""
-    return f"train/{arm}/checkpoints/step-{step // 25 if extra else step:08d}/model"
+SMOKE_STEPS = {125: 5, 375: 3}
+"""Steps of a smoke run by those of the whole training: each stands for equally many, so that the stops exist."""
 
 
-def evaluation(start: int, out: Path, name: str, model: str, extra: dict[str, tuple[str, ...]]) -> Job:
+def checkpoint(arm: str, step: int, extra: dict[str, tuple[str, ...]], steps: int = STEPS) -> str:
+    """The model of an arm after a step of its training, below the folder of its runs. steps: those of the training;
+    extra: flags of a smoke run, if it is one."""
+    return f"train/{arm}/checkpoints/step-{step * SMOKE_STEPS[steps] // steps if extra else step:08d}/model"
+
+
+def evaluation(
+    start: int, out: Path, name: str, model: str, extra: dict[str, tuple[str, ...]], options: Sequence[str] = ()
+) -> Job:
     """An evaluation on the test problems of the start, with random numbers of its own: with the base model's, a
     model would look more like it than it is, and a mix of both would not be unbiased."""
     seed = str(zlib.crc32(name.encode()))
-    words = (*world(start), "--label", name, "--seed", seed, "--model.path", model, "--out", str(out / "eval" / name))
+    words = (*world(start, options), "--label", name, "--seed", seed)
+    words += ("--model.path", model, "--out", str(out / "eval" / name))
     return _job(f"eval-{name}", "eval", words, out / "eval" / name, extra)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from dph.errors import SettingsError
 from experiments.anchor.run import parse as parse_anchor
-from experiments.command import ANCHOR, STUDIES, parse, run
+from experiments.command import ANCHOR, FACTORIAL, STUDIES, parse, run
+from experiments.factorial.run import parse as parse_factorial
 from experiments.grid import grid_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +69,8 @@ def test_the_commands_of_the_pages_can_be_read() -> None:
                 found = re.match(r"(?:scripts/(reproduce)|python -m experiments)(?=\s|$)(.*)", line)
                 if found and found[2].split()[:1] == [ANCHOR]:
                     parse_anchor(shlex.split(found[2], comments=True)[1:])
+                elif found and found[2].split()[:1] == [FACTORIAL]:
+                    parse_factorial(shlex.split(found[2], comments=True)[1:])
                 elif found:
                     parse([*([found[1]] if found[1] else []), *shlex.split(found[2], comments=True)])
                     called += 1
