@@ -3,7 +3,7 @@
 import re
 
 from dph.verifiers.math.typed.copied import formulas_of
-from dph.verifiers.math.typed.grammar import Budget, Node, replaced
+from dph.verifiers.math.typed.grammar import Budget, Node, holds, replaced
 from dph.verifiers.math.typed.read import Answer
 from dph.verifiers.math.typed.values import identical, is_undefined, symbols
 
@@ -30,6 +30,7 @@ def may_exclude(gold: Answer, answer: Answer, question: str, budget: Budget) -> 
         known = [any(x[1][0] in at and identical(x[1][1], at[x[1][0]], budget) for x in gold.excluded) for at in points]
         return all(known) and len(points) == len(gold.excluded)
     nodes = [node for _, x in formulas_of(question) for node in _nodes(x) if symbols(node) & symbols(answer.excluded)]
+    nodes = [node for node in nodes if holds(node, "/", "^", "f")]  # the others are defined everywhere
     return not nodes or all(any(is_undefined(replaced(x, at), budget) for x in nodes) for at in points)
 
 

@@ -62,16 +62,20 @@ _SIMPLE = """
     yard: yarda yardas 码
     mile: milla millas meile meilen miglio miglia milha milhas mile миль миля мили 英里 マイル 마일
     hectare: hectarea hectareas hektar гектар(|а|ов) 公顷 ヘクタール 헥타르
-    second: segundo segundos seconde secondes sekunde sekunden secondo secondi sekund(a|y) секунд(|а|ы)
+    second: sekunder detik saniye giay segundo segundos seconde secondes sekunde sekunden secondo secondi
+    second: sekund(a|y) секунд(|а|ы)
     second: сек с 秒 秒钟 秒間 초
-    minute: minuto minutos minuten minuti minut(|a|y) минут(|а|ы) мин 分钟 分鐘 分間 분
+    minute: minuter menit dakika phut minuto minutos minuten minuti minut(|a|y) минут(|а|ы) мин 分钟 分鐘 分間 분
     hour: hora horas heure heures stunde stunden ore godzin(|a|y) uur час(|а|ов) ч 小时 小時 時間 시간
-    day: dia dias jour jours tage tagen giorno giorni dni dzien dagen день дня дней 天 日間 日 일
-    week: semana semanas semaine semaines woche wochen settimana settimane tydzien tygodni tygodnie weken недел(я|и|ь)
+    hour: std uren timme timmar saat gio
+    day: dag dagar hari ngay dia dias jour jours tage tagen giorno giorni dni dzien dagen день дня дней 天 日間 日 일
+    week: vecka veckor minggu hafta tuan semana semanas semaine semaines woche wochen settimana settimane
+    week: tydzien tygodni tygodnie weken недел(я|и|ь)
     week: 周 星期 週間 주
-    month: mes meses mois monat monate monaten mese mesi mes(|es) miesiac miesiecy miesiace maanden месяц(|а|ев)
+    month: manad manader bulan mes meses mois monat monate monaten mese mesi mes(|es) miesiac miesiecy miesiace
+    month: maanden месяц(|а|ев)
     month: 个月 個月 か月 ヶ月 ヵ月 개월
-    year: ano anos annee annees jahr jahre jahren anno anni rok lat lata jaar год года лет 年 年間 년
+    year: jaren tahun yil ano anos annee annees jahr jahre jahren anno anni rok lat lata jaar год года лет 年 年間 년
     pound: libra libras libbra libbre funt(|y|ow) фунт(|а|ов) 磅 ポンド 파운드
     ton: tonelada toneladas tonne tonnen tonnellata tonnellate ton(a|y) тонн(|а|ы) 吨 トン 톤
     degree: grado grados degre degres grad gradi grau graus stopni stopien градус(|а|ов) 度 도
@@ -88,7 +92,8 @@ _SIMPLE = """
     cent: центов цента цент 美分
     penny: пенсов
     radian: radianes radianos radianti radiants радиан(|а|ов) 弧度
-    unit: unidad unidades unite unites einheit einheiten unita unidade unidades jednost(ek|ki|ka) единиц(|а|ы) 单位 単位
+    unit: unidad unidades unite unites einheit einheiten unita unidade unidades jednost(ek|ki|ka) единиц(|а|ы)
+    unit: 单位 単位
 """
 _SQUARED = """
     squared: cuadrad(o|os|a|as) carre(|s|e|es) quadrat(o|i|a|e) quadrad(o|os) kwadratow(y|e|ych)
@@ -98,8 +103,9 @@ _SQUARED = """
     per: por par pro al all na za в 每 毎 / a
 """
 _CONNECTORS = """
-    and: y et und och og и та 和 与 與 及 以及 と および 및 와 과 그리고 ja ve
-    or: o ou u oder eller lub albo или або либо nebo veya sau hoặc hoac 或 或者 または もしくは 또는 혹은 vagy oppure
+    and: dan va y et und och og и та 和 与 與 及 以及 と および 및 와 과 그리고 ja ve
+    or: atau o ou u oder eller lub albo или або либо nebo veya sau hoặc hoac 或 或者 または もしくは 또는 혹은
+    or: vagy oppure
 """
 ALONE_IN_TEXT = frozenset({"y", "o", "u", "e", "i"})
 """Connectors of one letter, which count only as the whole of a \\text{…} between two values."""
@@ -118,7 +124,8 @@ _SCALE_WORDS = {
 SCALES = {word: size for size, words in _SCALE_WORDS.items() for word in _spelled(words)}
 """Words that multiply the number before them."""
 _COUNTED = """
-    people: personnes pessoas persone personen leute menschen osob(|y|a) ludzi человек(|а) люд(ей|и) personas 사람 人
+    people: orang mensen manniskor kisi nguoi personnes pessoas persone personen leute menschen osob(|y|a) ludzi
+    people: человек(|а) люд(ей|и) personas 사람 人
     children: ninos ninas criancas kind(er|ern) enfants bambin(i|o|e|a) dzieci детей дети ребенка ребят
     men: hombres hommes manner uomini mezczyzn мужчин
     women: mujeres femmes frauen donne kobiet женщин
@@ -176,7 +183,8 @@ _CHANGES = """
     fold: veces fois vezes volte fach mal раз razy
     part: tercio(|s) cuarto(|s) quinto(|s) sexto(|s) decimo(|s) centesimo(|s) milesimo(|s)
     part: cinquieme(|s)
-    part: sixieme(|s) septieme(|s) huitieme(|s) neuvieme(|s) dixieme(|s) centieme(|s) millieme(|s) medio(|s) mitad(|es)
+    part: sixieme(|s) septieme(|s) huitieme(|s) neuvieme(|s) dixieme(|s) centieme(|s) millieme(|s) medio(|s)
+    part: mitad(|es)
     part: halfte meta polowa половина mitte moitie(|s) demi(|s) septimo(|s) octavo(|s) noveno(|s) metade(|s) terco(|s)
     part: terzi quarti decimi
     pairs: pare(|s) paire(|s) paar par(|es)
@@ -227,7 +235,7 @@ def english_unit(words: str) -> str:
     known = {fold(word): word for word in re.split(r"[ /']+", words)}  # as written: kPa
     found = list[str]()
     for word in re.split(r"[ ']+", folded.replace("/", " / ")):
-        found.append(_english_word(word, first=not found) or known.get(word, word))
+        found.append(_english_word(word.rstrip("."), first=not found) or known.get(word, word))
     return " ".join(found)
 
 
@@ -267,6 +275,39 @@ def thing(words: str) -> str:
 def changes_a_number(words: Iterable[str]) -> bool:
     """Whether one of the words scales, negates, compares or hedges in another language."""
     return any(fold(word) in _CHANGERS for word in words)
+
+
+_NUMBERS = """
+    0: cero null nolla ноль нуль nul
+    1: uno une un eins uma um один одна jeden
+    2: dos deux zwei dois duas два две dwa
+    3: tres trois drei tre три trzy
+    4: cuatro quatre vier quattro quatro четыре cztery
+    5: cinco cinq funf cinque пять piec
+    6: seis sechs sei шесть szesc
+    7: siete sept sieben sette sete семь siedem
+    8: ocho huit acht oito восемь osiem
+    9: nueve neuf neun nove девять dziewiec
+    10: diez dix zehn dieci dez десять dziesiec
+    11: onze undici одиннадцать jedenascie
+    12: doce douze zwolf dodici doze двенадцать dwanascie
+    13: trece treize dreizehn tredici treze тринадцать
+    14: catorce quatorze vierzehn quattordici четырнадцать
+    15: quince quinze funfzehn quindici пятнадцать
+    16: dieciseis seize sechzehn sedici dezesseis шестнадцать
+    17: diecisiete siebzehn diciassette dezessete семнадцать
+    18: dieciocho achtzehn diciotto dezoito восемнадцать
+    19: diecinueve neunzehn diciannove dezenove девятнадцать
+    20: veinte vingt zwanzig venti vinte двадцать dwadziescia
+    100: cien cent hundert einhundert cento cem сто
+    1000: mil mille tausend eintausend тысяча tysiac
+"""
+_NUMBER_WORDS = {word: int(number) for word, number in _meanings(_NUMBERS).items()}
+
+
+def number_of(word: str) -> int | None:
+    """The number that a word of another language means: fünf is 5."""
+    return _NUMBER_WORDS.get(fold(word))
 
 
 _NUMERAL = dict(zip("零一二三四五六七八九", range(10), strict=True)) | {"〇": 0, "两": 2, "兩": 2, "壹": 1}

@@ -23,7 +23,7 @@ from dph.verifiers.math.typed.grammar import (
     signed,
     times,
 )
-from dph.verifiers.math.typed.languages import chinese_number, scale_of
+from dph.verifiers.math.typed.languages import chinese_number, number_of, scale_of
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
 from dph.verifiers.math.typed.units import (
     CODES,
@@ -148,9 +148,10 @@ _WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
     r"[a-z] ?= ?(\d\d?:\d\d.*)|at (\d\d?:\d\d.*)": r"\1\2", "([a-z]{2,})!": r"\1",
     "(?:(?:(?:the )?limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
     "undefined",
-    "(?:12(?::00)? )?noon(?: [(]?12(?::00)? ?p[.]?m[.]?[)]?)?": "12 p.m.", "(?:12(?::00)? )?midnight": "12 a.m.",
+    "(?:12(?::00)? )?(?:noon|midday)(?: [(]?12(?::00)? ?p[.]?m[.]?[)]?)?": "12 p.m.",
+    "(?:12(?::00)? )?midnight": "12 a.m.",
     r"(\d\d?:\d\d) ?(?:uhr|h|hrs|hours|o'clock)": r"\1", r"(\d\d?) (?:o'clock|uhr)": r"\1:00",
-    **{rf"(?:in )?(?:the )?(?:(?:{place})[ -]quadrant|quadrant (?:{place}))": f"quadrant {numeral}"
+    **{rf"(?:in )?(?:the )?(?:(?:{place})[ -]quadrant|quadrant (?:{place})|q ?(?:{place}))": f"quadrant {numeral}"
        for numeral, place in _QUADRANTS.items()},
     "on ((?!on ).* \\d.*)": r"\1",
     "(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\\b).*": r"\1",
@@ -207,7 +208,7 @@ _BASE = re.compile(
 _LEAD = re.compile(
     r"""[\s*]*\x01?\s*(?:(?:(?:so|thus|hence|therefore|finally),?\ )?(?:
     (?:the\ )?(?:(?:final|correct|right)\ )?(?:answer|option|choice)[\s\x02]*(?:is|:)
-    |(?:(?:it\ is|there\ are|is|are)\ )?(?:exactly|precisely|a\ total\ of|in\ total|just|only|is|are)
+    |(?:(?:it\ is|there\ are|is|are)\ )?(?:exactly|precisely|(?:a\ )?total\ of|in\ total|just|only|is|are)
      (?=[\s\x02]*(?:[-+]?[\d.]|\\(?:frac|sqrt|dollar|pi)(?![a-z])|\())
     |(?:respuesta|respuesta\ final|antwort|r[eé]ponse|risposta|resposta|ответ|odpowied[zź]|答え|답)\ ?[:：]
     |(?:la\ respuesta\ es|die\ antwort\ (?:ist|lautet)|la\ r[eé]ponse\ est|la\ risposta\ [eè]|a\ resposta\ [eé])
@@ -319,7 +320,8 @@ def _terms(found: re.Match[str]) -> str:
 
 
 _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) for pattern, usual in (
-    (r"\x01\s*\x02", " "), (r"^\x01?\s*(?:both(?=.*\band\b)|either(?=.*\bor\b))\s*\x02?\s*", ""),
+    (r"\x01\s*\x02", " "), (r"\(\s*\x01(?:where|for|if)\x02\s*(?=[a-z] ?\\ne)", "("),
+    (r"^\x01?\s*(?:[Bb]oth(?=.*\band\b)|[Ee]ither(?=.*\bor\b))\s*\x02?\s*", ""),
     (r"^([A-Z]) ?: ?(\([^()]*,[^()]*\))$", r"\1 = \2"), (r"\\in ?([ZRQ])(?![\w'^({]| ?_)", r"\\in \\\1\1 "),
     (r"([a-z]) ?= ?(?:0 ?, ?(?:\\pm ?\d ?, ?)+|\\ldots ?, ?(?:-?\d ?, ?)+)\\ldots", r"\1 \\in \\ZZ "),
     (r"\\setminus( *)[a-z] ?= ?", r"\\setminus\1"),
@@ -463,6 +465,8 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if chinese := None if low.isascii() else chinese_number(low):
         number = _number(chinese[0])
         return _quantity(number, (chinese[1],)) if chinese[1] else Answer("expression", number)
+    if words == low and len(low) > 2 and (whole := number_of(low)) is not None:  # Nove may be a name
+        return Answer("expression", integer_node(whole))
     if re.search("[a-z]{3}", low):
         twice = re.fullmatch(r"(.+?) \( ?(.+?) ?\)", low)  # 84 (eighty-four)
         if number := _number_in_words(twice[1] if twice else low):
@@ -971,19 +975,20 @@ def _shared(items: Sequence[Node], links: Sequence[str]) -> Sequence[Node]:
 
 def _restricted(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     """An expression, or f(x) = …, and values that its letter may not have: (x + 6)/(x − 4), x ≠ 5; else None."""
-    if len(items) < 2 or "or" in links or items[1][0] != "rel" or items[1][2] != ("!=",):
+    if len(items) < 2 or "or" in links or items[1][0] != "rel" or items[1][2] not in (("!=",), (r"\notin",)):
         return None
     first, *conditions = items[0], *_shared(items[1:], links[1:])
     value = first[1][-1] if first[0] == "rel" and first[2] == ("=",) and first[1][0] else first
     letters = symbols(value) if _plain(value) else set()
     excluded = list[Node]()
     for condition in conditions:
-        if condition[0] != "rel" or condition[2] != ("!=",) or condition[1][0] is None:
+        if condition[0] != "rel" or condition[2] not in (("!=",), (r"\notin",)) or condition[1][0] is None:
             return None
         name, point = condition[1]
         if name[0] != "s" or name[1] not in letters or symbols(point):
             return None
-        signs = dict.fromkeys((with_sign(point, "p"), with_sign(point, "m")))
+        points = point[1] if point[0] == "set" else (point,)
+        signs = dict.fromkeys(with_sign(x, sign) for x in points for sign in "pm")
         excluded += [("rel", (name, x), ("!=",)) for x in signs]
     whole = _typed(first)
     return whole and replace(whole, excluded=tuple(excluded))

@@ -69,6 +69,14 @@ _MARK = (
 """What parts the digits of one number into groups."""
 
 
+_ACCENTS = dict(zip("'`\"^~", "\u0301\u0300\u0308\u0302\u0303", strict=True))
+
+
+def _accented(letter: re.Match[str]) -> str:
+    r"""The letter of \'i and \~{n}."""
+    return unicodedata.normalize("NFC", (letter[2] or letter[3]) + _ACCENTS[letter[1]])
+
+
 _OTHER_NAMES = dict(sh="sinh", ch="cosh", cth="coth", arctg="arctan", arcctg="arccot", tg="tan", ctg="cot", cotg="cot",
                     sen="sin", arcsen="arcsin", arsh="arsinh", cosec="csc")  # fmt: skip
 """Functions by the names that other countries use."""
@@ -82,13 +90,14 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"), (r"<sup>(.*?)</sup>", r"^{\1}"),
     (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|[`'\x22]|__)(.+)\1\s*\Z", r"\2"),
     (rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\"),  # escaped twice
+    (r"\\(['`\"^~])(?:\{\\?([A-Za-z])(?:math)?\}|([A-Za-z]))", _accented), (r"\\textdegree(?![a-z])", r"^\\circ "),
     (r"\{ ?\\(?:rm|bf|it|sf|tt) ", r"\\text{"), (r"\\qty(?![A-Za-z]) ?(?=[(\[|])", ""),
     (rf"\\left ?\\\{{ ?{_ROWS} ?\\right ?\.", r"\\begin{cases}\2\\end{cases}"),
     (r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?", ""),
     (r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}", r"\1"),
     (r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?", r"\\binom{\1}{\2}"),
     (r"(?<![\w.^_{])(\d+) ?C ?(\d+)(?!\w| ?\)? ?_)", r"\\binom{\1}{\2}"),
-    (r"\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])|\.{3}", r"\\ldots "),
+    (r"\.{3}|\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])", r"\\ldots "),
     (r"\.(\d{0,20}?)(?:(\d{1,3}?)\2{2,}|(\d{2,6})\3) *\\ldots", r".\1\\overline{\2\3}"),
     (r"\\(?:AA(?![A-Za-z])|text ?\{ ?\\AA ?\})", r"\\text{å}"),
     (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
@@ -136,6 +145,8 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"\\not\s*\\in(?![a-z])", r"\\notin "),
 )]  # fmt: skip
 """Notations and their usual spelling, in the order of their replacement."""
+_USUAL_OF_PLAIN_TEXT = [(pattern, usual) for pattern, usual in _USUAL if not pattern.pattern.startswith(r"\\")]
+"""Those that do not begin with a command."""
 _TEXT = re.compile(
     r"\\(text|textbf|textrm|textit|textsf|texttt|textnormal|textup|emph|mbox|hbox|fbox|mathrm|rm|textsc) ?"
     r"\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}"
@@ -158,7 +169,12 @@ _NOISE = re.compile(
 )
 _END = re.compile(r"(?:(?<!\\)\\\\?|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
 _LINK = re.compile(r"[,;.\s]*([^\W\d_]+)[,\s]*")
-_NEXT_VALUE = re.compile(r"\s*(?:[-+]?\s*[\d(]|[A-Za-z](?:_\w)? ?=|\\(?:[dt]?frac|sqrt|pi)(?![a-z]))")
+_CONDITION = re.compile(
+    r"[,;\s]*\(?\s*(?:,\s*where|where|provided(?: that)?|assuming(?: that)?|given that|as long as|so long as|"
+    r"when|for|if|with)",
+    re.I,
+)
+_NEXT_VALUE = re.compile(r"[\s,]*(?:[-+]?\s*[\d(]|[A-Za-z](?:_\w)? ?=|\\(?:[dt]?frac|sqrt|pi)(?![a-z]))")
 _FOREIGN_LINK = re.compile(
     rf"(?<=[\d)}}\]])\s*(?:\x01|,)?\s*(?<![^\W\d_])(?:({LINK_WORDS})|(?<=\s)([yo])(?=\s+\d))(?![^\W\d_])\s*\x02?"
     r"(?=\s*(?:[-+\\\d(\[]|[A-Za-z] ?=))",
@@ -175,10 +191,13 @@ _ONE_LETTER_UNITS = "mskghNJWKLlVCFTPQRSM"
 
 def _words(match: re.Match[str]) -> str:
     r"""The words of \text{…} as marked words, a connector, or the mathematics that they are."""
-    content = re.sub(r"(?<=[a-z]{3})\.$", "", re.sub(r"~|\\[ ,;:]|``|''", " ", match[2]).strip())
+    content = re.sub(r"(?<=[a-z]{3})\.$", "", re.sub(r"~|\\[ ,;:]|``|''|[\x01\x02]", " ", match[2]).strip())
     after_value = _VALUE_END.search(match.string[max(0, match.start() - 80) : match.start()])
     if nested := _TEXT.fullmatch(content):
         return _words(nested)
+    condition = _CONDITION.fullmatch(content)
+    if condition and (content[0] in ",(" or content[0].lower() not in "wif"):  # of a piecewise function: as it is
+        return " ( " if "(" in condition[0] else " \x01where\x02 "
     if connector := _connector(content, match, after_value is not None):
         return f" \x01{connector}\x02 "
     elif edge := re.fullmatch(r"(.*?\w) (and|or)", content):  # 3 dollars and 25 cents
@@ -198,7 +217,7 @@ def _words(match: re.Match[str]) -> str:
 
 def _connector(content: str, match: re.Match[str], after_value: bool) -> str:
     r""" "and" or "or" for a \text{…} that only joins what is around it, in any language; else ""."""
-    word = _LINK.fullmatch(content)
+    word = _LINK.fullmatch("and" if content == "as well as" else content)
     low = word[1].lower() if word else ""
     if low in ("", "and", "or"):
         return low
@@ -218,7 +237,7 @@ def plain_latex(text: str) -> str:
         text = _ascii(text)
     if "\\" in text:
         text = without_packages(text)
-    for pattern, usual in _USUAL:
+    for pattern, usual in _USUAL if "\\" in text else _USUAL_OF_PLAIN_TEXT:
         text = pattern.sub(usual, text)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
     text = re.sub(r"(\d{1,9}) *\^\\circ *(\d\d?)'(?: *(\d\d?(?:\.\d{1,9})?)'')?(?!')", _in_degrees, text)

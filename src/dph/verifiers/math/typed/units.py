@@ -195,7 +195,7 @@ def introduces(words: Sequence[str]) -> bool:
 
 def adds_a_name(words: Sequence[str], number: Fraction | None) -> bool:
     """Whether words name what a number counts: a plural after up to two other words, or any noun after 1."""
-    text = fold(" ".join(words))
+    text = re.sub(" (?:(?:en|au|no) total|in totale|insgesamt|всего)$", "", fold(" ".join(words)))
     if is_counted(text):
         return True
     if not text.isascii():
