@@ -28,6 +28,7 @@ from dph.tasks import Task, style_of
 from dph.types import UNPARSED, Group, Problem, SamplingParams
 from dph.verifiers.math.answer import find_answer
 from dph.verifiers.sql.text import extract_sql
+from dph.verifiers.thoughts import without_thoughts
 
 AMONG = 32
 """Distinct things are counted among this many samples (styles: paper App. B), or among all if there are fewer."""
@@ -208,7 +209,8 @@ def _of_scored(texts: Sequence[str | None], group: Group) -> list[str | None]:
 
 def answer_of(problem: Problem, response: str) -> str | None:
     """The answer of a response, its query or its final answer, without differences of writing. None without one."""
-    return _ANSWERS[problem.verifier](response) if problem.verifier in _ANSWERS else None
+    read = _ANSWERS.get(problem.verifier)
+    return read(without_thoughts(response, problem.prompt)) if read else None
 
 
 def _query(response: str) -> str | None:

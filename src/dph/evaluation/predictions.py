@@ -307,6 +307,7 @@ def table_of(summary: Mapping[str, Any]) -> str:
 
 
 _FLAGS = {
+    "decimal_comma": "that may be numbers with a decimal comma",
     "empty": "with an empty result",
     "changes": "that ask for the time or for random numbers",
     "limit_ties": "whose LIMIT cuts through a tie",

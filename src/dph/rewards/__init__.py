@@ -33,7 +33,7 @@ _LOG = logging.getLogger("dph")
 _WORKERS = 2
 _NOT_META = {"prompts", "completions", "completion_ids"}  # columns that TRL adds
 _RESPONDING = {None, "assistant"}  # roles
-_TEXTS = {"text", "output_text"}  # types of the parts of a message
+_TEXTS = {"text", "input_text", "output_text"}  # types of the parts of a message
 
 _Item = tuple[Problem, str]
 
@@ -109,7 +109,7 @@ class RewardFunction:
 
     def score(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> float | None:
         """The reward of one response. prompt: text or messages; with it, an answer copied from the question, or in a
-        unit that the question excludes, is wrong. meta: what else the verifier needs, such as db="path" for SQL."""
+        unit or a form that the question excludes, is wrong. meta: what else a verifier needs, as db="path" for SQL."""
         return _reward(self.verdict(response, answer, prompt, **meta))
 
     def verdict(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> Verdict:

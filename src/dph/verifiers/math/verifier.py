@@ -1,5 +1,6 @@
 r"""The math verifier: a response is correct iff its answer equals the gold answer, or one of several."""
 
+import re
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from dph.verifiers.math.typed import answer_key
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive
 from dph.verifiers.sandbox.pool import GRACE, Request, UsesWorkers, WorkerPool, read_reply
 
+_MAY_BE_DECIMAL = re.compile(r"-?\d{1,9},(?!\d{3}$)\d{1,9}")
 _FALLBACKS = (None, "none", "phrase", "last_number", "library")
 _Question = tuple[tuple[str, ...], str]
 
@@ -65,6 +67,11 @@ class MathVerifier(UsesWorkers):
         faults = gold_faults(problems, gold_texts)
         unread = {p.id: self._policy.gold_fault(p) for p in problems if p.id not in faults}
         return faults | {id: fault for id, fault in unread.items() if fault}
+
+    def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
+        """Problems with an answer that is two numbers, or one with a decimal comma, 4,5: id → its flag."""
+        doubtful = [p.id for p in problems if any(map(_MAY_BE_DECIMAL.fullmatch, gold_texts(p)))]
+        return {id: ["decimal_comma"] for id in doubtful}
 
     def readings(self, problems: Sequence[Problem]) -> list[str]:
         """The accepted answers of each problem as the policy reads them."""
