@@ -19,8 +19,9 @@ from dph.config import (
 from dph.errors import RunError
 from dph.evaluation.certificate import Certificate, Counts, certificate, smallest_set
 from dph.evaluation.evaluator import Evaluator
+from dph.models.chat import Rendering
 from dph.models.policy import Policy
-from dph.rehearsal.check import check_facts, judging_rules, open_presampled
+from dph.rehearsal.check import check_facts, judging_rules, model_of, open_presampled, policy_facts
 from dph.rehearsal.partition import check_problems, new_counts
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import Sampler
@@ -60,6 +61,11 @@ class CertificationSet:
             )
         return opened
 
+    @property
+    def rendering(self) -> Rendering:
+        """How the presample run rendered prompts."""
+        return Rendering.of(self.made.model)
+
     def check_apart(self, what: str, ids: Iterable[str]) -> None:
         """Raises UserError if one of the problems is in the set."""
         if shared := self.base.keys() & set(ids):
@@ -67,10 +73,9 @@ class CertificationSet:
             raise RunError(f"{where} are {what}; leave these out, or use one presample run for both")
 
     def check(self, policy: Policy, config: Any = None, *, base: bool = False) -> None:
-        """Raises UserError for a policy with another tokenizer, with `base` also for other weights, and for settings
-        that judge otherwise than the presample run."""
-        facts = {"tokenizer_hash": policy.tokenizer_hash()} | ({"weight_hash": policy.weight_hash()} if base else {})
-        check_facts(self.run, facts)
+        """Raises UserError for a policy with another tokenizer, or that renders prompts otherwise than the presample
+        run, with `base` also for other weights, and for settings that judge otherwise."""
+        check_facts(self.run, policy_facts(policy, weights=base), model_of(policy))
         if changed := differences(judging_rules(to_dict(self.made)), judging_rules(to_dict(config or self.made))):
             how = f"{self.run.path} judged the base model otherwise ({'; '.join(changed)})"
             raise RunError(f"{how}; use its settings, or run `dph presample` again")
@@ -89,7 +94,8 @@ class CertificationSet:
         return certificate(self.base, counts, self.allowed.epsilon, self.allowed.alpha, self.allowed.k)
 
     def certify(self, policy: Policy, model: ModelConfig, config: SamplerConfig, verifiers: Verifiers) -> Certificate:
-        """Sample a policy, which may have other weights than `model`, and check it."""
+        """Sample a policy, which may have other weights than `model`, and check it; prompts are the presample run's."""
+        policy.rendering = self.rendering
         self.check(policy)
         sampler = make_sampler(config, policy, model, self.made.rollout.longest, training=True)
         counts = solved(self.evaluator(policy, sampler, verifiers), self.problems)

@@ -11,6 +11,7 @@ from dph.errors import counted
 from dph.evaluation.certification import CertificationSet
 from dph.evaluation.evaluator import Evaluator
 from dph.models.card import save_with_card
+from dph.models.chat import noted_rendering
 from dph.models.interpolation import save_share
 from dph.models.loading import settled
 from dph.models.policy import Policy
@@ -96,6 +97,7 @@ def load(
     task, problems, stored, held = data_of(config, run, verifiers, world, fresh=fresh)
 
     policy = load_policy(config.model, config.seed, saved)
+    noted_rendering(run, policy, world)
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
     state = TrainState() if saved is None else checkpoints.restore(saved, policy, optimizer)

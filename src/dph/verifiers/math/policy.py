@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Literal, get_args
 
-from dph.errors import UserError
+from dph.errors import UserError, how_to_install
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.math.answer import Decimals, Fallback, around_box, find_answer, strip_dollars
@@ -106,7 +106,7 @@ def check_policy(name: str) -> None:
             f"no math policy is named {name!r}; use typed for training, qwen for published scores, or math_verify"
         )
     if name == "qwen" and find_spec("word2number") is None:
-        raise UserError("the math policy qwen needs word2number; install it with: pip install 'dph-rl[math]'")
+        raise UserError(f"the math policy qwen needs word2number; install it with: {how_to_install('math')}")
 
 
 def _unread(problem: Problem) -> str:
