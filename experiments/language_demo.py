@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.cli.main import ending
-from dph.config import DemoConfig
+from dph.config import DemoConfig, is_settings_file, read_settings
 from dph.errors import ModelError, SettingsError
 from dph.models.loading import model_folder
 from dph.process.jobs import Job, is_complete, run_jobs
@@ -115,12 +115,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="*", default=DemoConfig.methods, help="method presets to compare")
     parser.add_argument("--jobs", type=int, default=DemoConfig.jobs, help="runs side by side, one thread each")
     parser.add_argument("--smoke", action="store_true", help="a few steps, to see that everything works")
+    parser.add_argument("--plugin", action="append", default=[], help="Python file or module that the world needs")
     given = parser.parse_args(arguments)
     show_messages()
     let_jobs_import()
     with ending("language_demo"):
         named = {name: getattr(given, name) for name in ("out", "world", "seed", "smoke", "jobs")}
-        Language(DemoConfig(**named, methods=tuple(given.methods)), given.model, given.data).run()
+        plugins = tuple(dict.fromkeys([*_own_plugins(given.world), *given.plugin]))
+        demo = DemoConfig(**named, methods=tuple(given.methods), plugins=plugins)
+        Language(demo, given.model, given.data).run()
+
+
+def _own_plugins(world: str) -> list[str]:
+    """The plug-ins that a world's file names and that are modules of this folder; others a flag has to name."""
+    named = read_settings(Path(world)).get("plugins", []) if is_settings_file(world) else []
+    return [name for name in named if isinstance(name, str) and name.partition(".")[0] == __package__]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 import dph
 from dph.cli.arguments import TASK, CommandLine, help_page, purpose, read_words
-from dph.config import STAGES, TrainConfig, check_bounds, flatten, from_dict, merge_settings, unusual
+from dph.config import STAGES, TrainConfig, check_bounds, code_of, flatten, from_dict, merge_settings, only, unusual
 from dph.config.checks import check_model, check_out, check_presample, check_train
 from dph.errors import (
     REMEDIES,
@@ -100,8 +100,8 @@ def _call(command: str, config: Any, resume: bool) -> None:
 
 
 def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
-    """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant;
-    prints the page of --help and ends the process."""
+    """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant,
+    and for code that files name and no flag; prints the page of --help and ends the process."""
     line = read_words(stage, arguments)
     merged = line.over(merge_settings(stage, line.presets, line.files))
     default = from_dict(STAGES[stage], merged)
@@ -113,6 +113,8 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
     check_bounds(settings)
+    files = [str(Path(line.settings["out"]) / "config.toml")] if recorded else [*line.presets, *map(str, line.files)]
+    line.permitted.check(code_of(settings), " or ".join(files))
     if recorded is None and is_first_process():
         _say_what_was_not_named(line, {*flatten(merged), *flatten(line.settings)}, settings)
     return settings, line
@@ -178,6 +180,12 @@ def _run(command: str, arguments: Sequence[str]) -> None:
     if command not in COMMANDS:
         raise SettingsError(unknown("command", command, [*COMMANDS, "--help", "--version"]))
     settings, line = parse(command, arguments)
+    with only(line.permitted):
+        _prepare_and_call(command, settings, line)
+
+
+def _prepare_and_call(command: str, settings: Any, line: CommandLine) -> None:
+    """Load the plug-ins, then run a command."""
     if getattr(getattr(settings, "sampler", None), "engine", "hf") == "hf":  # vLLM refuses such memory in some uses
         grow_segments()
     if plugins := getattr(settings, "plugins", line.plugins):

@@ -17,7 +17,7 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 from transformers.utils.import_utils import is_accelerate_available
 
-from dph.config import ModelConfig
+from dph.config import ModelConfig, code_of, require
 from dph.config.checks import ask_hub, check_model
 from dph.config.text import read_json
 from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory, reason_of
@@ -246,6 +246,8 @@ def _check_finite(path: str, model: Any) -> None:
 def _reading(config: ModelConfig) -> Iterator[str]:
     """Context of reading a model's files; yields what to load. What libraries raise becomes one sentence."""
     check_model(config.path)
+    for code in code_of(config):
+        require(code, f"the model {config.path}")
     model = from_hub(model_folder(config.path))
     try:
         yield model
