@@ -32,7 +32,8 @@ from dph.errors import (
 )
 from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, is_first_process, when_parent_ends
 from dph.process.memory import grow_segments, keep_few_kernels
-from dph.process.progress import say, show, show_messages
+from dph.process.places import check_no_run, own
+from dph.process.progress import put, say, show, show_messages
 from dph.runs.directory import RunDir
 from dph.runs.files import TEMPORARY
 from dph.runs.tracking import load_tracker
@@ -49,9 +50,18 @@ COMMANDS = {name: _ELSEWHERE.get(name, f"dph.stages.{name}:{name}") for name in 
 _NEED_TASK = frozenset({"sft", "presample", "train", "verl", "eval", "verify", "audit"})
 """Commands that take the problems of a task."""
 
+_MAKE_RUNS = frozenset({"sft", "presample", "train", "eval", "verify"})
+"""Commands whose `out` is a run directory, which `RunDir.start` looks at; the others write into no run."""
+_LOOK_ONLY = frozenset({"check", "doctor"})
+"""Commands that write nothing into `out`."""
+
 
 def _check(command: str, config: Any, resume: bool) -> None:
     """Raises UserError for settings that are wrong, before torch is loaded."""
+    if (out := getattr(config, "out", "")) and command not in _LOOK_ONLY:
+        own(out)
+        if command not in _MAKE_RUNS:
+            check_no_run(Path(out))
     if command in ("sft", "presample", "train", "eval", "audit"):
         check_out(config.out)
     if command == "presample":
@@ -106,7 +116,7 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     merged = line.over(merge_settings(stage, line.presets, line.files))
     default = from_dict(STAGES[stage], merged)
     if line.help:
-        print(help_page(stage, default), end="")
+        put(help_page(stage, default), end="")
         sys.exit(0)
     recorded = _recorded(stage, line)
     settings = line.finish(from_dict(STAGES[stage], line.settings, default=recorded or default))
@@ -164,10 +174,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal may not have every character
     with ending("dph", *words[:1]):
         if not words or words[0] in ("-h", "--help"):
-            print(_overview())
+            put(_overview())
             sys.exit(0 if words else 2)
         if words[0] == "--version":
-            return print(dph.__version__)
+            return put(dph.__version__)
         keep_few_kernels()
         parent = os.environ.pop(PARENT, "")
         if parent or LAUNCHED in os.environ:

@@ -187,6 +187,15 @@ def _refuse_pickles(folder: Path) -> None:
         )
 
 
+def _refuse_links(folder: Path) -> None:
+    """Raise UserError if a file of a model's folder is a link that leads out of it, but not within a hub's cache: a
+    model that is trained further is saved with these files."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_symlink() and not _is_inside(str(folder), path.name):
+            leads = f"{path} is a link that leads out of the model's folder, and only files in that folder are read"
+            raise ModelError(f"{leads}; put the file itself there")
+
+
 def _check_weight_files(model: str, config: Any) -> None:
     """Raise UserError if a model's index or settings name weights other than safetensors files of its own folder:
     transformers unpickles a file of another name, and follows a path that leads out of the folder."""
@@ -249,6 +258,7 @@ def _reading(config: ModelConfig) -> Iterator[str]:
     for code in code_of(config):
         require(code, f"the model {config.path}")
     model = from_hub(model_folder(config.path))
+    _refuse_links(Path(model))
     try:
         yield model
     except UserError:

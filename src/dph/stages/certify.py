@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, Reading, code_of, named_by, narrowed
-from dph.errors import DataError, RunError, SettingsError, counted, one_line
+from dph.errors import DataError, SettingsError, counted, one_line
 from dph.evaluation.certificate import Certificate, Choice, Judged, certificate, fixed_sequence
 from dph.evaluation.samples import read_samples
+from dph.process.places import check_links
 from dph.process.progress import say
 from dph.runs.directory import find_model, is_model_folder
 from dph.runs.files import write_atomically
@@ -115,6 +116,7 @@ def judged_samples(path: Path, unjudged: int, reading: Reading | None = None) ->
     Raises DataError for rows that are no samples, and for two rows of one sample.
     """
     samples: dict[str, dict[int, int]] = {}
+    check_links(path)
     rows, numbered = _verdicts(path, reading), True
     try:
         lowest = min((number for _, number, _ in rows if number is not None), default=0)

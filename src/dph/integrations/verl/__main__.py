@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dph.errors import UserError
+from dph.errors import UserError, one_line
 from dph.integrations.verl.settings import check_registered, configured
-from dph.process.progress import show_messages
+from dph.process.progress import show, show_messages
 
 
 def run(config: Any) -> None:
@@ -41,7 +41,7 @@ def one_sentence(task: Callable[..., None]) -> Callable[..., None]:
         try:
             task(*arguments)
         except UserError as error:  # from Ray a copy with the traceback as its text, and the error as its cause
-            print(f"dph: {getattr(error, 'cause', error)}", file=sys.stderr)
+            show(f"dph: {one_line(str(getattr(error, 'cause', error)))}")
             sys.exit(2)
 
     return run_task

@@ -52,6 +52,7 @@ from dph.integrations.verl.settings import (
 )
 from dph.models.loading import model_folder
 from dph.objective import Objective
+from dph.process.places import own
 from dph.process.progress import say
 from dph.runs.files import check_ours, write_atomically
 
@@ -208,6 +209,7 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
         **scripts(config, folder),
         "README.md": readme(config, layout, shape),
     }
+    own(folder)
     existing = folder / "verl.toml"
     if existing.exists() and existing.read_text(encoding="utf-8") != files["verl.toml"]:
         raise UserError(f"{folder} holds a launch with other settings; name another directory with --out")
