@@ -13,7 +13,18 @@ from typing import Any
 
 import dph
 from dph.cli.arguments import TASK, CommandLine, help_page, purpose, read_words
-from dph.config import STAGES, TrainConfig, check_bounds, code_of, flatten, from_dict, merge_settings, only, unusual
+from dph.config import (
+    STAGES,
+    TrainConfig,
+    check_bounds,
+    code_of,
+    flatten,
+    from_dict,
+    is_settings_file,
+    merge_settings,
+    only,
+    unusual,
+)
 from dph.config.checks import check_model, check_out, check_presample, check_train
 from dph.errors import (
     REMEDIES,
@@ -123,7 +134,8 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
     check_bounds(settings)
-    files = [str(Path(line.settings["out"]) / "config.toml")] if recorded else [*line.presets, *map(str, line.files)]
+    named = [*filter(is_settings_file, line.presets), *map(str, line.files)]
+    files = [str(Path(line.settings["out"]) / "config.toml")] if recorded else named
     line.permitted.check(code_of(settings), " or ".join(files))
     if recorded is None and is_first_process():
         _say_what_was_not_named(line, {*flatten(merged), *flatten(line.settings)}, settings)

@@ -328,7 +328,9 @@ def load_settings(
     _merge(merged, overrides or {})
     settings = from_dict(STAGES[stage], merged)
     check_bounds(settings)
-    Permitted(overrides or {}).check(code_of(settings), ", ".join(map(str, [*presets, *files])))
+    Permitted(overrides or {}).check(
+        code_of(settings), " or ".join(map(str, [*filter(is_settings_file, presets), *files]))
+    )
     return settings
 
 
