@@ -46,6 +46,12 @@ class Code:
     """The flag with which a command line names it."""
     runs: Callable[[Any], bool] = bool
     """Whether a value of the setting names code."""
+    which: str = ""
+    """Which values do, in words, if not all."""
+
+    @property
+    def words(self) -> str:
+        return f"{self.which}{' ' if self.which else ''}in a file only if the call has {self.flag} too"
 
 
 PositiveInt = Annotated[int, Bounds(1, "at least 1")]
@@ -90,7 +96,7 @@ class ModelConfig:
     multiplies matrices in it, else fp32."""
     device: str = "auto"
     """"auto" uses a GPU if there is one; otherwise any torch device name."""
-    attention: Annotated[str, Code("--model.attention", lambda name: "/" in name)] = "sdpa"
+    attention: Annotated[str, Code("--model.attention", lambda name: "/" in name, "OWNER/NAME")] = "sdpa"
     """Attention implementation, as transformers names it; a kernel of a hub, OWNER/NAME, is code."""
     trust_remote_code: Annotated[bool, Code("--model.trust-remote-code")] = False
     """Allow a hub model to run code of its own."""

@@ -244,6 +244,7 @@ _locks_held: dict[tuple[int, Path], int] = {}
 def lock(folder: Path) -> None:
     """Lock a directory, if this process has not yet, until `unlock` or its end. Raises UserError naming the owner if
     another process holds the lock, and OSError if the lock file cannot be created."""
+    check_place(folder / LOCK)
     if owner := _take(folder):
         raise RunError(f"{folder} is in use by {owner}; wait until it ends, or use a different --out")
 
