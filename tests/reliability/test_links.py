@@ -89,6 +89,7 @@ def test_no_other_command_writes_into_a_run(tmp_path, capsys, monkeypatch, comma
 def test_a_report_copies_nothing_from_outside_a_run(tmp_path, capsys, stage):
     """Any file of the run, or folder in it, may be the link; one that stays in the run is no matter."""
     files = sorted(path.relative_to(finished(stage)) for path in finished(stage).rglob("*") if path.is_file())
+    inside: list[Any] = []
     for number, file in enumerate(file for file in files if not file.name.startswith(".")):
         path, outside, out = (tmp_path / f"{name}-{number}" for name in ("run", "outside", "report"))
         shutil.copytree(finished(stage), path)
@@ -100,7 +101,8 @@ def test_a_report_copies_nothing_from_outside_a_run(tmp_path, capsys, stage):
         (path / file).unlink()
         shutil.move(outside, path / "inside")
         (path / file).symlink_to(path / "inside")
-    assert run(capsys, "report", *words, "--out", out)[0] == 0
+        inside = [*words, "--out", out]
+    assert run(capsys, "report", *inside)[0] == 0
 
 
 @pytest.mark.parametrize("stage", MAKE_RUNS)

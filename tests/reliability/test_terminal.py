@@ -167,7 +167,8 @@ def test_no_command_tells_a_terminal_what_to_do(loud, capsys, command):
     calls = [(command, *words) for words in CALLS[command](loud)]
     kinds: dict[str, str] = {}
     for setting in every_setting(STAGES[command]()):
-        kinds.setdefault(str(setting.kind), f"--{setting.name.replace('_', '-')}")
+        if setting.name != "out":  # a folder of this name may be made
+            kinds.setdefault(str(setting.kind), f"--{setting.name.replace('_', '-')}")
     wrong: list[tuple[Any, ...]] = [(command, flag, EVIL) for flag in kinds.values()]
     wrong += [(command, flag, loud.preset) for flag in ("--preset", "--config")]
     wrong += [(command, f"--{EVIL}"), (command, EVIL), (command, "--out", loud.new(), EVIL, f"-{EVIL}")]
@@ -240,13 +241,10 @@ def test_one_module_writes_to_terminals():
     """`print`, the standard streams and consoles of rich occur where everything passes `visible`, and nowhere else."""
     found = set()
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if (
-                name == "print"
-                or name.endswith((".stdout.write", ".stderr.write"))
-                or (name.endswith("Console") and not any("Drawn(" in ast.unparse(word) for word in node.keywords))
-            ):
+        for node in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            name = ast.unparse(node.func)
+            console = name.endswith("Console") and not any("Drawn(" in ast.unparse(word) for word in node.keywords)
+            if name == "print" or name.endswith((".stdout.write", ".stderr.write")) or console:
                 found.add(str(path.relative_to(SOURCE)))
     assert found == {"process/progress.py"}
 
