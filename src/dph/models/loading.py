@@ -189,9 +189,10 @@ def _refuse_pickles(folder: Path) -> None:
 
 def _refuse_links(folder: Path) -> None:
     """Raise UserError if a file of a model's folder is a link that leads out of it, but not within a hub's cache: a
-    model that is trained further is saved with these files."""
+    model that is trained further is saved with the texts in these files. Weights: `_check_weight_files`."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.is_symlink() and not _is_inside(str(folder), path.name):
+        weights = path.name.endswith((".safetensors", _INDEX))
+        if path.is_symlink() and not weights and not _is_inside(str(folder), path.name):
             leads = f"{path} is a link that leads out of the model's folder, and only files in that folder are read"
             raise ModelError(f"{leads}; put the file itself there")
 
