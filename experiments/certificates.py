@@ -66,7 +66,8 @@ def jobs(out: Path, methods: Sequence[str], seeds: Sequence[int], *, smoke: bool
     def words(stage: str, *presets: str) -> tuple[str, ...]:
         flags = _SIZES[stage] | (_SMOKE[stage] if smoke else {})
         named = [word for preset in (SETTINGS, *presets) for word in ("--preset", preset)]
-        return (stage, *named, *(w for key, value in flags.items() for w in (f"--{key}", *value.split())), "--resume")
+        sized = (word for key, value in flags.items() for word in (f"--{key}", *value.split()))
+        return (stage, "--plugin", "experiments.minisql", *named, *sized, "--resume")
 
     base, pool = out / "base", out / "pool"
     model = ("--model.path", str(base / "model"))

@@ -9,12 +9,12 @@ same command continues after an interruption.
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dph.cli.main import ending
-from dph.config import DemoConfig
+from dph.config import DemoConfig, is_settings_file, read_settings
 from dph.errors import ModelError, SettingsError
 from dph.models.loading import model_folder
 from dph.process.jobs import Job, is_complete, run_jobs
@@ -58,17 +58,26 @@ class Language:
     """Folder of the world's data, the option `root` of its task; empty if it reads none."""
 
     @property
+    def named(self) -> DemoConfig:
+        """The demo with the plug-ins that its world's file names and that are modules of this folder; others a flag has
+        to name."""
+        world = self.demo.world
+        plugins = read_settings(Path(world)).get("plugins", []) if is_settings_file(world) else []
+        ours = [name for name in plugins if isinstance(name, str) and name.partition(".")[0] == "experiments"]
+        return replace(self.demo, plugins=tuple(dict.fromkeys([*ours, *self.demo.plugins])))
+
+    @property
     def course(self) -> Course:
         """The commands."""
         sizes = [_SIZES, *([SMOKE, _SMOKE] if self.demo.smoke else [])]
         options = ("--task.options", "root", self.data) if self.data else ()
         of_base = ("--model.path", self.model, "--seed", str(self.demo.seed))
-        return Course(self.demo, sizes, ("--preset", "smollm2", *options), of_base)
+        return Course(self.named, sizes, ("--preset", "smollm2", *options), of_base)
 
     def run(self) -> Path:
         """Run what is missing, and return the report's page. Raises UserError for a world, a folder or a model that is
         missing, and for a model that masters too little after its supervised start."""
-        check(self.demo)
+        check(self.named)
         if self.demo.world == DemoConfig.world:
             raise SettingsError("a language model needs a world with prompts in plain English: add --world FILE.toml")
         if self.data and not Path(self.data).is_dir():
@@ -115,12 +124,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="*", default=DemoConfig.methods, help="method presets to compare")
     parser.add_argument("--jobs", type=int, default=DemoConfig.jobs, help="runs side by side, one thread each")
     parser.add_argument("--smoke", action="store_true", help="a few steps, to see that everything works")
+    parser.add_argument("--plugin", action="append", default=[], help="Python file or module that the world needs")
     given = parser.parse_args(arguments)
     show_messages()
     let_jobs_import()
     with ending("language_demo"):
         named = {name: getattr(given, name) for name in ("out", "world", "seed", "smoke", "jobs")}
-        Language(DemoConfig(**named, methods=tuple(given.methods)), given.model, given.data).run()
+        demo = DemoConfig(**named, methods=tuple(given.methods), plugins=tuple(given.plugin))
+        Language(demo, given.model, given.data).run()
 
 
 if __name__ == "__main__":

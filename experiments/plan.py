@@ -16,6 +16,7 @@ from dph.config import (
     read_settings,
     to_dict,
     to_toml,
+    words_of,
 )
 from dph.config.checks import check_presample, check_train
 from dph.errors import UserError
@@ -245,7 +246,8 @@ def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
         for arm in (grid.arms[name] for name, seeds in choice.arms.items() if seed in seeds):
             known = {job.name for job in jobs}  # arms may share a training
             jobs += [job for job in _arm_jobs(grid, arm, seed, paths) if job.name not in known]
-    return jobs + again
+    code = {str(paths.settings(*key)): words_of(config) for key, config in settings_of(choice).items()}
+    return [replace(job, arguments=(*job.arguments, *code.get(job.arguments[2], ()))) for job in jobs + again]
 
 
 def _arm_jobs(grid: Grid, arm: Arm, seed: int, paths: RunPaths) -> list[Job]:

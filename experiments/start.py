@@ -14,7 +14,7 @@ The steps that it took become `sft.steps` of the base model, in the settings of 
 from dataclasses import replace
 from pathlib import Path
 
-from dph.config import read_settings, to_toml
+from dph.config import read_settings, to_toml, words_of
 from dph.errors import UserError
 from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
@@ -61,18 +61,20 @@ def _start(choice: Choice, base: Base, paths: RunPaths, slots: int) -> int:
     until, folder, out = base.until, paths.root / "starts" / base.name, paths.base(base)
     split = str(until["evaluate"]["task"]["split"])
     once = joined(nested("rollout.n", 1), until["evaluate"])
-    files = {}
+    files, code = {}, []
     for stage, settings in (("sft", base.settings), ("eval", once)):
         files[stage] = folder / f"{stage}.toml"
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(files[stage], to_toml(stage_settings(choice, stage, base.name, settings, base)))
+        config = stage_settings(choice, stage, base.name, settings, base)
+        write_atomically(files[stage], to_toml(config))
+        code = words_of(config)  # the plug-in of the world, in both
     before, steps = None, 0
     for part in range(1, int(until["most"]) + 1):
         scored, steps = folder / str(part), part * int(until["every"])
         if not is_complete(scored):
-            sft = ("sft", "--config", str(files["sft"]), "--steps", str(steps), "--out", str(out), "--resume")
+            sft = ("sft", "--config", str(files["sft"]), *code, "--steps", str(steps), "--out", str(out), "--resume")
             model = ("--model.path", str(out / "model"), "--label", f"{base.label}, {steps} steps")
-            evaluated = ("eval", "--config", str(files["eval"]), *model, "--out", str(scored), "--resume")
+            evaluated = ("eval", "--config", str(files["eval"]), *code, *model, "--out", str(scored), "--resume")
             jobs = [Job("base", sft, threads=slots), Job("probe", evaluated, ("base",), slots)]
             run_jobs(jobs, folder / "logs", slots, f"supervised start of {base.name}, part {part}", watch=True)
         greedy = read_eval(scored).splits[split].metrics["greedy"].mean

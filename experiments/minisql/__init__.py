@@ -1,7 +1,7 @@
 """The task `minisql`, a plug-in: text-to-SQL over generated SQLite databases, for a model of a million parameters.
 
-Importing this package registers the task; the settings file `minisql.toml` asks for that (`plugins`). The gold of more
-than half of its problems follows a hidden coin (docs/results/findings.md).
+Importing this package registers the task: `--plugin experiments.minisql`, which the settings file `minisql.toml` needs.
+The gold of more than half of its problems follows a hidden coin (docs/results/findings.md).
 """
 
 from pathlib import Path

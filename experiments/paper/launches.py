@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dph.config import PresampleConfig, SftConfig, from_dict, merge_settings, to_toml
+from dph.config import PresampleConfig, SftConfig, from_dict, merge_settings, to_toml, words_of
 from dph.errors import UserError, how_to_install
 from dph.integrations.verl.launch import presample_script, preset_launch, script
 from dph.process.progress import say
@@ -113,15 +113,18 @@ def _write_before(recipe: Recipe, folder: Path, data: Path) -> None:
     task, default = recipe.task(data), from_dict(PresampleConfig, merge_settings("presample", [recipe.preset], []))
     model = {"path": _base(recipe, folder)}
     own = {"out": str(folder / "presample"), "model": model, "sampler": {"engine": "vllm"}}
+    presample = from_dict(PresampleConfig, own | task, default=default)
     title = f"Partition and rehearsal set for every method of {recipe.name}, sampled through vLLM."
     files = {
-        "presample.toml": to_toml(from_dict(PresampleConfig, own | task, default=default)),
-        "presample.sh": presample_script(folder, title),
+        "presample.toml": to_toml(presample),
+        "presample.sh": presample_script(folder, title, words_of(presample)),
     }
     if recipe.supervised:
         model = {"path": recipe.model, **recipe.supervised.get("model", {})}
-        files["sft.toml"] = to_toml(from_dict(SftConfig, {**recipe.supervised, **task, "model": model}))
-        body = 'exec "$python" -m dph sft --config "$here/sft.toml" --out "$here/base" --resume\n'
+        supervised = from_dict(SftConfig, {**recipe.supervised, **task, "model": model})
+        files["sft.toml"] = to_toml(supervised)
+        code = "".join(f" {shlex.quote(word)}" for word in words_of(supervised))
+        body = f'exec "$python" -m dph sft --config "$here/sft.toml" --out "$here/base"{code} --resume\n'
         files["sft.sh"] = script(folder, "The base model, on the task's own demonstrations; one GPU.", "dph-rl", body)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():

@@ -1,4 +1,4 @@
-"""The task `spider_small`, a plug-in: importing this package registers it (`plugins = ["experiments.spider"]`)."""
+"""The task `spider_small`, a plug-in: importing this package registers it (`--plugin experiments.spider`)."""
 
 from experiments.spider.task import SpiderSmall
 

@@ -117,9 +117,8 @@ def test_settings_that_differ_in_their_evaluation_share_a_training(tmp_path):
     assert [name for name, job in jobs.items() if job.arguments[0] == "train"] == ["grpo-lr0.0001.world-5-1"]
     warm = jobs["eval-grpo_warm-temperature1.5-lr0.0001.world-5-1"].arguments
     assert str(tmp_path / "train" / "grpo-lr0.0001.world-5" / "seed-1" / "model") in warm
-    read = [
-        load_settings("eval", files=[Path(jobs[f"eval-{setting.name}.world-5-1"].arguments[2])]) for setting in settings
-    ]
+    files = [Path(jobs[f"eval-{setting.name}.world-5-1"].arguments[2]) for setting in settings]
+    read = [load_settings("eval", files=[file], overrides={"plugins": ["experiments.minisql"]}) for file in files]
     assert [config.rollout.temperature for config in read] == [1.2, 1.5, 1.0]
 
 

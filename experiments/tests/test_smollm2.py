@@ -162,7 +162,8 @@ def language_model(tmp_path: Path, data: str = "", **changes: object) -> Languag
 @pytest.mark.parametrize("data", ["", "data"])
 def test_a_language_model_goes_through_every_stage_with_its_own_settings(data: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('plugins = ["my_task"]\n[task]\nname = "mine"\n')
-    config = language_model(tmp_path, data, world=str(tmp_path / "mine.toml") if data else WORLD)
+    other = {"world": str(tmp_path / "mine.toml"), "plugins": ("my_task",)} if data else {}
+    config = language_model(tmp_path, data, **other)
     settings = {job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in config.course.jobs()}
     world = ("mine", {"root": data}) if data else ("minisql", {"prompts": "english"})
     for run in settings.values():

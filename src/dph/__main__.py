@@ -3,7 +3,7 @@
 import sys
 
 from dph.process.interrupts import CommandInterrupts
-from dph.process.progress import keep_streams
+from dph.process.streams import keep_streams
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig
+from dph.config import ModelConfig, Named, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig, require
 from dph.errors import DataError, SettingsError
 from dph.process.user_code import ask, describe, import_file, is_ours
 from dph.registry import read_option
@@ -23,8 +23,9 @@ if TYPE_CHECKING:  # judging must not import torch, and nothing that is slow to 
 def load_plugin(name: str) -> None:
     """Import a user's module, given by module name or path of a .py file, so that it can register its plug-ins.
 
-    Raises UserError, naming the line, if the import raises anything.
+    Raises UserError if no flag of the present command names it, and, naming the line, if the import raises anything.
     """
+    require(Named("plugins", name, "--plugin"))
     try:
         if name.endswith(".py"):
             import_file(name)

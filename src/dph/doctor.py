@@ -22,8 +22,9 @@ from packaging.requirements import Requirement
 
 import dph
 from dph.config import DoctorConfig, load_settings
-from dph.errors import UserError
+from dph.errors import UserError, json_for_terminal, one_line
 from dph.process.memory import free_memory
+from dph.process.progress import put
 from dph.runs.directory import read_metrics
 from dph.runs.files import cache_folder
 from dph.types import Problem
@@ -65,15 +66,15 @@ def doctor(config: DoctorConfig) -> None:
             results = [Finding(title, "broken", f"{type(error).__name__}: {error}", "please report the full output")]
         findings += results
         if not config.json:
-            print(title.capitalize())
+            put(title.capitalize())
             for finding in results:
-                print(f"  {finding.status:<7}{finding.name}: {finding.detail}")
+                put(f"  {finding.status:<7}{one_line(f'{finding.name}: {finding.detail}')}")
                 if finding.advice:
-                    print(f"           → {finding.advice}", flush=True)
+                    put(f"           → {finding.advice}")
     wrong = [finding.name for finding in findings if finding.status == "broken"]
     if config.json:
         report = {"ok": not wrong, "findings": [asdict(finding) for finding in findings]}
-        print(json.dumps(report, indent=1, ensure_ascii=False))
+        put(json_for_terminal(report))
     if wrong:
         raise UserError(f"needed, but broken: {', '.join(wrong)}; the output above says how to fix it")
 

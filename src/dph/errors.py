@@ -14,9 +14,12 @@ Anything else that is raised is a bug and keeps its traceback.
 """
 
 import errno
+import json
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
 
 _LONGEST_REASON = 200  # characters of a library's message that are quoted
 
@@ -113,10 +116,45 @@ def refused(what: str, error: Exception, otherwise: str = "") -> str:
     return f"{what}: {reason}{remedy and '; '}{remedy}"
 
 
-def visible(text: str) -> str:
-    """Text without the characters that a terminal would obey."""
-    shown = (c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return "".join(shown)
+_JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
+"""Characters without a form that words of some scripts and many emoji need, and no terminal obeys."""
+
+
+def obeyed(character: str) -> bool:
+    """Whether a terminal may obey a character instead of showing it, or reorder or hide text for it: control characters
+    (C0, DEL and C1), marks of direction and other invisible ones, separators of lines, halves of surrogate pairs."""
+    if character.isprintable() or character in _JOINERS:
+        return False
+    return unicodedata.category(character) != "Zs"  # spaces of other widths
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Text without the characters that a terminal would obey, but those in `keep`."""
+    return text if text.isprintable() else text.translate(_table(keep))
+
+
+class _Table(dict[int, int]):
+    """For `str.translate`: what stands for each character."""
+
+    def __init__(self, keep: str) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def __missing__(self, code: int) -> int:
+        character = chr(code)
+        self[code] = ord("\N{REPLACEMENT CHARACTER}") if obeyed(character) and character not in self._keep else code
+        return self[code]
+
+
+_table = cache(_Table)
+
+
+def json_for_terminal(value: Any) -> str:
+    """A value as indented JSON, in which characters that a terminal would obey are escaped as JSON escapes them."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(json.dumps(c)[1:-1] if c != "\n" and obeyed(c) else c for c in text)
 
 
 def unknown(what: str, name: object, names: Iterable[str]) -> str:

@@ -185,7 +185,7 @@ def test_a_stages_settings_are_the_same_in_yaml(tmp_path, ending):
     file = write(tmp_path / f"a.{ending}", yaml.safe_dump(tomllib.loads(to_toml(config))))
     assert merged("train", a=file) == config
     assert merged("train", [str(file)]) == config
-    assert parse("train", ["--config", str(file)])[0] == config
+    assert parse("train", ["--config", str(file), "--plugin", "a"])[0] == config
 
 
 def test_numbers_and_quoted_words_in_yaml(tmp_path):

@@ -4,34 +4,24 @@ Attacks on the sandbox are tested with the verifiers, pickled models in test_loa
 """
 
 import ast
-import functools
-import hashlib
 import json
 import os
-import pickle
-import shutil
 import sqlite3
 import subprocess
 import sys
-import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tomli_w
 
 import dph
-from complaints import run
-from dph.cli.main import COMMANDS, main
 from dph.config import ModelConfig
 from dph.errors import UserError, one_line, reason_of
 from dph.process.progress import say
 from dph.report.write import report
 from experiments import smollm2
-from helpers import base_run, folder, presampled
 
 SOURCE = Path(dph.__file__).parent
 TESTS = Path(__file__).parents[1]
@@ -201,193 +191,6 @@ def test_every_model_is_loaded_by_a_call_that_says_whether_its_code_may_run():
                 words = {word.arg for word in node.keywords}
                 found.append((path.name, bool(words & {"trust_remote_code", None})))  # None: **words
     assert len(found) >= 6 and all(said for _, said in found), found
-
-
-# A run directory that would run code ----------------------------------------------------------------------------------
-
-TOY = ("--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2")
-TRAIN = ("train", "--preset", "grpo", *TOY, "--rollout.prompts", "2", "--steps", "1")
-JUDGED = ("verify", "--task", "records", "--task.split", "train", "--column", "response")
-
-
-@functools.cache
-def finished(stage):
-    """A finished run of a stage."""
-    if stage in ("sft", "presample"):
-        return {"sft": base_run, "presample": presampled}[stage]()
-    out, data, model = folder() / stage, str(data_file()), str(base_run() / "model")
-    words = {
-        "train": (*TRAIN, "--model.path", model),
-        "eval": ("eval", *TOY, "--model.path", model),
-        "verify": (*JUDGED, "--data", data, "--predictions", data),
-    }
-    main([*words[stage], "--out", str(out)])
-    return out
-
-
-@functools.cache
-def data_file():
-    path = folder() / "data.jsonl"
-    path.write_text('{"prompt": "easy 1", "response": " yes", "answer": "yes", "verifier": "exact", "id": "a"}\n')
-    return path
-
-
-class Trap:
-    """Copies of runs with code in every place that a run could name, and the mark that this code leaves."""
-
-    def __init__(self, folder, kind):
-        self.folder, self.mark, self.kind = folder, folder / "ran", kind
-        self.evil = folder / "evil.py"
-        self.evil.write_text(
-            f"from pathlib import Path\nPath({str(self.mark)!r}).touch()\ndef reward(*_, **__): return 1.0\n"
-            "class Config: pass\n"
-        )
-
-    def run(self, stage):
-        """A copy of a finished run whose settings name code, and whose models are spoiled."""
-        path = self.folder / stage
-        shutil.copytree(finished(stage), path)
-        if not (path / "model").exists():
-            shutil.copytree(base_run() / "model", path / "model")
-        settings: dict[str, Any] = tomllib.loads((path / "config.toml").read_text()) | {"plugins": [str(self.evil)]}
-        if "reward" in settings:
-            settings["reward"] |= {"function": f"{self.evil}:reward", "in_process": True}
-        if "model" in settings:
-            used = self.folder / ("sft" if stage == "train" else stage) / "model"
-            settings["model"] |= {"trust_remote_code": True, "path": str(used)}
-        (path / "config.toml").write_text(tomli_w.dumps(settings))
-        self.spoil(path / "model")
-        for name in ("dph", "json", "sitecustomize", "tokenizer", "model/json"):
-            (path / f"{name}.py").write_text(self.evil.read_text())
-        return str(path)
-
-    def resumed(self, stage):
-        """Command lines that go on in two runs of a stage: in one whose settings name code, and in one whose last model
-        is spoiled, with the checksums that belong to it."""
-        for kind in ("settings", "models"):
-            path = self.folder / f"resumed-{stage}-{kind}"
-            shutil.copytree(finished(stage), path)
-            manifest = json.loads((path / "manifest.json").read_text())
-            (path / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
-            asked = shutil.copy(path / "config.toml", f"{path}.toml")
-            if kind == "settings":
-                named = f'plugins = ["{self.evil}"]'
-                (path / "config.toml").write_text((path / "config.toml").read_text().replace("plugins = []", named))
-            for model in path.glob("checkpoints/*/model"):
-                self.spoil(model)
-                files = [file for file in model.parent.rglob("*") if file.is_file() and file.name != "checksums.json"]
-                sums = {str(f.relative_to(model.parent)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
-                (model.parent / "checksums.json").write_text(json.dumps(sums))
-            yield stage, "--config", asked, "--out", path, "--resume"
-
-    def spoil(self, model):
-        """Put code into a model's folder, or leave it as it is if the settings alone name code."""
-
-        def change(name, **values):
-            (model / name).write_text(json.dumps(json.loads((model / name).read_text()) | values))
-
-        shutil.copy(self.evil, model / "own.py")
-        if self.kind == "code of the model":
-            change("config.json", model_type="own", auto_map={"AutoConfig": "own.Config"})
-        if self.kind == "code of the tokenizer":
-            change(
-                "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": ["own.Config", "own.Config"]}
-            )
-        if self.kind == "a chat template":
-            call = "{{ cycler.__init__.__globals__.os.mkdir('" + str(self.mark) + "') }}"
-            (model / "chat_template.jinja").write_text(call)
-        if self.kind.startswith("pickles"):
-            (model / "evil.bin").write_bytes(pickle.dumps(Mkdir(str(self.mark))))
-            (model / "model.safetensors").rename(model / "other.safetensors")
-        if self.kind == "pickles by the index":
-            index = {"metadata": {}, "weight_map": {"model.norm.weight": "evil.bin"}}
-            (model / "model.safetensors.index.json").write_text(json.dumps(index))
-        if self.kind == "pickles by the settings":
-            (model / "evil.bin").rename(model / "adapter_model.bin")
-            (model / "adapter_model.safetensors").write_bytes(b"")
-            change("config.json", transformers_weights="adapter_model.bin")
-
-
-class Mkdir:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
-
-
-KINDS = (
-    *("settings", "code of the model", "code of the tokenizer", "a chat template"),
-    *("pickles by the index", "pickles by the settings"),
-)
-
-
-def walk(trap):
-    """Command lines that read a run, or go on in one, with every command among them."""
-    runs = {stage: trap.run(stage) for stage in ("sft", "presample", "train", "eval", "verify")}
-    new = iter(str(trap.folder / f"new-{number}") for number in range(99))
-    model, data = f"{runs['sft']}/model", data_file()
-    yield "sft", "--model.path", model, "--data", data, "--steps", "1", "--out", next(new)
-    yield "init", "maths", data_file(), "--out", next(new)
-    yield "check", *TOY, "--model.path", model
-    yield "presample", *TOY, "--threshold", "1", "--model.path", model, "--out", next(new)
-    yield *TRAIN, "--model.path", model, "--out", next(new)
-    yield *TRAIN, "--model.path", base_run() / "model", "--rehearsal.path", runs["presample"], "--out", next(new)
-    yield "eval", *TOY, "--model.path", model, "--out", next(new)
-    yield *JUDGED, "--data", data, "--predictions", data, "--out", next(new)
-    for stage in runs:
-        yield from trap.resumed(stage)
-    yield "interpolate", runs["train"], "--out", next(new)
-    yield "interpolate", runs["train"], "--initial", base_run() / "model", "--out", next(new)
-    yield "report", runs["eval"], runs["train"], "--out", next(new)
-    yield "passk", runs["eval"], runs["eval"]
-    yield "certify", runs["eval"], runs["eval"]
-    yield "certify", runs["presample"], runs["train"], "--out", next(new)
-    yield "audit", *TOY, "--model.path", runs["sft"], "--after", runs["train"], "--out", next(new)
-    yield "demo", "--smoke", "--out", runs["train"]
-    yield "verl", "--preset", "grpo", "--model.path", model, "--out", next(new)
-    yield (
-        "verl",
-        "--preset",
-        "dph_js",
-        "--model.path",
-        model,
-        "--rehearsal.path",
-        runs["presample"],
-        "--out",
-        runs["train"],
-    )
-    yield "doctor", "--no-smoke", "--out", runs["train"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_a_run_names_is_never_run(tmp_path, monkeypatch, capsys, kind):
-    """Every command, on runs with code wherever a run can name it, in a directory with modules to import."""
-    trap = Trap(tmp_path, kind)
-    monkeypatch.setattr("dph.stages.demo.run_jobs", lambda *_, **__: [])  # jobs: tests/process/test_jobs.py
-    monkeypatch.setattr("builtins.input", lambda *_: "y")
-    walked = set()
-    for words in walk(trap):
-        status, said = run(capsys, *words)
-        assert status in (0, 2), said
-        assert not trap.mark.exists(), f"{words} ran the code: {said}"
-        walked.add(words[0])
-    assert walked == COMMANDS.keys()
-
-
-def test_the_traps_work_if_a_flag_opens_them(tmp_path, capsys):
-    trap = Trap(tmp_path, "code of the model")
-    path = Path(trap.run("presample"))
-    words = ("eval", *TOY, "--model.path", base_run() / "model")
-    run(capsys, *words, "--plugin", trap.evil, "--reward", f"{trap.evil}:reward", "--out", tmp_path / "judged")
-    trap.mark.unlink()
-    run(capsys, "eval", *TOY, "--model.path", path / "model", "--model.trust-remote-code", "--out", tmp_path / "new")
-    trap.mark.unlink()
-    with pytest.raises(FileExistsError):
-        trap.mark.mkdir()
-        pickle.loads(pickle.dumps(Mkdir(str(trap.mark))))
 
 
 # What a reader sees ---------------------------------------------------------------------------------------------------

@@ -462,7 +462,7 @@ def test_a_certificate_says_which_flag_allows_the_code_of_a_run(tmp_path, capsys
     words = naming(tmp_path / "run", {"reward": {"function": "a b.py:f"}})
     for flags in ((), ("--reward", "another.py:f")):
         message = complaint(capsys, *words, *flags)
-        assert "which only a flag can allow" in message and message.endswith("add --reward 'a b.py:f'")
+        assert "which only a flag can allow" in message and message.endswith("--reward 'a b.py:f'")
 
 
 def test_a_certificate_calls_the_function_that_the_call_names_too(tmp_path, capsys):

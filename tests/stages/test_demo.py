@@ -27,7 +27,7 @@ def test_method_presets_and_no_others_have_labels_of_their_own() -> None:
 def test_a_world_brings_its_task_its_base_model_and_its_rates(
     world: str, plugins: tuple[str, ...], task: str, eta: float, steps: int, tmp_path: Path
 ) -> None:
-    planned = course_of(DemoConfig(out=str(tmp_path), world=world)).jobs()
+    planned = course_of(DemoConfig(out=str(tmp_path), world=world, plugins=plugins)).jobs()
     settings = {job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in planned}
     assert {(run.task.name, run.plugins) for run in settings.values()} == {(task, plugins)}
     assert [settings[name].loss.eta for name in ("grpo", "dph_js")] == [0.0, eta]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from dph.config import STAGES, every_setting, field_docs, nested, preset_names
+from dph.config import STAGES, Permitted, every_setting, field_docs, nested, preset_names
 from dph.errors import RESUMED, SettingsError, near
 
 STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "verl", "eval", "verify", "certify", "audit"})
@@ -77,6 +77,8 @@ class CommandLine:
     """Options of the task, by short flags."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings by their flags, nested as in a file."""
+    permitted: Permitted = field(default_factory=lambda: Permitted({}))
+    """The code of others that the flags name."""
 
     def over(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Combine with presets and files: the named task overrides them, they override a benchmark's other settings."""
@@ -114,7 +116,9 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
     if unknown:
         hints = (_meant(_hyphens(word.partition("=")[0]), flags) for word in unknown if word.startswith("-"))
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, hints), '')}")
-    return CommandLine(stage, **nested(vars(values)))
+    line = CommandLine(stage, **nested(vars(values)))
+    named = {**line.settings, "plugins": [*line.settings.get("plugins", ()), *line.plugins]}
+    return dataclasses.replace(line, permitted=Permitted(named, ["dph", stage, *words], flags))
 
 
 def _meant(word: str, flags: Sequence[str]) -> str:

@@ -13,7 +13,18 @@ from typing import Any
 
 import dph
 from dph.cli.arguments import TASK, CommandLine, help_page, purpose, read_words
-from dph.config import STAGES, TrainConfig, check_bounds, flatten, from_dict, merge_settings, unusual
+from dph.config import (
+    STAGES,
+    TrainConfig,
+    check_bounds,
+    code_of,
+    flatten,
+    from_dict,
+    is_settings_file,
+    merge_settings,
+    only,
+    unusual,
+)
 from dph.config.checks import check_model, check_out, check_presample, check_train
 from dph.errors import (
     REMEDIES,
@@ -32,7 +43,8 @@ from dph.errors import (
 )
 from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, is_first_process, when_parent_ends
 from dph.process.memory import grow_segments, keep_few_kernels
-from dph.process.progress import say, show, show_messages
+from dph.process.places import check_no_run, own
+from dph.process.progress import put, say, show, show_messages
 from dph.runs.directory import RunDir
 from dph.runs.files import TEMPORARY
 from dph.runs.tracking import load_tracker
@@ -49,9 +61,18 @@ COMMANDS = {name: _ELSEWHERE.get(name, f"dph.stages.{name}:{name}") for name in 
 _NEED_TASK = frozenset({"sft", "presample", "train", "verl", "eval", "verify", "audit"})
 """Commands that take the problems of a task."""
 
+_MAKE_RUNS = frozenset({"sft", "presample", "train", "eval", "verify"})
+"""Commands whose `out` is a run directory, which `RunDir.start` looks at; the others write into no run."""
+_LOOK_ONLY = frozenset({"check", "doctor"})
+"""Commands that write nothing into `out`."""
+
 
 def _check(command: str, config: Any, resume: bool) -> None:
     """Raises UserError for settings that are wrong, before torch is loaded."""
+    if (out := getattr(config, "out", "")) and command not in _LOOK_ONLY:
+        own(out)
+        if command not in _MAKE_RUNS:
+            check_no_run(Path(out))
     if command in ("sft", "presample", "train", "eval", "audit"):
         check_out(config.out)
     if command == "presample":
@@ -100,19 +121,22 @@ def _call(command: str, config: Any, resume: bool) -> None:
 
 
 def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
-    """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant;
-    prints the page of --help and ends the process."""
+    """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant,
+    and for code that files name and no flag; prints the page of --help and ends the process."""
     line = read_words(stage, arguments)
     merged = line.over(merge_settings(stage, line.presets, line.files))
     default = from_dict(STAGES[stage], merged)
     if line.help:
-        print(help_page(stage, default), end="")
+        put(help_page(stage, default), end="")
         sys.exit(0)
     recorded = _recorded(stage, line)
     settings = line.finish(from_dict(STAGES[stage], line.settings, default=recorded or default))
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
     check_bounds(settings)
+    named = [*filter(is_settings_file, line.presets), *map(str, line.files)]
+    files = [str(Path(line.settings["out"]) / "config.toml")] if recorded else named
+    line.permitted.check(code_of(settings), " or ".join(files))
     if recorded is None and is_first_process():
         _say_what_was_not_named(line, {*flatten(merged), *flatten(line.settings)}, settings)
     return settings, line
@@ -162,10 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal may not have every character
     with ending("dph", *words[:1]):
         if not words or words[0] in ("-h", "--help"):
-            print(_overview())
+            put(_overview())
             sys.exit(0 if words else 2)
         if words[0] == "--version":
-            return print(dph.__version__)
+            return put(dph.__version__)
         keep_few_kernels()
         parent = os.environ.pop(PARENT, "")
         if parent or LAUNCHED in os.environ:
@@ -178,6 +202,12 @@ def _run(command: str, arguments: Sequence[str]) -> None:
     if command not in COMMANDS:
         raise SettingsError(unknown("command", command, [*COMMANDS, "--help", "--version"]))
     settings, line = parse(command, arguments)
+    with only(line.permitted):
+        _prepare_and_call(command, settings, line)
+
+
+def _prepare_and_call(command: str, settings: Any, line: CommandLine) -> None:
+    """Load the plug-ins, then run a command."""
     if getattr(getattr(settings, "sampler", None), "engine", "hf") == "hf":  # vLLM refuses such memory in some uses
         grow_segments()
     if plugins := getattr(settings, "plugins", line.plugins):

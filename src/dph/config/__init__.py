@@ -46,6 +46,15 @@ from dph.config.load import (
     to_toml as to_toml,
     unusual as unusual,
 )
+from dph.config.permitted import (
+    Named as Named,
+    Permitted as Permitted,
+    code_of as code_of,
+    named_by as named_by,
+    only as only,
+    require as require,
+    words_of as words_of,
+)
 from dph.config.stages import (
     STAGES as STAGES,
     AuditConfig as AuditConfig,

@@ -4,6 +4,7 @@ A stage reads a part whole, or without the fields that its settings declare as `
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -35,6 +36,22 @@ class Usual:
         if self.high == LARGEST:
             return f"usually at least {self.low:g}"
         return f"usually {self.low:g} to {self.high:g}" if self.low else f"usually at most {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Marks a setting that names code of others. It runs only if the call itself names it (`dph.config.permitted`)."""
+
+    flag: str
+    """The flag with which a command line names it."""
+    runs: Callable[[Any], bool] = bool
+    """Whether a value of the setting names code."""
+    which: str = ""
+    """Which values do, in words, if not all."""
+
+    @property
+    def words(self) -> str:
+        return f"{self.which}{' ' if self.which else ''}in a file only if the call has {self.flag} too"
 
 
 PositiveInt = Annotated[int, Bounds(1, "at least 1")]
@@ -79,9 +96,9 @@ class ModelConfig:
     multiplies matrices in it, else fp32."""
     device: str = "auto"
     """"auto" uses a GPU if there is one; otherwise any torch device name."""
-    attention: str = "sdpa"
-    """Attention implementation, as transformers names it."""
-    trust_remote_code: bool = False
+    attention: Annotated[str, Code("--model.attention", lambda name: "/" in name, "OWNER/NAME")] = "sdpa"
+    """Attention implementation, as transformers names it; a kernel of a hub, OWNER/NAME, is code."""
+    trust_remote_code: Annotated[bool, Code("--model.trust-remote-code")] = False
     """Allow a hub model to run code of its own."""
     shared_prefix: bool = True
     """For log-probabilities, compute the tokens that several responses share (mostly their prompt) only once; results
@@ -154,7 +171,7 @@ class VerifierConfig:
 class RewardConfig:
     """A Python function of your own that rewards responses, in place of the problems' verifiers."""
 
-    function: str = ""
+    function: Annotated[str, Code("--reward")] = ""
     """FILE.py:NAME of a function (prompt, completion, **columns) -> float | None; empty: verifiers judge."""
     correct_from: float = 1.0
     """Smallest reward of a correct response: for the partition, dynamic sampling and pass@k."""

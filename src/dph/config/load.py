@@ -320,11 +320,17 @@ def load_settings(
 ) -> Any:
     """The settings of a stage, named by its command, as its command line fills them: presets, then files, then
     overrides, nested dictionaries in place of flags: {"out": "runs/a", "optim": {"lr": 1e-4}}. Raises SettingsError for
-    an unknown preset or key, and for a value of the wrong type or out of bounds."""
+    an unknown preset or key, for a value of the wrong type or out of bounds, and for code that presets or files name
+    and the overrides do not."""
+    from dph.config.permitted import Permitted, code_of
+
     merged = merge_settings(stage, presets, files)
     _merge(merged, overrides or {})
     settings = from_dict(STAGES[stage], merged)
     check_bounds(settings)
+    Permitted(overrides or {}).check(
+        code_of(settings), " or ".join(map(str, [*filter(is_settings_file, presets), *files]))
+    )
     return settings
 
 

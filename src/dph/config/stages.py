@@ -8,6 +8,7 @@ from dph.config.components import (
     AsideConfig,
     Bounds,
     CertifyConfig,
+    Code,
     DynamicSamplingConfig,
     LossConfig,
     ModelConfig,
@@ -38,6 +39,7 @@ from dph.registry import read_option
 OF_TRAINING = ("gradient_checkpointing", "lora_rank", "lora_alpha", "lora_targets")
 
 Sampling = Annotated[RolloutConfig, Unread(("prompts", "old_logprobs", "importance_cap", "mask_truncated"))]
+Plugins = Annotated[tuple[str, ...], Code("--plugin")]
 FixedCertify = Annotated[CertifyConfig, Unread(("set", "every", "stop"))]
 
 
@@ -47,8 +49,9 @@ class StageConfig:
 
     out: str = ""
     """Run directory to write."""
-    plugins: tuple[str, ...] = field(default=(), kw_only=True)
-    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
+    plugins: Plugins = field(default=(), kw_only=True)
+    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one. In
+    a file they say what it needs, and only the flag imports them."""
 
 
 @dataclass(frozen=True)
@@ -329,7 +332,7 @@ class InterpolateConfig:
     """With a set, `weight` is the furthest share that is certified."""
     shares: PositiveInt = 10
     """With a certification set: shares 1/shares, 2/shares, … up to 1 are tested, until one fails."""
-    trust_remote_code: bool = False
+    trust_remote_code: Annotated[bool, Code("--trust-remote-code")] = False
     """Allow a hub model to run code of its own."""
 
 
@@ -393,6 +396,8 @@ class DemoConfig:
     """A few steps only, to see that everything works; its numbers mean nothing."""
     jobs: PositiveInt = 2
     """Runs side by side, one thread each."""
+    plugins: Plugins = ()
+    """Python files or modules that the world or a method needs, for every run; --plugin adds one."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 from transformers.utils.import_utils import is_accelerate_available
 
-from dph.config import ModelConfig
+from dph.config import ModelConfig, code_of, require
 from dph.config.checks import ask_hub, check_model
 from dph.config.text import read_json
 from dph.errors import ModelError, SettingsError, UserError, how_to_install, is_out_of_memory, reason_of
@@ -187,6 +187,16 @@ def _refuse_pickles(folder: Path) -> None:
         )
 
 
+def _refuse_links(folder: Path) -> None:
+    """Raise UserError if a file of a model's folder is a link that leads out of it, but not within a hub's cache: a
+    model that is trained further is saved with the texts in these files. Weights: `_check_weight_files`."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        weights = path.name.endswith((".safetensors", _INDEX))
+        if path.is_symlink() and not weights and not _is_inside(str(folder), path.name):
+            leads = f"{path} is a link that leads out of the model's folder, and only files in that folder are read"
+            raise ModelError(f"{leads}; put the file itself there")
+
+
 def _check_weight_files(model: str, config: Any) -> None:
     """Raise UserError if a model's index or settings name weights other than safetensors files of its own folder:
     transformers unpickles a file of another name, and follows a path that leads out of the folder."""
@@ -246,7 +256,10 @@ def _check_finite(path: str, model: Any) -> None:
 def _reading(config: ModelConfig) -> Iterator[str]:
     """Context of reading a model's files; yields what to load. What libraries raise becomes one sentence."""
     check_model(config.path)
+    for code in code_of(config):
+        require(code, f"the model {config.path}")
     model = from_hub(model_folder(config.path))
+    _refuse_links(Path(model))
     try:
         yield model
     except UserError:

@@ -16,6 +16,7 @@ from typing import Any
 from dph.config.text import read_json
 from dph.errors import UserError
 from dph.process.interrupts import PARENT
+from dph.process.places import check_place
 from dph.process.progress import progress, say
 
 LOADED = "dph.cli.loaded"
@@ -62,6 +63,7 @@ def run_jobs(
     UserError with the last line of the job's output. watch: show what each running job says, with the time that it has
     left. Raises graphlib.CycleError (a ValueError) for jobs that need each other.
     """
+    check_place(logs / "log")
     logs.mkdir(parents=True, exist_ok=True)
     complete = {job.name for job in jobs if job.done}
     missing = {job.name: job for job in jobs if job.name not in complete}
@@ -127,7 +129,8 @@ def is_complete(run: Path) -> bool:
 def _start(job: Job, logs: Path, forks: "Forks | None") -> "subprocess.Popen[bytes] | Forked":
     threads, log = str(job.threads), logs / f"{job.name}.log"
     changed = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false"}
-    with log.open("wb") as file:
+    log.unlink(missing_ok=True)  # a link, perhaps
+    with log.open("xb") as file:
         if forks is not None:
             return Forked(forks, job.arguments, changed, log)
         return subprocess.Popen(

@@ -1,97 +1,27 @@
-"""Messages and progress. A library logs, a command prints: `show_messages` makes this process a command.
+"""Messages, results and progress: all that reaches a terminal. A library logs, a command prints: `show_messages` makes
+this process a command.
 
 Messages go to the logger "dph" at level INFO. A command shows them on standard error, and the progress of long work
 with time left: a live bar on a terminal, a line from time to time in a log. Of several processes the leading one does.
+
+What a command prints may quote files, and a file may hold anything. `show` and `put` print to standard error and output
+without the characters that a terminal would obey, and so does every print of other code: `keep_streams` gives a command
+streams that replace them. Only the colours and bars of rich pass, which get their texts without such characters.
 """
 
 import contextlib
-import errno
-import io
 import logging
 import os
-import select
-import stat
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dph.errors import one_line
+from dph.errors import one_line, visible
 from dph.process.interrupts import is_first_process
-
-_STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
-
-
-def keep_streams() -> None:
-    """Replace the standard streams of this process by streams that last; does nothing the second time, nor to streams
-    that the program has replaced itself, as notebooks and test runners do.
-
-    * A stream that was closed before the process began is the null device, so that no other file gets its number.
-    * Once the reader of standard output or standard error has left, or its terminal is gone, all that this process and
-      its children write to it is dropped.
-    * Other errors, as of a full disk, are raised for standard output, which has results, as OSError with the file name
-      "standard output". Standard error has messages and progress, which are dropped then too.
-    """
-    for number, (name, mode) in enumerate(_STREAMS):
-        try:
-            os.fstat(number)
-        except OSError:
-            _to_nowhere(number)
-        before: Any = getattr(sys, name)
-        if before is not getattr(sys, f"__{name}__"):
-            continue
-        if before is None:
-            before = open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
-            setattr(sys, name, before)
-        if mode == "w" and isinstance(getattr(before.buffer, "raw", before.buffer), io.FileIO):
-            setattr(sys, name, _lasting(number, before))
-
-
-class _LastingFile(io.FileIO):
-    """A standard stream's file for writing."""
-
-    def write(self, data: Any, /) -> int:
-        size = memoryview(data).nbytes
-        try:
-            while (written := super().write(data)) is None:  # another process made a shared terminal non-blocking
-                select.select([], [self], [])
-            return written
-        except OSError as error:
-            gone = error.errno in (errno.EPIPE, errno.EBADF) or (error.errno == errno.EIO and not self._is_regular())
-            _to_nowhere(self.fileno())  # also because Python tries again as it ends
-            if self.fileno() == 1 and not gone:
-                raise OSError(error.errno, error.strerror, "standard output") from error
-            return size
-
-    def _is_regular(self) -> bool:
-        return stat.S_ISREG(os.fstat(self.fileno()).st_mode)
-
-
-def _lasting(number: int, before: Any) -> io.TextIOWrapper:
-    with contextlib.suppress(OSError):
-        before.flush()
-    file = _LastingFile(number, "w", closefd=False)
-    unbuffered = isinstance(before.buffer, io.FileIO)  # python -u
-    return io.TextIOWrapper(
-        file if unbuffered else io.BufferedWriter(file),  # type: ignore[arg-type]
-        encoding=before.encoding,
-        errors=before.errors,
-        line_buffering=before.line_buffering,
-        write_through=before.write_through,
-    )
-
-
-def _to_nowhere(number: int) -> None:
-    """Let a descriptor, open or not, mean the null device, for this process and its children."""
-    null = os.open(os.devnull, os.O_RDWR)
-    if null == number:
-        os.set_inheritable(null, True)
-    else:
-        os.dup2(null, number)
-        os.close(null)
-
+from dph.process.streams import LINES, Drawn, keep_streams
 
 if TYPE_CHECKING:  # loaded only for a terminal
     from rich.console import Console
@@ -125,7 +55,7 @@ class Tracker:
 
     def _show(self, note: str, line: str, *, at_once: bool = False) -> None:
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self._done, description=f"{self._label} {note}".strip())
+            self._bar.update(self._task, completed=self._done, description=one_line(f"{self._label} {note}"))
         elif self._shown and (at_once or time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES):
             self._last_line = time.monotonic()
             show(f"{self._label} {self._done}/{self._total}{line}")
@@ -173,17 +103,22 @@ def _terminal() -> "Console | None":
         return None
     from rich.console import Console
 
-    console = Console(stderr=True)
+    console = Console(file=Drawn("stderr"))  # type: ignore[arg-type]
     return console if console.is_terminal else None
 
 
 def show(text: str) -> None:
-    """Print a text on standard error as it is, above the bar if there is one."""
-    console = _terminal()
+    """Print a text on standard error, above the bar if there is one."""
+    text, console = visible(text, LINES), _terminal()
     if console is not None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
         return
     print(text, file=sys.stderr, flush=True)
+
+
+def put(text: str = "", end: str = "\n") -> None:
+    """Print a result, a text of one or several lines, on standard output."""
+    print(visible(text, LINES), end=end, flush=True)
 
 
 def say(text: str) -> None:

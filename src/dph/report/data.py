@@ -19,6 +19,7 @@ from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
 from dph.evaluation.measures import MEASURES, METRICS, metric, summarise
 from dph.evaluation.passk import mean_at_k, pass_at_k
+from dph.process.places import check_links
 from dph.runs.directory import RunDir, read_metrics, step_lines
 from dph.tasks.tables import read_rows
 from dph.types import UNSCORED, Outcome
@@ -101,6 +102,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
     for path in paths:
         if not path.is_dir():
             raise RunError(f"there is no run directory {path}; correct its path, or name the other runs only")
+        check_links(path)
         if (path / "scores.json").exists():
             evals.append(read_eval(path))
         elif (path / "metrics.jsonl").exists():

@@ -13,6 +13,7 @@ from rich.text import Text
 from dph.errors import counted, visible
 from dph.evaluation.measures import METRICS, metric
 from dph.evaluation.wording import decimal
+from dph.process.streams import Drawn
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, differences, points, retention
 from dph.report.data import Split, TrainRun, Value, monitored_metric
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
@@ -90,7 +91,7 @@ def print_table(table: Table) -> None:
         first, *others = zip(table.columns, *table.rows, strict=True)
         rows = [[Cell(name), *cells] for name, *cells in others]
         table = Table(table.title, ["", *(entry.text for entry in first[1:])], rows, table.note)
-    console = Console()
+    console = Console(file=Drawn("stdout"))  # type: ignore[arg-type]
     # A column with an interval takes about 20 characters; if they do not fit, report.md has them.
     intervals = console.width >= 20 * len(table.columns)
     title, caption = Text(visible(table.title)), Text(visible(table.caption))  # rich reads [tags] in a str

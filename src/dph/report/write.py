@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from dph.errors import RunError, how_to_install, refused, visible
-from dph.process.progress import say
+from dph.errors import RunError, how_to_install, one_line, refused
+from dph.process.places import check_no_run, check_place, own
+from dph.process.progress import put, say
 from dph.report.comparison import compare, headline
-from dph.report.data import EvalRun, TrainRun, read_runs
+from dph.report.data import LAUNCH, EvalRun, TrainRun, read_runs
 from dph.report.tables import as_markdown, print_table, tables, to_markdown
 from dph.runs.files import write_atomically
 
@@ -53,6 +54,10 @@ def write_report(
         [f"# {as_markdown(title)}", f"**{as_markdown(result)}**", *links[:1], *map(to_markdown, written), *links[1:]]
     )
     files[out / "report.md"] = f"{text.rstrip()}\n\n<!-- {MARK} -->\n"
+    own(out)
+    check_no_run(out, ("manifest.json", "scores.json", "metrics.jsonl", LAUNCH))
+    for file in files:
+        check_place(file)
     try:
         for file in (out / "index.html", out / "report.md"):
             if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
@@ -62,6 +67,6 @@ def write_report(
             write_atomically(file, content)
     except OSError as error:
         raise RunError(refused(f"cannot write the report to {out}", error)) from error
-    print(visible(result))
+    put(one_line(result))
     print_table(written[0])
     return page

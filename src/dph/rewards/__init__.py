@@ -12,7 +12,6 @@ of `ascore` and `averdict` wait in one queue: they hold neither threads nor proc
 import asyncio
 import hashlib
 import json
-import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from dph.errors import DataError, SettingsError, UserError
+from dph.process.progress import warn
 from dph.registry import check_option, settings_of
 from dph.rewards.unjudged import UnjudgedWatch, refuse_unjudgeable
 from dph.types import Outcome, Problem, Verdict
@@ -30,7 +30,6 @@ from dph.verifiers.protocol import VERIFIERS, Verifier
 
 __all__ = ["RewardFunction", "reward_function"]
 
-_LOG = logging.getLogger("dph")
 _WORKERS = 2
 _NOT_META = {"prompts", "completions", "completion_ids"}  # columns that TRL adds
 _RESPONDING = {None, "assistant"}  # roles
@@ -174,8 +173,8 @@ class RewardFunction:
         for verdict in verdicts:
             if not verdict.scored and verdict.outcome not in shared.reported:
                 shared.reported.add(verdict.outcome)
-                message = "a response was not judged and has no reward (%s: %s: %s); not repeated"
-                _LOG.warning(message, self._kind, verdict.outcome, verdict.detail)
+                reason = f"{self._kind}: {verdict.outcome}: {verdict.detail}"
+                warn(f"a response was not judged and has no reward ({reason}); not repeated")
         return verdicts
 
 

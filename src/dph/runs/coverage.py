@@ -15,6 +15,7 @@ from math import comb
 from pathlib import Path
 
 from dph.runs.directory import drop_lines, step_lines
+from dph.runs.files import appended
 
 FILE = "coverage.jsonl"
 CERTIFICATE = "certificate.jsonl"
@@ -114,8 +115,8 @@ def as_few(correct: int, n: int, before: int, out_of: int) -> float:
 
 def write_visits(run: Path, step: int, visits: Sequence[Visit], name: str = FILE) -> None:
     """Append a step's line."""
-    with (run / name).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"step": step, "problems": visits}, ensure_ascii=False) + "\n")
+    with appended(run / name) as file:
+        file.write(f"{json.dumps({'step': step, 'problems': visits}, ensure_ascii=False)}\n".encode())
 
 
 def read_visits(run: Path, name: str = FILE) -> dict[int, list[Visit]]:

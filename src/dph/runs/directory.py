@@ -25,6 +25,7 @@ from dph.config.checks import check_out, is_model_folder, unfinished
 from dph.config.text import parse_json, read_json
 from dph.errors import RunError, refused
 from dph.process.interrupts import check_processes
+from dph.process.places import check_links, own
 from dph.process.progress import say
 from dph.runs.files import LOCK, appended, lock, remove_leftovers, say_other_files, sync, unlock, write_atomically
 from dph.runs.pinned import ANEW, check_code, code_hashes
@@ -80,6 +81,7 @@ class RunDir:
         check_processes(stage)
         check_bounds(config)
         check_out(out)
+        own(out)
         path, versions = Path(out), package_versions() | dict(versions or {})
         if cls.begun(path):
             run = cls.open(path, stage)
@@ -134,7 +136,8 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path, stage: str = "") -> "RunDir":
-        """Open an existing run of a stage, or of any. Raises UserError if there is none."""
+        """Open an existing run of a stage, or of any. Raises UserError if there is none, and for one with a link that
+        leads out of it."""
         wanted = f"`dph {stage}`" if stage else "its stage"
         if not os.path.exists(path / "manifest.json"):  # False for a path that cannot be a file's, too
             raise RunError(f"{path} is not a run directory of {wanted}: it has no manifest.json; correct the path")
@@ -145,6 +148,7 @@ class RunDir:
         if stage and made_by != stage:
             other = f"{path} holds a run of `dph {made_by}`, not of {wanted}"
             raise RunError(f"{other}{unfinished(path)}; name another directory")
+        check_links(path)
         run = cls(path, manifest)
         if (layout := manifest.get("format", FORMAT)) != FORMAT:
             wrong = f"{path} has run format {layout!r}, but this version of DPH-RL reads format {FORMAT}"

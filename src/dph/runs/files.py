@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dph.errors import RunError
+from dph.process.places import check_place
 from dph.process.progress import say
 
 TEMPORARY = re.compile(r"\.([^/]+)\.(?:new|old)\.(\d+)(?:\.\d+)?\.tmp", re.DOTALL)
@@ -88,7 +89,9 @@ def naming(path: Path) -> Iterator[None]:
 @contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file, which replaces `path` if the block, which writes it, succeeds, and is deleted
-    if it fails. It and its new name are on the disk when this returns."""
+    if it fails. It and its new name are on the disk when this returns. Raises RunError if a link within a folder that
+    this process was given leads there."""
+    check_place(path)
     remove_leftovers(path.parent)
     temporary = _temporary(path)
     with naming(path), _held(temporary, temporary.touch):
@@ -116,7 +119,9 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def drafted_directory(path: Path) -> Iterator[Path]:
-    """Yield a new directory next to `path`, which is deleted after the block unless the block renames it."""
+    """Yield a new directory next to `path`, which is deleted after the block unless the block renames it. Raises
+    RunError if a link within a folder that this process was given leads there."""
+    check_place(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
     temporary = _temporary(path)
@@ -154,6 +159,7 @@ def remove_leftovers(folder: Path) -> None:
 @contextmanager
 def appended(path: Path) -> Iterator[BinaryIO]:
     """A file to append to, named in errors. Raises OSError for a link: it could lead out of a run's directory."""
+    check_place(path)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     with naming(path), os.fdopen(os.open(path, flags, 0o666), "ab") as file:
         yield file
@@ -238,6 +244,7 @@ _locks_held: dict[tuple[int, Path], int] = {}
 def lock(folder: Path) -> None:
     """Lock a directory, if this process has not yet, until `unlock` or its end. Raises UserError naming the owner if
     another process holds the lock, and OSError if the lock file cannot be created."""
+    check_place(folder / LOCK)
     if owner := _take(folder):
         raise RunError(f"{folder} is in use by {owner}; wait until it ends, or use a different --out")
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.errors import RunError, counted, one_line
+from dph.process.places import check_place
 from dph.runs.files import remove_leftovers, written_atomically
 from dph.types import Problem, Rollout, as_text
 
@@ -87,6 +88,7 @@ _SCHEMA = pa.schema([(field.name, _TYPES.get(field.type, pa.float64())) for fiel
 def write_samples(run: Path, step: int, source: str, samples: Sequence[Sample]) -> None:
     """Write the samples of a step and source."""
     folder = run / FOLDER
+    check_place(folder / "samples")
     folder.mkdir(exist_ok=True)
     with written_atomically(folder / f"{source}-{step:08d}.parquet") as file:
         pq.write_table(pa.Table.from_pylist([asdict(sample) for sample in samples], schema=_SCHEMA), file)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from dph.errors import SettingsError, UserError, how_to_install
+from dph.process.places import check_place
 from dph.process.progress import say
 from dph.runs.directory import RunDir
 from dph.runs.files import naming
@@ -72,8 +73,9 @@ class Metrics:
             from torch.utils.tensorboard.writer import SummaryWriter
 
             threading.excepthook = _silent_about_tensorboard(threading.excepthook)
-            folder = str(self._run.path / "tensorboard")
-            self._board = SummaryWriter(folder, purge_step=step + 1 if step else None)
+            folder = self._run.path / "tensorboard"
+            check_place(folder / "events")
+            self._board = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def log(self, step: int, values: Mapping[str, float], timings: Mapping[str, float]) -> None:
         """Log the metrics of a step and, separately, its timings in seconds."""

@@ -11,7 +11,7 @@ from dph.evaluation.changes import compare
 from dph.evaluation.samples import read_samples
 from dph.evaluation.wording import as_json, as_text
 from dph.models.loading import read_config
-from dph.process.progress import say
+from dph.process.progress import put, say
 from dph.runs.directory import find_model
 from dph.runs.files import check_ours, write_atomically
 from dph.stages.certify import of_samples
@@ -45,7 +45,7 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
     comparison = compare(*sides, partial=True)
     for note in comparison.notes:
         say(note)
-    print(as_text(comparison))
+    put(as_text(comparison))
     checked = _certificate(config, out)
     facts = as_json(comparison) | {"certificate": asdict(checked) if checked else None}
     write_atomically(out / "audit.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
@@ -62,5 +62,5 @@ def _certificate(config: AuditConfig, out: Path) -> Certificate | None:
     except UserError as error:
         say(f"there is no certificate: {error}")
         return None
-    print(checked.sentence())
+    put(checked.sentence())
     return checked

@@ -1,7 +1,6 @@
 """Certificates after the fact: of models, or of samples that any program judged. Loads torch only for models."""
 
 import json
-import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,10 +8,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, Reading, comparable, narrowed
-from dph.errors import DataError, RunError, SettingsError, counted, one_line
+from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, Reading, code_of, named_by, narrowed
+from dph.errors import DataError, SettingsError, counted, one_line
 from dph.evaluation.certificate import Certificate, Choice, Judged, certificate, fixed_sequence
 from dph.evaluation.samples import read_samples
+from dph.process.places import check_links
 from dph.process.progress import say
 from dph.runs.directory import find_model, is_model_folder
 from dph.runs.files import write_atomically
@@ -48,10 +48,8 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
     from dph.models.policy import Policy
 
     held = CertificationSet.open(replace(config.certify, set=config.base))
-    function = held.made.reward.function  # code is never run because a run's files name it
-    if function and comparable(function) != comparable(config.reward.function):
-        code = f"the settings of {held.run.path} name code to run (reward.function), which only a flag can allow"
-        raise RunError(f"{code}; if you trust it, add --reward {shlex.quote(function)}")
+    judges = [code for code in code_of(held.made) if code.setting == "reward.function"]
+    named_by(config).check(judges, f"{held.run.path / 'config.toml'}")
     with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
         for model in (_model(config, name) for name in config.checkpoints):
             yield held.certify(Policy.load(model), model, config.sampler, verifiers)
@@ -118,6 +116,7 @@ def judged_samples(path: Path, unjudged: int, reading: Reading | None = None) ->
     Raises DataError for rows that are no samples, and for two rows of one sample.
     """
     samples: dict[str, dict[int, int]] = {}
+    check_links(path)
     rows, numbered = _verdicts(path, reading), True
     try:
         lowest = min((number for _, number, _ in rows if number is not None), default=0)

@@ -13,14 +13,14 @@ from statistics import median
 from dph.build import make_task, make_verifiers, select, split_names
 from dph.config import CheckConfig
 from dph.config.checks import check_train
-from dph.errors import DataError, JudgeError, RowsError, SettingsError, counted, one_line, visible
+from dph.errors import DataError, JudgeError, RowsError, SettingsError, counted, one_line
 from dph.models.batch import fitting_tokens
 from dph.models.chat import Rendering, check_variables, date_sentence, encode_problem, writes_date
 from dph.models.loading import choose_precision, load_tokenizer, read_config
 from dph.models.traits import context_of
 from dph.process.distributed import World
 from dph.process.memory import peak_memory
-from dph.process.progress import progress
+from dph.process.progress import progress, put
 from dph.rehearsal.check import open_set
 from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import Rehearsal, RehearsalSet
@@ -75,7 +75,7 @@ def check(config: CheckConfig) -> None:
 def _print(label: str, *lines: str) -> None:
     """Print a finding; its further lines are indented."""
     for first, line in zip([label, *[""] * len(lines)], lines, strict=False):
-        print(f"{first:<8}{one_line(line, 1 << 20)}", flush=True)
+        put(f"{first:<8}{one_line(line, 1 << 20)}")
 
 
 def _check_rows(config: CheckConfig, task: Task, label: str, split: str) -> list[Problem]:
@@ -127,9 +127,9 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
         _print("answers", f"{_lengths(lengths)}, allowed {rollout.max_tokens}; {share}")
     if not fitting:
         raise DataError(f"no problem has a prompt of at most {limit} tokens; raise --rollout.max-prompt-tokens")
-    print(f"\nthe prompt of problem {one_line(fitting[0].id)}, as the model reads it:\n")
+    put(f"\nthe prompt of problem {one_line(fitting[0].id)}, as the model reads it:\n")
     text = tokenizer.decode(encode_problem(tokenizer, fitting[0], rendering), clean_up_tokenization_spaces=False)
-    print("\n".join(f"    {visible(line)}".rstrip() for line in text.split("\n")), end="\n\n")
+    put("\n".join(f"    {line}".rstrip() for line in text.split("\n")), end="\n\n")
     if writes_date(tokenizer):
         _print("date", date_sentence(rendering))
     return {problem.id for problem in fitting}

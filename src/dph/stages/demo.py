@@ -11,12 +11,15 @@ from typing import Any
 
 from dph.config import (
     DemoConfig,
+    Permitted,
     TrainConfig,
     check_bounds,
+    code_of,
     flatten,
     from_dict,
     is_settings_file,
     merge_settings,
+    named_by,
     preset_label,
     preset_names,
 )
@@ -58,7 +61,8 @@ class Course:
         layers = [*(layer.get(stage, {}) for layer in self.sizes), settings or {}]
         values = {key: value for layer in layers for key, value in flatten(layer).items()}
         sized = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-        return (stage, "--preset", self.config.world, *self.flags, *flags, *sized, "--resume")
+        plugins = [word for name in self.config.plugins for word in ("--plugin", name)]
+        return (stage, *plugins, "--preset", self.config.world, *self.flags, *flags, *sized, "--resume")
 
     def jobs(self) -> list[Job]:
         """All commands. The base model's run directory is `base`."""
@@ -95,15 +99,18 @@ class Course:
         return page
 
 
-def _check_methods(methods: Sequence[str], world: str) -> None:
-    """Raises UserError for anything but a method preset, and for methods whose runs or labels would be the same."""
+def _check_methods(methods: Sequence[str], world: str, permitted: Permitted) -> None:
+    """Raises UserError for anything but a method preset, for methods whose runs or labels would be the same, and for
+    code that is not permitted."""
     presets = [name for name in preset_names() if preset_label(name)]
     names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
     for method in methods:
         if not is_settings_file(method) and method not in presets:
             hint = "a preset file of your own is named by its path, which ends in .toml or .yaml"
             raise SettingsError(f"{unknown('method preset', method, presets)}; {hint}")
-        from_dict(TrainConfig, merge_settings("train", [world, method], []), f"the settings of {method!r}")
+        settings = merge_settings("train", [world, method], [])
+        of_method = from_dict(TrainConfig, settings, f"the settings of {method!r}")
+        permitted.check(code_of(of_method), f"{world} or {method}")
         name, label = Path(method).stem, _label(method)
         if name in names or label in labels:
             taken = f"the method {method!r} has a name or label that is taken ({name!r}, {label!r})"
@@ -121,7 +128,7 @@ def check(config: DemoConfig) -> None:
     """Raises UserError for settings that cannot be meant, before anything runs."""
     check_bounds(config)
     merge_settings("sft", [config.world], [])
-    _check_methods(config.methods, config.world)
+    _check_methods(config.methods, config.world, named_by(config))
 
 
 def course_of(config: DemoConfig) -> Course:

@@ -16,6 +16,7 @@ from tomli_w import dumps
 from dph.build import make_verifiers
 from dph.config import InitConfig, VerifierConfig, absolute
 from dph.errors import DataError, RowsError, SettingsError, counted, one_line, refused
+from dph.process.progress import put
 from dph.runs.files import cache_folder, directory_written_atomically, say_other_files, write_atomically
 from dph.tasks.mathsets import INSTRUCTION, read_answer
 from dph.tasks.records import PROMPTS, Records, usual_column
@@ -62,7 +63,7 @@ def init(config: InitConfig) -> None:
     try:
         problems = _problems(config, questions, database)
     except RowsError as error:
-        print("".join(f"{fault}\n" for fault in error.faults[1:]), end="")
+        put("".join(f"{one_line(fault)}\n" for fault in error.faults[1:]), end="")
         raise DataError(error.faults[0]) from error
     test = _in_test(problems, config.test_share)
     model = dumps({"path": absolute(config.model)}).strip() if config.model else _MODEL
@@ -78,10 +79,10 @@ def init(config: InitConfig) -> None:
             _copy(database, folder / database.name)
         write_atomically(out / "dph.toml", f'{text}\n[task.options]\npath = "problems"\n')
     made = f"{counted(len(problems) - len(test), 'problem')} to train on, {len(test)} for tests"
-    print(f"{out / 'problems'}: {made}{', and a copy of the database' if database else ''}")
-    print(f"{out / 'dph.toml'}: the settings; its comments say what to change")
+    put(f"{out / 'problems'}: {made}{', and a copy of the database' if database else ''}")
+    put(f"{out / 'dph.toml'}: the settings; its comments say what to change")
     _say_what_to_expect(config, problems, len(test))
-    print(f"\ncd {shlex.quote(str(out))}\n{_COMMANDS}")
+    put(f"\ncd {shlex.quote(str(out))}\n{_COMMANDS}")
 
 
 def _copy(database: Path, target: Path) -> None:
@@ -98,14 +99,14 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
     """Say how few the test problems are, which gold answers cannot be used or are weak, and where the model may be."""
     if tests < 100:
         worth = f"one answer moves a score by {100 / tests:.3g} points" if tests else "nothing can be evaluated"
-        print(f"{counted(tests, 'test problem')}: {worth}; add questions, or raise --test-share")
+        put(f"{counted(tests, 'test problem')}: {worth}; add questions, or raise --test-share")
     with make_verifiers(VerifierConfig()) as verifiers:
         usable, lines = tried_golds(verifiers, problems)
     can = f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against"
-    print(one_line("; ".join([can, *lines])))
+    put(one_line("; ".join([can, *lines])))
     places = Path(config.model).expanduser(), cache_folder() / "models" / config.model
     if config.model and not any(place.exists() for place in places):
-        print(f"there is no folder {config.model} here, so it is taken as the name of a model on a hub")
+        put(f"there is no folder {config.model} here, so it is taken as the name of a model on a hub")
 
 
 def _problems(config: InitConfig, questions: Path, database: Path | None) -> list[Problem]:

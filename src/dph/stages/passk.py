@@ -1,16 +1,18 @@
 """`dph passk`: pass@k of judged samples of any harness, and what changed between them."""
 
-import json
 import sys
 from pathlib import Path
 
 from dph.config import PasskConfig
+from dph.errors import DataError, json_for_terminal
 from dph.evaluation.changes import Comparison, compare
 from dph.evaluation.samples import NONE, read_samples
 from dph.evaluation.wording import as_json, as_text
-from dph.process.progress import say
+from dph.process.progress import put, say
 from dph.runs.files import write_atomically
 
+MARK = 'content="made by dph"'
+"""In every page, so that a file of somebody else is not replaced."""
 TOO_MANY_LOST = 3
 """Exit status."""
 
@@ -18,18 +20,21 @@ TOO_MANY_LOST = 3
 def passk(config: PasskConfig) -> Comparison:
     """Print the comparison of the files and write the page; ends the process with status 3 if too many problems were
     lost. Raises UserError for files that cannot be read or compared."""
+    page = Path(config.html)
+    if config.html and page.is_file() and MARK not in page.read_text(encoding="utf-8", errors="replace"):
+        raise DataError(f"{page} was not written by dph passk; name another file with --html")
     sides = [read_samples(file, config) for file in config.files]
     for side in sides:
         say(side.read_as)
     comparison = compare(*sides, ks=config.k, partial=config.partial, same_prompts=config.prompt != NONE)
     for note in comparison.notes:
         say(note)
-    print(json.dumps(as_json(comparison), indent=1, ensure_ascii=False) if config.json else as_text(comparison))
+    put(json_for_terminal(as_json(comparison)) if config.json else as_text(comparison))
     if config.html:
         from dph.report.passk import as_page  # slow to load
 
-        Path(config.html).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(Path(config.html), as_page(comparison, [side.read_as for side in sides], "Pass@k"))
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(page, as_page(comparison, [side.read_as for side in sides], "Pass@k"))
     if any(change.lost_share > config.fail_if_lost for change in comparison.changes):
         say(f"more than {100 * config.fail_if_lost:g} % of the problems that {sides[0].name} solves were lost")
         sys.exit(TOO_MANY_LOST)

@@ -20,7 +20,7 @@ from dph.evaluation.predictions import (
     summarise,
     table_of,
 )
-from dph.process.progress import say
+from dph.process.progress import put, say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically
@@ -63,7 +63,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
         if not judged:
             raise JudgeError("no problem is left: none has a gold answer that can be judged against")
         summary = summarise(config, judged, excluded)
-        print(table_of(summary))
+        put(table_of(summary))
         if not bare and summary["outcomes"].keys() == {Outcome.NO_ANSWER}:
             hint = "if they are bare SQL or answers, say so with --bare"
             if any(problem.verifier == "math" for problem, _ in judged):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dph.config import Named, require
 from dph.errors import UserError
 from dph.process.progress import say
 from dph.types import Outcome, Problem, Verdict
@@ -43,7 +44,8 @@ class FunctionVerifier:
             in_process: call the function in this process without limits, rather than in killable workers.
             workers: number of processes; timeout: seconds per response; memory_mb: address space of each worker.
         Raises:
-            UserError: the file is missing, an option is out of range, or (in process) the file cannot be loaded.
+            UserError: the file is missing, no flag of the present command names it, an option is out of range, or (in
+                process) the file cannot be loaded.
         """
         require_positive("reward function", workers=workers, timeout=timeout, memory_mb=memory_mb)
         self._correct_from, self._timeout = correct_from, timeout
@@ -55,6 +57,7 @@ class FunctionVerifier:
             self._function, self._path = function, code.co_filename if code else repr(function)
             return
         path, name = split_reference(function)
+        require(Named("reward.function", function, "--reward"))
         self._path = str(path)
         if in_process:
             self._function = load_function(path, name)

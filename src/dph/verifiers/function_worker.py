@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError, unknown
+from dph.process.streams import SafeText
 from dph.process.user_code import describe, import_file
 from dph.verifiers.sandbox.loop import Forked, Message, limit_cpu, one_process, serve
 
@@ -76,6 +77,7 @@ def _number(reward: Any) -> dict[str, Any]:
 def main(memory_mb: int, path: str, name: str) -> None:
     """Entry point of the process."""
     _forget_empty_packages()
+    sys.stdout = sys.stderr = SafeText.over(sys.stderr, sys.stderr.buffer)  # a function may print what a model wrote
     function: RewardFunction | None = None
     problem = ""
     try:

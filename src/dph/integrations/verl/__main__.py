@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import ModelConfig
-from dph.errors import UserError
+from dph.errors import UserError, one_line
 from dph.integrations.verl.settings import check_registered, configured
 from dph.models.chat import dated_template, template_of
-from dph.process.progress import show_messages
+from dph.process.progress import show, show_messages
 
 
 def run(config: Any) -> None:
@@ -61,7 +61,7 @@ def one_sentence(task: Callable[..., None]) -> Callable[..., None]:
         try:
             task(*arguments)
         except UserError as error:  # from Ray a copy with the traceback as its text, and the error as its cause
-            print(f"dph: {getattr(error, 'cause', error)}", file=sys.stderr)
+            show(f"dph: {one_line(str(getattr(error, 'cause', error)))}")
             sys.exit(2)
 
     return run_task

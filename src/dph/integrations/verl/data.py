@@ -5,6 +5,7 @@ or all for baselines), val.parquet the prompts that the monitor measures: of the
 each further set under monitor/NAME. The plug-in reads the rehearsal set from the presample run itself.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.build import load_plugin, load_problems, make_verifiers
-from dph.config import ModelConfig, TrainConfig, from_dict, read_settings
+from dph.config import ModelConfig, Permitted, TrainConfig, code_of, from_dict, nested, only, read_settings
 from dph.errors import UserError
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.settings import QUERY_TOOL
@@ -87,15 +88,30 @@ def convert(config: TrainConfig, out: Path) -> None:
 
 
 def main() -> None:
-    """Convert the problems of the launch that the command line names."""
+    """Convert the problems of the launch that the command line names, with the code of others that it names too."""
     show_messages()
-    launch = Path(sys.argv[1] if len(sys.argv) == 2 else "--help")
-    if not (launch / "train.toml").is_file():
-        sys.exit("usage: python -m dph.integrations.verl.data LAUNCH, a folder that `dph verl` wrote")
-    config = from_dict(TrainConfig, read_settings(launch / "train.toml"))
-    for name in config.plugins:
-        load_plugin(name)
-    convert(config, launch / "data")
+    launch, words = Path(sys.argv[1] if len(sys.argv) > 1 else "--help"), sys.argv[2:]
+    settings = launch / "train.toml"
+    if not settings.is_file():
+        sys.exit("usage: python -m dph.integrations.verl.data LAUNCH [flags], a folder that `dph verl` wrote")
+    config = from_dict(TrainConfig, read_settings(settings))
+    permitted = _named(words)
+    permitted.check(code_of(config), str(settings))
+    with only(permitted):
+        for name in config.plugins:
+            load_plugin(name)
+        convert(config, launch / "data")
+
+
+def _named(words: Sequence[str]) -> Permitted:
+    """The code of others that flags name, as `data.sh` of a launch has them."""
+    parser = argparse.ArgumentParser("python -m dph.integrations.verl.data LAUNCH", allow_abbrev=False)
+    parser.add_argument("--plugin", action="append", default=[], dest="plugins")
+    parser.add_argument("--model.trust-remote-code", action="store_true", dest="model.trust_remote_code")
+    parser.add_argument("--model.attention", default="", dest="model.attention")
+    parser.add_argument("--reward", default="", dest="reward.function")
+    command = ["python", "-m", "dph.integrations.verl.data", *sys.argv[1:]]
+    return Permitted(nested(vars(parser.parse_args(words))), command)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from dph.config import (
     narrowed,
     to_dict,
     to_toml,
+    words_of,
 )
 from dph.config.checks import check_model
 from dph.errors import UserError, reason_of
@@ -51,6 +52,7 @@ from dph.integrations.verl.settings import (
 )
 from dph.models.loading import model_folder
 from dph.objective import Objective
+from dph.process.places import own
 from dph.process.progress import say
 from dph.runs.files import check_ours, write_atomically
 
@@ -207,6 +209,7 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
         **scripts(config, folder),
         "README.md": readme(config, layout, shape),
     }
+    own(folder)
     existing = folder / "verl.toml"
     if existing.exists() and existing.read_text(encoding="utf-8") != files["verl.toml"]:
         raise UserError(f"{folder} holds a launch with other settings; name another directory with --out")
@@ -356,20 +359,25 @@ python="${{PYTHON:-python}}"
 {body}"""
 
 
-def presample_script(folder: Path, title: str) -> str:
-    """Pre-sampling with the settings in the folder's presample.toml; started again, it continues."""
-    body = 'exec "$python" -m dph presample --config "$here/presample.toml" --resume\n'
+def presample_script(folder: Path, title: str, words: Sequence[str] = ()) -> str:
+    """Pre-sampling with the settings in the folder's presample.toml; started again, it continues. words: flags, for
+    code of others, which a file alone cannot name."""
+    body = f'exec "$python" -m dph presample --config "$here/presample.toml"{_behind(words)} --resume\n'
     return script(folder, title, "dph-rl[vllm]", body)
+
+
+def _behind(words: Sequence[str]) -> str:
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
     """Every script by name."""
-    nodes, files = config.cluster.nodes, {}
+    nodes, files, code = config.cluster.nodes, {}, _behind(words_of(config))
     if presamples(config):
         title = "1. Make the partition and the rehearsal set from the reference policy, sampled through vLLM."
-        files["presample.sh"] = presample_script(folder, title)
+        files["presample.sh"] = presample_script(folder, title, words_of(config))
     title = "2. Write the problems as verl's Parquet, into a folder that every node can read."
-    files["data.sh"] = script(folder, title, "dph-rl", 'exec "$python" -m dph.integrations.verl.data "$here"\n')
+    files["data.sh"] = script(folder, title, "dph-rl", f'exec "$python" -m dph.integrations.verl.data "$here"{code}\n')
     ray = f"""port="${{RAY_PORT:-6379}}"
 case "${{1:?head, or the address of the head node}}" in
     head) exec "$python" -m ray.scripts.scripts start --head --port="$port" --num-gpus={config.cluster.per_node} ;;
@@ -395,10 +403,10 @@ if [ ! -e "$model/config.json" ]; then
 fi
 for settings in "$here"/eval*.toml; do # the task's split, and each further set of the monitor
     name="$(basename "$settings" .toml)"
-    "$python" -m dph eval --config "$settings" --model.path "$model" \\
+    "$python" -m dph eval --config "$settings" --model.path "$model"CODE \\
         --out "$here/$name/step-$step" "${@:2}"
 done
-"""
+""".replace("CODE", code)
     title = "5. Merge a checkpoint, by default the newest, and score it: eval.sh [STEP [settings of dph eval]]."
     files["eval.sh"] = script(folder, title, "dph-rl[verl], or dph-rl[vllm] once it is merged", score)
     return files

@@ -1,0 +1,67 @@
+"""The folders that a command was given, and what may not lead out of them.
+
+A run directory may come from elsewhere, with links in it. The folder itself may be a link, which its user made or
+named. A link inside it may not lead out of it: reading through it would copy a file of this machine into a page or a
+new run, and writing through it would replace one.
+"""
+
+import os
+from pathlib import Path
+
+from dph.errors import RunError
+
+_owned: list[Path] = []
+
+
+def own(folder: str | Path) -> None:
+    """Note a folder that this process was given to write into: from now on `check_place` refuses links below it."""
+    place = _plain(folder)
+    if place not in _owned:
+        _owned.append(place)
+
+
+def check_place(path: Path) -> None:
+    """Raises RunError if a file or folder that is to be written lies behind a link within a folder that this process
+    was given. The last part of the path does not count: a file is replaced and not written through."""
+    place = _plain(path)
+    given = [folder for folder in _owned if place != folder and place.is_relative_to(folder)]
+    if not given:
+        return
+    top = min(given, key=lambda folder: len(folder.parts))
+    for parent in place.parents:
+        if parent == top:
+            return
+        if parent.is_symlink():
+            raise RunError(_refusal(parent, top))
+
+
+def check_links(folder: Path) -> None:
+    """Raises RunError if something in a folder, hidden folders left out, is a link that leads out of it."""
+    top = folder.resolve()
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            if path.is_symlink() and not _target(path).is_relative_to(top):
+                raise RunError(_refusal(path, folder))
+
+
+def check_no_run(folder: Path, marks: tuple[str, ...] = ("manifest.json",)) -> None:
+    """Raises RunError for a folder that is a run: what is no part of a run is not written into it."""
+    if found := next((name for name in marks if (folder / name).exists()), ""):
+        raise RunError(f"{folder} is a run directory (it has {found}), which must stay as it is; name another --out")
+
+
+def _target(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a loop of links, which leads nowhere
+        return Path(os.path.realpath(path.parent), os.readlink(path))
+
+
+def _refusal(link: Path, folder: Path) -> str:
+    leads = f"{link} is a link that leads out of {folder}, and nothing is read or written through it"
+    return f"{leads}; put what it leads to into its place, or use another folder"
+
+
+def _plain(path: str | Path) -> Path:
+    return Path(os.path.abspath(path))
