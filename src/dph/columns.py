@@ -5,7 +5,9 @@ harnesses, predictions). One rule holds for all of them: what a row holds is use
 or the row is refused. Names are compared in lower case.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 _WORDS: dict[str, str] = {
@@ -15,21 +17,24 @@ _WORDS: dict[str, str] = {
     "answer": "answer final_answer target label",
     "verifier": "verifier",
     "truth": "reward_model",  # verl's: {style, ground_truth}
+    "of the prompt": "tools functions documents system system_prompt",  # what a template could write into a prompt
     "template variables": "chat_template_kwargs",  # what TRL hands to the chat template
     "reported": "kind difficulty index question_id",  # what evaluations and `dph verify` group and pair by
-    "media": "image images img imgs picture pictures photo photos video videos audio audios sound sounds speech "
-    "pixel_values pixel_values_videos image_grid_thw video_grid_thw input_features image_path image_paths image_url "
-    "image_urls video_path video_url audio_path audio_url multi_modal_data mm_data",
+    "media": "image images img imgs video videos audio audios pixel_values pixel_values_videos image_grid_thw "
+    "video_grid_thw input_features image_path image_paths image_url image_urls video_path video_url audio_path "
+    "audio_url multi_modal_data mm_data",
     # of judged samples
-    "condition": "condition variant perturbation prompt_template template prompt_style prompt_name lang "
-    "language locale num_fewshot num_shots n_shots shots fewshot few_shot hint setting config_name temperature "
-    "prompt_version prompt_variant noise paraphrase",
+    "condition": "condition variant perturbation prompt_template template prompt_style prompt_name lang language "
+    "locale num_fewshot num_shots n_shots shots fewshot few_shot hint setting config_name temperature prompt_version "
+    "prompt_variant noise paraphrase",
     "system": "model model_name model_id checkpoint system agent agent_name provider engine policy method",
     "episode": "turn step round iteration stage phase",
     "maximum": "max_score max_scores max_reward max_points max_grade maximum maximum_score full_score full_marks "
     "total_points total_score possible possible_points points_possible out_of max",
     "when": "time timestamp date created created_at updated_at started_at finished_at start_time end_time duration "
     "elapsed latency seconds uuid run_id request_id response_id",
+    # of trainers, which hand them to every reward function
+    "trainer": "prompts completions completion_ids prompt_ids trainer_state log_extra log_metric environments",
 }
 NAMES: Mapping[str, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
 """The names of each role, the preferred ones first."""
@@ -42,15 +47,22 @@ OF_VERIFIERS: Mapping[str, tuple[str, ...]] = {
 }
 """The further columns that each built-in verifier reads; a reward function and a plug-in's verifier get all."""
 
-MISSING = ("", "nan", "n/a", "#n/a", "na", "null", "none", "nil", "<na>", "nat", "unknown", "missing", "-", "--", "?")
-"""What tables write, in any case, where a value is missing."""
+MISSING = frozenset(("nan", "n/a", "#n/a", "#na", "<na>", "nat", "null"))
+"""What programs write into a table where a value is missing, in lower case."""
+NO_ANSWERS = frozenset(
+    ("na", "nil", "unknown", "missing", "-", "--", "?", "tbd", "todo", "proof", "notfound", "not found", "see solution")
+)
+"""What people write where a problem of mathematics has no answer, in lower case."""
 
-MARKS = ("<image>", "<img>", "<video>", "<audio>", "<|image_pad|>", "<|video_pad|>", "<|audio_pad|>", "<|image|>")
-"""What stands in a prompt where a picture, a film or a sound belongs."""
-
+_MARKS = re.compile(
+    r"<image(?:_?\d+)?>|<\|(?:image|video|audio|vision)\w*\|>|<(?:start_of_image|image_soft_token|image_pad)>"
+    r"|^\s*<(?:img|video|audio)>|<(?:img|video|audio)>\s*$",  # in a line, they are HTML that a question is about
+    re.MULTILINE,
+)
 _MOST = 20  # names that are shown
 
 
+@lru_cache(10_000)
 def is_named(column: str, *roles: str) -> bool:
     """Whether a column's name has one of the roles of the table, in any case."""
     return any(column.lower() in NAMES[role] for role in roles)
@@ -58,7 +70,32 @@ def is_named(column: str, *roles: str) -> bool:
 
 def is_empty(value: Any) -> bool:
     """Whether a column says nothing in a row: it is null, or a text, list or table without content."""
-    return value is None or (isinstance(value, str | bytes | list | tuple | dict) and len(value) == 0)
+    return value is None or (not value and isinstance(value, str | bytes | list | tuple | dict))
+
+
+def media_of(row: Mapping[str, Any], used: Collection[str]) -> str:
+    """The first column of a row that holds pictures, films or sounds and is not used as text; "" without one."""
+    for column, value in row.items():
+        if value is None or isinstance(value, int | float) or column in used:
+            continue
+        if (is_named(column, "media") and not is_empty(value)) or (not isinstance(value, str) and _is_media(value)):
+            return column
+    return ""
+
+
+def _is_media(value: Any) -> bool:
+    """Whether a value is a picture or a sound as the library datasets stores them, or a list of these."""
+    if isinstance(value, list):
+        return bool(value) and _is_media(value[0])
+    return isinstance(value, dict) and (
+        {*value} == {"bytes", "path"} or {"array", "sampling_rate"} <= value.keys()
+    )  # of Image, Audio, Video and Pdf
+
+
+def media_mark(text: str) -> str:
+    """What stands in a prompt where a picture, a film or a sound belongs; "" if nothing does."""
+    found = _MARKS.search(text) if "<" in text else None
+    return found[0].strip() if found else ""
 
 
 def ignored(columns: Iterable[str], why: str = "") -> str:

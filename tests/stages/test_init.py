@@ -555,3 +555,20 @@ def test_records_name_columns_as_hub_does(tmp_path):
     config = replace(config, name="records", options=options | {"template": "Q: {ask}", "system": "Be brief."})
     _, [problem] = load_problems(config)
     assert (as_text(problem.prompt), problem.answer) == ("Be brief.\n\nQ: 2 + 3?", "5")
+
+
+def test_the_data_of_a_named_task_are_its_problems_in_every_stage(shop, capsys):
+    """`dph sft --task records --data FOLDER` trains on golds, as `dph train` trains on its problems."""
+    Path("problems").mkdir()
+    row = {"prompt": "easy", "answer": "3", "verifier": "exact"}
+    Path("problems/train.jsonl").write_text("".join(json.dumps(row | {"answer": a}) + "\n" for a in "34"))
+    small = ["--model.path", base_run() / "model", "--steps", "1", "--batch", "2"]
+    printed(capsys, "sft", "--task", "records", "--data", "problems", *small, "--out", "run")
+    made = RunDir.open(Path("run"), "sft")
+    assert made.manifest["rows"] == 2 and made.settings()["task"]["options"]["path"].endswith("problems")
+    assert "problems is a folder; --data of dph sft takes a file of prompts and responses, or with --task re" in (
+        complaint(capsys, "sft", "--data", "problems", *small, "--out", "other")
+    )
+    Path("rows.jsonl").write_text('{"prompt": "easy", "response": "3", "source": "me"}\n')
+    _, said = run(capsys, "sft", "--data", "rows.jsonl", *small, "--out", "rows")
+    assert "ignored: source\n" in said and RunDir.open(Path("rows"), "sft").manifest["rows"] == 1

@@ -202,7 +202,8 @@ class SftConfig(StageConfig):
     out: str = ""
     """Run directory to write; the model is in its folder `model`."""
     data: str = ""
-    """JSONL or Parquet file with columns prompt and response; if empty, the task's own demonstrations are used."""
+    """File of rows (JSONL, CSV, Parquet) with columns prompt and response; with --task, as in the other stages, the
+    place of the task's data. If empty, the task's own demonstrations are used: of your own problems, their golds."""
     seed: Seed = 0
     """Seed of weights and order."""
     steps: Annotated[NonNegativeInt, Usual(high=10_000_000)] = 450

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dph.build import make_task
+from dph.columns import ignored, is_empty
 from dph.config import SftConfig
 from dph.errors import DataError, RunError, SettingsError, counted
 from dph.models.batch import Tokens, microbatches
@@ -23,7 +24,7 @@ from dph.runs.directory import RunDir
 from dph.runs.pinned import ANEW
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
-from dph.tasks.records import read_prompt
+from dph.tasks.records import read_prompt, refuse_media
 from dph.tasks.tables import placed_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
@@ -82,8 +83,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
 def _texts(config: SftConfig) -> list[tuple[Any, str]]:
     """(prompt, response) pairs from the data file, or the task's own demonstrations."""
     if config.data:
-        rows = placed_rows(Path(config.data), required=("prompt",), texts=("response",))
-        return [(read_prompt(row["prompt"], where), row["response"]) for where, row in rows]
+        return _texts_of(Path(config.data))
     task = make_task(config.task)
     if not isinstance(task, Demonstrates):
         raise SettingsError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")
@@ -97,6 +97,23 @@ def _texts(config: SftConfig) -> list[tuple[Any, str]]:
         "rows with the texts prompt and response",
     )
     return [(row["prompt"], row["response"]) for row in rows]
+
+
+def _texts_of(file: Path) -> list[tuple[Any, str]]:
+    """The (prompt, response) pairs of a file. Says which other columns there are."""
+    if file.is_dir():
+        raise DataError(
+            f"{file} is a folder; --data of dph sft takes a file of prompts and responses, or with --task records the "
+            "folder of your problems, whose golds are then the responses"
+        )
+    texts, columns, unread = [], ("prompt", "response"), dict[str, None]()
+    for where, row in placed_rows(file, required=columns[:1], texts=columns[1:]):
+        refuse_media(row, columns, where)
+        texts.append((read_prompt(row["prompt"], where, unread), row["response"]))
+        unread |= {name: None for name, value in row.items() if name not in columns and not is_empty(value)}
+    if line := ignored(unread):
+        say(line)
+    return texts
 
 
 def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | None) -> Policy:
