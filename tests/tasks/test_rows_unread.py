@@ -195,7 +195,7 @@ def test_rows_for_supervised_training_follow_the_same_rule(tmp_path, capsys):
 def test_inputs_of_others_are_read_as_meant_refused_or_said(shared_data, tmp_path, capsys):
     tried = 0
     for case in inputs(shared_data, "d"):
-        [(name, content)] = case["input"]["files"].items()
+        (name, content), *_ = case["input"]["files"].items()
         if not name.endswith((".jsonl", ".csv")) or len(content) > 1000:
             continue  # the others are described in words or cut; the tests above and those of data sets are about them
         (tmp_path / name).write_text(content, encoding="utf-8", newline="")
