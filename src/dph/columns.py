@@ -47,8 +47,8 @@ OF_VERIFIERS: Mapping[str, tuple[str, ...]] = {
 }
 """The further columns that each built-in verifier reads; a reward function and a plug-in's verifier get all."""
 
-MISSING = frozenset(("nan", "n/a", "#n/a", "#na", "<na>", "nat", "null"))
-"""What programs write into a table where a value is missing, in lower case."""
+MISSING = frozenset(("nan", "NaN", "NAN", "n/a", "N/A", "#N/A", "#NA", "<NA>", "NaT", "null", "Null", "NULL"))
+"""What programs write into a table where a value is missing; Nan is a name."""
 NO_ANSWERS = frozenset(
     ("na", "nil", "unknown", "missing", "-", "--", "?", "tbd", "todo", "proof", "notfound", "not found", "see solution")
 )

@@ -118,7 +118,7 @@ class RowTask(Task):
         if not isinstance(verifier, str):
             raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
         if verifier in _BUILT_IN:
-            if isinstance(answer, str) and answer.strip().lower() in MISSING:
+            if isinstance(answer, str) and answer.strip() in MISSING:
                 raise DataError(
                     f"{where}: the answer is {answer.strip()!r}, which says that it is missing; write an answer, or "
                     "leave the row out"
@@ -156,7 +156,7 @@ class RowTask(Task):
         if not name:
             raise DataError(f"{where}: {absent(row, 'prompt', 'messages')}; name the column with the option prompt")
         prompt = self._value(row, name, where, used)
-        if _is_blank(prompt) or (isinstance(prompt, str) and prompt.strip().lower() in MISSING):
+        if _is_blank(prompt) or (isinstance(prompt, str) and prompt.strip() in MISSING):
             raise DataError(f"{where}: {name} is null or empty; write a prompt, or leave the row out")
         more = row.get(further)
         if name.lower() == "instruction" and isinstance(more, str) and more.strip():
