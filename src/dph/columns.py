@@ -14,6 +14,7 @@ _WORDS: dict[str, str] = {
     # of problems
     "prompt": "prompt question problem instruction messages",
     "input": "input",  # Alpaca's second half of an instruction
+    "hint": "evidence hint",  # BIRD's, which `dph init sql` puts before the question
     "answer": "answer final_answer target label",
     "verifier": "verifier",
     "truth": "reward_model",  # verl's: {style, ground_truth}

@@ -40,6 +40,7 @@ SHORT = {
     "verifier.workers": "--workers",
     "verifier.timeout": "--timeout",
     "verifier.keep_distinct": "--keep-distinct",
+    "verifier.skip_weak": "--skip-weak",
     "reward.function": "--reward",
     "certify.share": "--certify",
 }

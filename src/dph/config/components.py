@@ -129,6 +129,9 @@ class VerifierConfig:
     """Rule strict: relative difference up to which two numbers are equal that are not both whole."""
     unterminated: bool = False
     """Accept a last SQL block that was never closed, as of a response that was cut off."""
+    skip_weak: bool = False
+    """Leave out problems whose gold answer is a weak test, as `dph check` names them: its result is empty, or changes,
+    or rows tie. Problems whose gold's result changes are never trained on."""
     reward: str = "binary"
     """Reward scheme of SQL: binary (1/0), arctic (1 correct, 0.1 executes, 0 otherwise), paper or soft_f1."""
     policy: str = "typed"

@@ -63,7 +63,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     ):
         items: list[_Item] = []
         for split, problems in chosen.items():
-            usable = still_usable(chunks, verifiers, problems)
+            usable = still_usable(chunks, verifiers, problems, training=False)
             encoded = encode_problems(policy, usable, rollout.max_prompt_tokens, rollout.max_tokens)
             items += [(split, item) for item in encoded]
         settings = settled_rows(config.sampler, policy, [item for _, item in items], rollout, run, world)

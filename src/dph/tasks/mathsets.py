@@ -18,6 +18,8 @@ from dph.verifiers.math.answer import find_answer, strip_dollars
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """The instruction with which Qwen2.5-Math was trained."""
+BRIEF_INSTRUCTION = r"Put your final answer within \boxed{}, without an explanation."
+"""For responses of few tokens."""
 
 _PROMPTS: Mapping[str, tuple[str, str]] = {
     "qwen25-math-cot": (INSTRUCTION, "{question}"),

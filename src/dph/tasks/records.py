@@ -64,6 +64,10 @@ class RowTask(Task):
             raise SettingsError(f"the option answer_pattern is not a regular expression: {error}") from error
         self._said = set[str]()
 
+    def leave(self, *columns: str) -> None:
+        """Say nothing about columns that the caller reads itself."""
+        self._said |= {*columns}
+
     def read(self, rows: Iterable[tuple[str, str, dict[str, Any]]], roots: Sequence[Path]) -> list[Problem]:
         """The problems of rows, each with its place for messages and its id if no column has one; `roots`: where
         databases are looked for, after `db_root`. Says, once, which columns nothing reads, and how many prompts link to
