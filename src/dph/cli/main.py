@@ -14,7 +14,7 @@ from typing import Any
 import dph
 from dph.cli.arguments import TASK, CommandLine, help_page, purpose, read_words
 from dph.config import STAGES, TrainConfig, check_bounds, flatten, from_dict, merge_settings, unusual
-from dph.config.checks import check_model, check_out, check_presample, check_train
+from dph.config.checks import check_model, check_out, check_presample, check_repeats, check_train
 from dph.errors import (
     REMEDIES,
     RESUMED,
@@ -56,6 +56,8 @@ def _check(command: str, config: Any, resume: bool) -> None:
         check_out(config.out)
     if command == "presample":
         check_presample(config)
+    if command in ("eval", "audit"):
+        check_repeats(config.rollout)
     if command == "train":
         check_train(config)
         if config.tracker != "none" and is_first_process():

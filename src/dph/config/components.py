@@ -181,7 +181,8 @@ class RolloutConfig:
     """How responses are drawn, and what training makes of them."""
 
     temperature: Annotated[NonNegative, Usual(0.1, 2)] = 1.0
-    """Sampling temperature; training computes log-probabilities at the same temperature."""
+    """Sampling temperature; training computes log-probabilities at the same temperature. 0 decodes greedily: one
+    response to a prompt, so that an evaluation of several is refused, and training too."""
     top_p: Annotated[PositiveShare, Usual(0.1)] = 1.0
     """Nucleus sampling: keep the smallest set of tokens with this much probability."""
     max_tokens: Annotated[PositiveInt, Usual(high=262144)] = 1024
