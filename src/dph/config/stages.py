@@ -192,7 +192,9 @@ class VerifyConfig(StageConfig):
     task: Annotated[TaskConfig, Unread(("shuffle", "requires"))] = field(
         default_factory=lambda: TaskConfig(name="gold", split="gold")
     )
-    verifier: VerifierConfig = field(default_factory=lambda: VerifierConfig(workers=2, timeout=30.0))
+    verifier: Annotated[VerifierConfig, Unread(("skip_weak",))] = field(
+        default_factory=lambda: VerifierConfig(workers=2, timeout=30.0)
+    )
 
 
 @dataclass(frozen=True)
