@@ -140,6 +140,29 @@ def test_a_gold_that_says_it_is_missing_is_missing(tmp_path, gold, verifier):
         load_task("records", path=str(tmp_path / "rows.csv"), verifier=verifier).problems("train")
 
 
+def test_a_list_of_missing_golds_is_missing_and_one_answer_of_a_list_is_enough(tmp_path):
+    with pytest.raises(DataError, match="row 1: the answer is 'N/A', which says that it is missing"):
+        problems(tmp_path, ROW | {"answer": ["N/A", "nan"]})
+    assert problems(tmp_path, ROW | {"answer": ["N/A", "42"]})[0].answer == ["N/A", "42"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"images": ["a.png"]}, "row 2: images is a picture, film or sound, and a prompt is text alone"),
+        ({"question": "<image_1> What is x?"}, "row 2: <image_1> is a picture"),
+        ({"question": None, "prompt": [TURN, TURN]}, "row 2: the prompt is a chat of several messages"),
+    ],
+)
+def test_rows_of_published_sets_are_texts_too(tmp_path, more, message):
+    (tmp_path / "aime24.jsonl").write_text(
+        "".join(json.dumps({"question": "6 x 7?", "answer": "42"} | change) + "\n" for change in ({}, more)),
+        encoding="utf-8",
+    )
+    with pytest.raises(DataError, match=message):
+        load_task("aime24", root=str(tmp_path), subset=True).problems("test")
+
+
 def test_words_that_may_be_answers_are_answers(tmp_path):
     golds = ["unknown", "none", "-", "?", "NA"]
     found = problems(tmp_path, *(ROW | {"answer": gold} for gold in golds), verifier="exact")

@@ -122,9 +122,10 @@ class RowTask(Task):
         if not isinstance(verifier, str):
             raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
         if verifier in _BUILT_IN:
-            if isinstance(answer, str) and answer.strip() in MISSING:
+            golds = answer if isinstance(answer, list) else [answer]
+            if golds and all(isinstance(gold, str) and gold.strip() in MISSING for gold in golds):
                 raise DataError(
-                    f"{where}: the answer is {answer.strip()!r}, which says that it is missing; write an answer, or "
+                    f"{where}: the answer is {golds[0].strip()!r}, which says that it is missing; write an answer, or "
                     "leave the row out"
                 )
             if fault := gold_fault(answer):
