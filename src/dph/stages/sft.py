@@ -12,8 +12,9 @@ import torch
 from dph.build import make_task
 from dph.columns import ignored, is_empty
 from dph.config import SftConfig
-from dph.errors import DataError, RunError, SettingsError, counted
+from dph.errors import DataError, ModelError, RunError, SettingsError, counted
 from dph.models.batch import Tokens, microbatches
+from dph.models.chat import Rendering, noted_rendering
 from dph.models.loading import choose_device, computed_in, settled, weight_type
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -22,14 +23,16 @@ from dph.process.progress import say
 from dph.process.user_code import ask
 from dph.runs.directory import RunDir
 from dph.runs.pinned import ANEW
+from dph.sampling.rollouts import say_unused_variables
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
-from dph.tasks.records import read_prompt, refuse_media
+from dph.tasks.records import read_prompt, refuse_media, row_variables
 from dph.tasks.tables import placed_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Clock, Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
 from dph.training.optim import Optimizer
+from dph.types import TEMPLATE_COLUMN, Problem
 
 
 def sft(config: SftConfig, *, resume: bool = False) -> Path:
@@ -43,11 +46,12 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     saved = newest_checkpoint(run, world)
 
     def load() -> tuple[Policy, list[Tokens]]:
-        texts = _texts(config)
-        policy = starting_policy(config, texts, saved)
-        return policy, _rows(policy, texts)
+        problems = _demonstrations(config)
+        policy = starting_policy(config, [(problem.prompt, problem.answer) for problem in problems], saved)
+        return policy, _rows(policy, problems)
 
     policy, rows = world.together(load)
+    noted_rendering(run, policy, world)
     world.decided(lambda: _pin(run, rows, fresh=saved is None))
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps)
     state = TrainState() if saved is None else checkpoints.restore(saved, policy, optimizer)
@@ -80,10 +84,11 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     return finish(run, world, policy.save, facts)
 
 
-def _texts(config: SftConfig) -> list[tuple[Any, str]]:
-    """(prompt, response) pairs from the data file, or the task's own demonstrations."""
+def _demonstrations(config: SftConfig) -> list[Problem]:
+    """Rows of the data file, or the task's own demonstrations, as problems, whose answers are the responses and whose
+    ids are their places, for messages."""
     if config.data:
-        return _texts_of(Path(config.data))
+        return _rows_of(Path(config.data))
     task = make_task(config.task)
     if not isinstance(task, Demonstrates):
         raise SettingsError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")
@@ -96,24 +101,27 @@ def _texts(config: SftConfig) -> list[tuple[Any, str]]:
         ),
         "rows with the texts prompt and response",
     )
-    return [(row["prompt"], row["response"]) for row in rows]
+    return [Problem(f"demonstration {n}", row["prompt"], row["response"], "") for n, row in enumerate(rows, 1)]
 
 
-def _texts_of(file: Path) -> list[tuple[Any, str]]:
-    """The (prompt, response) pairs of a file. Says which other columns there are."""
+def _rows_of(file: Path) -> list[Problem]:
+    """The rows of a file of prompts and responses, as problems. Says which other columns there are."""
     if file.is_dir():
         raise DataError(
             f"{file} is a folder; --data of dph sft takes a file of prompts and responses, or with --task records the "
             "folder of your problems, whose golds are then the responses"
         )
-    texts, columns, unread = [], ("prompt", "response"), dict[str, None]()
+    read, columns, unread = [], ("prompt", "response"), dict[str, None]()
     for where, row in placed_rows(file, required=columns[:1], texts=columns[1:]):
         refuse_media(row, columns, where)
-        texts.append((read_prompt(row["prompt"], where, unread), row["response"]))
-        unread |= {name: None for name, value in row.items() if name not in columns and not is_empty(value)}
+        variables = {TEMPLATE_COLUMN: row_variables(row, where)}
+        prompt = read_prompt(row["prompt"], where, unread)
+        read.append(Problem(where, prompt, row["response"], verifier="", meta=variables))
+        known = (*columns, TEMPLATE_COLUMN)
+        unread |= {name: None for name, value in row.items() if name not in known and not is_empty(value)}
     if line := ignored(unread):
         say(line)
-    return texts
+    return read
 
 
 def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | None) -> Policy:
@@ -131,17 +139,19 @@ def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: 
     policy.model.to(choose_device(config.model.device))
     for parameter in policy.model.parameters():
         parameter.data = parameter.data.to(weight_type(config.model.precision))
-    policy = Policy(policy.model, policy.tokenizer, precision=computed_in(config.model.precision))
+    rendering, precision = Rendering.of(config.model), computed_in(config.model.precision)
+    policy = Policy(policy.model, policy.tokenizer, precision=precision, rendering=rendering)
     policy.keep_less()
     return policy
 
 
-def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
+def _rows(policy: Policy, problems: Sequence[Problem]) -> list[Tokens]:
     rows = []
-    for prompt, response in texts:
+    for problem in problems:
         # arrays take a ninth of the memory of lists, which matters with many demonstrations
-        ids = (array("i", tokens) for tokens in (policy.encode_prompt(prompt), policy.encode_response(response)))
+        ids = (array("i", tokens) for tokens in (policy.encode_problem(problem), _response(policy, problem)))
         rows.append(Tokens(*ids))
+    say_unused_variables(policy.tokenizer, problems)
     fitting = [row for row in rows if row.prompt_ids and row.length <= policy.context_length]
     if len(fitting) < len(rows):
         gone = len(rows) - len(fitting)
@@ -149,6 +159,13 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
     if not fitting:
         raise DataError(f"no row fits into the model's context of {policy.context_length} tokens; shorten the rows")
     return fitting
+
+
+def _response(policy: Policy, problem: Problem) -> list[int]:
+    try:
+        return policy.encode_response(problem.answer)
+    except ModelError as error:
+        raise ModelError(f"{problem.id}: {error}") from error
 
 
 def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:

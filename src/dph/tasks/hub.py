@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config.checks import ask_hub
-from dph.errors import DataError, SettingsError, one_line
+from dph.errors import DataError, SettingsError, how_to_install, one_line
 from dph.tasks import register_task
 from dph.tasks.records import RowTask
 from dph.tasks.tables import rows_of
@@ -87,7 +87,7 @@ def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:
         import datasets
         import datasets.config
     except ImportError as error:
-        raise DataError("data sets of a hub need the library datasets; run: pip install 'dph-rl[hub]'") from error
+        raise DataError(f"data sets of a hub need the library datasets; run: {how_to_install('hub')}") from error
     try:
         if saved:
             loaded = datasets.load_from_disk(str(folder))

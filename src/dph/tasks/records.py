@@ -3,6 +3,7 @@ publish), and how columns become prompts and answers.
 """
 
 import ast
+import contextlib
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,19 +12,20 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dph.columns import MISSING, NAMES, OF_VERIFIERS, ignored, is_empty, is_named, media_mark, media_of
+from dph.config.checks import template_variables
 from dph.config.text import parse_json
 from dph.errors import DataError, RowsError, SettingsError, counted
 from dph.process.progress import say
 from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import KINDS, absent, placed_rows
-from dph.types import Message, Problem, as_messages, as_text
+from dph.types import TEMPLATE_COLUMN, Message, Problem, as_messages, as_text
 from dph.verifiers import Verifiers
 from dph.verifiers.exact import gold_fault, plain_gold
 from dph.verifiers.golds import gold_response, tried_golds
 
-_TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model"}
-"""Columns that are never passed to the verifier."""
+_TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model", TEMPLATE_COLUMN}
+"""Columns that are never passed to the verifier as they are."""
 _BUILT_IN = ("sql", "math", "exact")
 _VERL_ANSWER = "reward_model.ground_truth"
 _CASELESS = {"id", "verifier", "db", "db_id", "reward_model"}
@@ -134,6 +136,8 @@ class RowTask(Task):
         else:
             answer = json_meta({"answer": answer}, ()).get("answer")
         meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
+        if own := row_variables(row, where):
+            meta[TEMPLATE_COLUMN] = own
         if verifier == "sql":
             named = row.get("db") or meta.get("db_id") or (str(Path(self.db).absolute()) if self.db else None)
             meta["db"] = _database(named, where, roots)
@@ -406,6 +410,26 @@ def _content(value: Any, where: str) -> str | None:
             raise DataError(f"{where}: a message has a part {what}, and a prompt is text alone; leave the row out")
         texts.append(of["text"])
     return "".join(texts) if texts else None
+
+
+def row_variables(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The variables of the chat template that a row sets, as JSON in a file of texts; null sets none, as Parquet fills
+    in what other rows name. Raises DataError for what is no table of them."""
+    value = row.get(TEMPLATE_COLUMN)
+    if isinstance(value, str) and value.strip():
+        with contextlib.suppress(ValueError):
+            value = parse_json(value)
+    if value in (None, ""):
+        return {}
+    if not isinstance(value, Mapping):
+        raise DataError(
+            f"{where}: {TEMPLATE_COLUMN} must hold variables of the chat template by name, such as "
+            f'{{"enable_thinking": false}}, not {value!r:.100}'
+        )
+    try:
+        return template_variables({name: one for name, one in value.items() if one is not None}, TEMPLATE_COLUMN)
+    except SettingsError as error:
+        raise DataError(f"{where}: {error}") from error
 
 
 def _read(value: Any, where: str) -> Any:

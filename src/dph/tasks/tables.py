@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.columns import ignored
-from dph.config.text import decoded, is_json, parse_json, refuse_other_kinds
+from dph.config.text import decoded, delimiter_of, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, RowsError, counted, refused
 from dph.process.progress import say
 from dph.tasks.features import as_described, described
@@ -181,7 +181,7 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
     index that pandas writes, is left out, and said if it has values."""
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     first = text.lstrip("\n").partition("\n")[0]
-    reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count), strict=True)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter_of(first), strict=True)
     rows: list[tuple[int, Any]] = []
     faults, names, end, nameless = [], list[str](), 0, False
     try:
