@@ -108,7 +108,7 @@ def make_verifiers(
     by_function = settings() | asdict(reward or RewardConfig())
     by_function["function"] = function or by_function["function"]
     only = "function" if by_function["function"] else ""
-    return Verifiers({"sql": sql, "math": math, "function": by_function}, only=only)
+    return Verifiers({"sql": sql, "math": math, "function": by_function}, only=only, skip_weak=config.skip_weak)
 
 
 def make_sampler(

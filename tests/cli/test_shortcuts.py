@@ -81,8 +81,18 @@ def test_settings_of_the_verifier():
     )
 
 
-def test_a_stages_own_flags_of_these_names_stay_its_own():
+def test_the_data_of_supervised_training_are_its_rows_or_those_of_a_task_that_the_line_names():
     assert settings("sft", "--data", "rows.jsonl").data == "rows.jsonl"
+    assert settings("sft", "--data", "rows.jsonl", "--task.name", "records").data == "rows.jsonl"
+    found = settings("sft", "--task", "records", "--data", "problems", "--databases", "files")
+    assert (found.data, found.task.name) == ("", "records")
+    assert found.task.options == {"path": "problems", "db_root": "files"}
+
+
+def test_weak_golds_are_skipped_where_they_would_be_used():
+    assert all(settings(stage, "--skip-weak").verifier.skip_weak for stage in ("check", "presample", "train", "eval"))
+    with pytest.raises(SettingsError, match="unrecognized arguments: --skip-weak"):  # its scores are the published
+        settings("verify", "--skip-weak")
 
 
 @pytest.mark.parametrize("words", [["--task"], ["--data", "--out", "x"], ["--rule"]])

@@ -8,6 +8,7 @@ import gzip
 import pytest
 
 from complaints import complaint, run
+from helpers import base_run
 
 FILES = {
     "missing": (None, "cannot read the settings file"),
@@ -110,6 +111,32 @@ def test_values(tmp_path, capsys, text):
     words = ["train", "--model.path", "m", "--out", tmp_path / "run", *f"--{text}".split()]
     assert VALUES[text] in complaint(capsys, *words)
     assert not (tmp_path / "run").exists()
+
+
+GREEDY = {
+    "eval": "at temperature 0 all 32 responses to a prompt are the same, so that pass@32 would be pass@1; set ro",
+    "audit": "at temperature 0 all 32 responses to a prompt are the same",
+    "presample": "rollout.temperature must be above 0",
+    "verl": "rollout.temperature must be above 0",
+}
+
+
+@pytest.mark.parametrize("command", GREEDY)
+def test_several_greedy_responses_to_a_prompt_are_refused_everywhere(tmp_path, capsys, command):
+    model = base_run() / "model"
+    words = [command, *([model, model] if command == "audit" else ["--model.path", model]), "--out", tmp_path / "run"]
+    assert GREEDY[command] in complaint(capsys, *words, "--rollout.temperature", "0")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"), [("validation.temperature", "validation.n"), ("validation.temperature", "monitor.n")]
+)
+def test_several_greedy_responses_of_verls_validation_are_refused(tmp_path, capsys, setting, name):
+    words = ["verl", "--model.path", base_run() / "model", "--out", tmp_path / "run", f"--{setting}", "0"]
+    words += ["--monitor.every", "1", *(["--validation.n", "1"] if name == "monitor.n" else [])]
+    message = complaint(capsys, *words)
+    assert "at temperature 0 all " in message and f"; set {name} to 1, or the temperature above 0" in message
 
 
 @pytest.mark.parametrize(

@@ -384,3 +384,17 @@ def test_verl_has_a_reward_for_each_response():
         assert (info["score"], info["scored"], info["outcome"]) == (0.0, 0.0, "infra_error")
     with pytest.raises(UserError, match=r"extra_info has no 'db', which reward_kwargs.meta names; it has: index"):
         asyncio.run(compute_score("toy", "SELECT 1", "SELECT 1", {"index": 1}, kind="sql", meta="db"))
+
+
+def test_columns_that_the_verifier_does_not_read_are_logged_once(caplog):
+    """As TRL passes a data set's columns, with its own."""
+    judge = reward_function("math", timeout=4.5)  # an object of its own: the log is kept for each
+    own = {"completion_ids": [[1]], "trainer_state": object(), "log_extra": print}
+    for _ in range(2):
+        columns = {"answer": ["4"], "level": [3], "image": ["a.png"], "note": [None], "set": ["math"], "id": ["a"]}
+        assert judge(completions=[r"\boxed{4}"], **columns, **own) == [1.0]
+    assert judge(completions=[r"\boxed{4}"], answer=["4"], level=[3], db="one", weight=[0.5]) == [1.0]
+    assert [record.message for record in caplog.records] == [
+        "ignored: level, image (the verifier math does not read them)",
+        "ignored: db, weight (the verifier math does not read them)",
+    ]

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from complaints import complaint, run
-from dph.build import load_problems
+from dph.build import load_problems, make_verifiers
 from dph.cli.main import main
-from dph.config import STAGES, ModelConfig, NewModelConfig, OptimConfig, SftConfig, load_settings
+from dph.config import STAGES, ModelConfig, NewModelConfig, OptimConfig, SftConfig, VerifierConfig, load_settings
 from dph.runs.directory import RunDir, read_metrics
+from dph.sampling.rollouts import usable_problems
 from dph.stages.sft import sft
 from dph.tasks.records import Records
 from dph.training.rows import mix
@@ -303,7 +304,8 @@ def shop_model() -> Path:
     connection.executescript(SHOP)
     connection.close()
     table = questions(here / "questions.csv", [(i, *pair) for i, pair in enumerate(GOLDS.items(), 1)])
-    main(["init", "sql", str(here / "shop.sqlite"), str(table), "--test-share", "0", "--out", str(here / "made")])
+    words = ["--small", "--test-share", "0", "--out", str(here / "made")]
+    main(["init", "sql", str(here / "shop.sqlite"), str(table), *words])
     lines = []
     for row in problems(here / "made/problems/train.jsonl"):
         for gold in (row["answer"], row["answer"] if int(row["id"]) % 2 else "SELECT 7"):
@@ -555,3 +557,153 @@ def test_records_name_columns_as_hub_does(tmp_path):
     config = replace(config, name="records", options=options | {"template": "Q: {ask}", "system": "Be brief."})
     _, [problem] = load_problems(config)
     assert (as_text(problem.prompt), problem.answer) == ("Be brief.\n\nQ: 2 + 3?", "5")
+
+
+def test_the_data_of_a_named_task_are_its_problems_in_every_stage(shop, capsys):
+    """`dph sft --task records --data FOLDER` trains on golds, as `dph train` trains on its problems."""
+    Path("problems").mkdir()
+    row = {"prompt": "easy", "answer": "3", "verifier": "exact"}
+    Path("problems/train.jsonl").write_text("".join(json.dumps(row | {"answer": a}) + "\n" for a in "34"))
+    small = ["--model.path", base_run() / "model", "--steps", "1", "--batch", "2"]
+    printed(capsys, "sft", "--task", "records", "--data", "problems", *small, "--out", "run")
+    made = RunDir.open(Path("run"), "sft")
+    assert made.manifest["rows"] == 2 and made.settings()["task"]["options"]["path"].endswith("problems")
+    assert "problems is a folder; --data of dph sft takes a file of prompts and responses, or with --task re" in (
+        complaint(capsys, "sft", "--data", "problems", *small, "--out", "other")
+    )
+    Path("rows.jsonl").write_text('{"prompt": "easy", "response": "3", "source": "me"}\n')
+    _, said = run(capsys, "sft", "--data", "rows.jsonl", *small, "--out", "rows")
+    assert "ignored: source\n" in said and RunDir.open(Path("rows"), "sft").manifest["rows"] == 1
+
+
+# what a prompt shows of a database, and what golds ask of it ---------------------------------------------------------
+
+CLINIC = """
+CREATE TABLE patient (id INTEGER PRIMARY KEY, name TEXT);
+CREATE TABLE room (floor INT, number INT, PRIMARY KEY (floor, number));
+CREATE TABLE visit (id INTEGER PRIMARY KEY, patient INT REFERENCES patient, floor INT, number INT, minutes INT,
+                    hours REAL GENERATED ALWAYS AS (minutes / 60.0), FOREIGN KEY (floor, number) REFERENCES room);
+CREATE VIEW recent AS SELECT patient.name AS who, visit.minutes AS how_long FROM visit JOIN patient
+    ON visit.patient = patient.id;
+CREATE VIEW broken AS SELECT * FROM gone;
+INSERT INTO patient VALUES (1, 'Ann'), (2, 'Bo');
+INSERT INTO room VALUES (1, 1);
+INSERT INTO visit (id, patient, floor, number, minutes) VALUES (1, 1, 1, 1, 30), (2, 2, 1, 1, 90);
+"""
+
+
+@pytest.fixture
+def clinic(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    connection = sqlite3.connect("clinic.sqlite")
+    connection.executescript(CLINIC)
+    connection.close()
+    return tmp_path
+
+
+def made(capsys, rows, *words, header=("id", "question", "query")) -> tuple[list[dict], str]:
+    """The problems of all splits that `dph init sql` makes, and what it says."""
+    questions(Path("asked.csv"), rows, header)
+    said = printed(capsys, "init", "sql", "clinic.sqlite", "asked.csv", "--out", "made", *words)
+    return [row for path in sorted(Path("made/problems").glob("*.jsonl")) for row in problems(path)], said
+
+
+def test_a_prompt_has_keys_views_and_computed_columns(clinic, capsys):
+    [row], said = made(capsys, [(1, "Who came?", "SELECT who, (SELECT sum(hours) FROM visit) FROM recent")])
+    for line in (
+        "CONSTRAINT fk_visit_patient FOREIGN KEY (patient) REFERENCES patient (id),",
+        "CONSTRAINT fk_visit_floor FOREIGN KEY (floor) REFERENCES room (floor),",
+        "CONSTRAINT fk_visit_number FOREIGN KEY (number) REFERENCES room (number)",
+        "hours real, -- example: [0.5, 1.5]",
+        "CREATE VIEW recent (\n    who text, -- example: ['Ann', 'Bo']\n",
+    ):
+        assert line in row["prompt"]
+    assert "broken" not in row["prompt"] and "does not name" not in said
+
+
+def test_a_gold_that_uses_what_its_prompt_lacks_is_named(clinic, capsys):
+    """What a star, a join or a common table expression reads counts, and what a view reads does not."""
+    golds = {
+        "a": ("patient (id, name)", "SELECT name FROM patient"),
+        "b": ("patient (id, name)", "SELECT name FROM patient JOIN visit ON patient = patient.id"),
+        "c": ("visit (id, patient)", "WITH v AS (SELECT minutes FROM visit) SELECT * FROM v"),
+        "d": ("recent (who)", "SELECT who FROM recent"),
+        "e": ("RECENT (who)", "SELECT * FROM recent"),
+    }
+    rows = [
+        {"id": id, "prompt": f"{schema}: who?", "answer": gold, "verifier": "sql", "db": "clinic.sqlite"}
+        for id, (schema, gold) in golds.items()
+    ]
+    Path("p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    words = ["--no-step", "--model.path", base_run() / "model", "--rollout.max-tokens", "4"]
+    said = printed(capsys, "check", "p.jsonl", "--task", "records", *words)
+    assert "3 golds that use what the prompt does not name: b: visit; c: visit.minutes; e: recent.how_long\n" in said
+
+
+def test_questions_that_repeat_are_in_one_split_and_contradictions_are_named(clinic, capsys):
+    rows = [(i, f"How many visits of patient {i // 2}?", f"SELECT {i // 2}") for i in range(40)]
+    rows[6] = (6, "how many  visits of patient 3?", "SELECT 7")  # against 7's; the same words
+    rows[9] = (9, rows[8][1], "SELECT 2 + 2")  # another query with the same result
+    _, said = made(capsys, rows, "--test-share", "0.5")
+    splits = [{row["id"] for row in problems(Path(f"made/problems/{name}.jsonl"))} for name in ("train", "test")]
+    assert all(splits) and all(any({str(i), str(i + 1)} <= split for split in splits) for i in range(0, 40, 2))
+    assert "20 problems ask what another one asks; they are in the same split as that\n" in said
+    assert "the same prompt, but golds that contradict each other: 6 and 7\n" in said
+
+
+def test_golds_that_change_are_never_trained_on_and_weak_ones_only_if_asked(shop, capsys):
+    words = ["--test-share", "0", "--small", "--model", base_run() / "model", "--out", "made"]
+    printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", *words)
+    task = load_settings("train", [], [Path("made/dph.toml")]).task
+    _, all_problems = load_problems(replace(task, options={"path": "made/problems"}))
+
+    def used(training, skip_weak):
+        with make_verifiers(VerifierConfig(skip_weak=skip_weak)) as verifiers:
+            return {problem.id for problem in usable_problems(verifiers, all_problems, training=training)}
+
+    sound = {"1", "2", "3", "8"}
+    assert used(True, False) == sound | {"4", "5", "9"} and used(False, False) == sound | {"4", "5", "6", "7", "9"}
+    assert used(True, True) == used(False, True) == sound
+    rows = [{"prompt": "item?", "answer": gold, "verifier": "sql", "db": "shop.sqlite"} for gold in GOLDS.values()]
+    Path("p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    words = ["check", "p.jsonl", "--task", "records", "--skip-weak", "--no-step", "--rollout.max-tokens", "4"]
+    said = printed(capsys, *words, "--model.path", base_run() / "model")
+    assert "golds   4 of 10 can be judged against" in said and "left out, changes (another result each time" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "asks"), [("sql", [], True), ("sql", ["--small"], False), ("maths", [], True)]
+)
+def test_small_settings_ask_for_what_fits_into_their_tokens(clinic, capsys, kind, flags, asks):
+    questions(Path("asked.csv"), [(1, "How many visits?", "SELECT 2"), (2, "How many rooms?", "SELECT 1")])
+    files = ["clinic.sqlite", "asked.csv"] if kind == "sql" else ["asked.csv", "--columns", "answer=query"]
+    printed(capsys, "init", kind, *files, *flags, "--out", "made")
+    [row] = problems(Path("made/problems/test.jsonl"))
+    assert ("step by step" in row["prompt"]) == asks and ("without an explanation" in row["prompt"]) != asks
+
+
+def test_a_check_says_that_steps_need_more_tokens(clinic, capsys):
+    rows = [{"prompt": f"{i} + 1? Think step by step.", "answer": f"{i + 1}", "verifier": "math"} for i in range(3)]
+    Path("p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    words = ["check", "p.jsonl", "--task", "records", "--no-step", "--model.path", base_run() / "model"]
+    told = "prompts that ask for steps before the answer: 3; 16 tokens are few for these"
+    assert told in printed(capsys, *words, "--rollout.max-tokens", "16")
+    Path("p.jsonl").write_text(json.dumps(rows[0] | {"prompt": "1 + 1?"}), encoding="utf-8")
+    assert "ask for steps" not in printed(capsys, *words, "--rollout.max-tokens", "16")
+
+
+def test_what_later_stages_read_of_a_row_stays_in_the_made_problems(clinic, capsys):
+    header = ("id", "question", "query", "difficulty", "kind", "hint", "topic")
+    [row], said = made(capsys, [(1, "Visits?", "SELECT 2", "easy", "count", "visit = stay", "x")], header=header)
+    assert (row["difficulty"], row["kind"]) == ("easy", "count") and "visit = stay\nVisits?" in row["prompt"]
+    questions(Path("again.csv"), [(1, "Visits?", "SELECT 2", "easy", "count", "visit = stay", "x")], header)
+    _, said = run(capsys, "init", "sql", "clinic.sqlite", "again.csv", "--out", "again")
+    assert "ignored: topic (" in said
+
+
+def test_messages_of_mathematics_stay_messages(tmp_path, capsys):
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": turns, "answer": "2"}), encoding="utf-8")
+    printed(capsys, "init", "maths", tmp_path / "a.jsonl", "--out", tmp_path / "made")
+    [row] = problems(tmp_path / "made/problems/train.jsonl")
+    assert row["prompt"][0] == turns[0] and row["prompt"][1]["content"].startswith("1 + 1?\nPlease reason step by step")

@@ -2,6 +2,8 @@
 
 import json
 import sys
+from datetime import datetime
+from decimal import Decimal
 
 import pytest
 
@@ -108,6 +110,68 @@ def test_narrow_floats_are_what_was_written(tmp_path, dtype, value):
     rows.save_to_disk(str(tmp_path / "one"))
     [problem] = load_task("hub", name=str(tmp_path / "one"), verifier="math").problems("train")
     assert problem.answer == value
+
+
+YES_NO = datasets.ClassLabel(names=["yes", "no"])
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "options", "gold"),
+    [
+        (YES_NO, 1, {}, "no"),
+        (datasets.List(YES_NO), [1, 0], {}, ["no", "yes"]),
+        ({"gold": YES_NO}, {"gold": 0}, {"answer": "answer.gold"}, "yes"),
+        ({"gold": datasets.List(YES_NO)}, {"gold": [1]}, {"answer": "answer.gold"}, ["no"]),
+        (datasets.Translation(languages=["en", "de"]), {"en": "yes", "de": "ja"}, {"answer": "answer.de"}, "ja"),
+        (datasets.Value("large_string"), "42", {}, "42"),
+        (datasets.Value("decimal128(10,2)"), Decimal("3.50"), {}, "3.50"),
+        (YES_NO, None, {}, "answer is null"),
+        (YES_NO, -1, {}, "answer is null"),  # how data sets write an unknown class
+        (datasets.Value("timestamp[ns]"), datetime(2020, 1, 2), {}, "the answer must be text, a finite number"),
+        (datasets.Value("bool"), True, {}, "the answer must be text, a finite number"),
+    ],
+)
+def test_answers_of_every_feature_are_read_or_refused_from_disk_and_from_parquet(
+    tmp_path, feature, value, options, gold
+):
+    """Parquet files that the library wrote say in their metadata what its folders say beside the data."""
+    features = datasets.Features({"prompt": datasets.Value("string"), "answer": feature})
+    rows = datasets.Dataset.from_dict({"prompt": ["?"], "answer": [value]}, features=features)
+    rows.save_to_disk(str(tmp_path / "one"))
+    rows.to_parquet(str(tmp_path / "rows.parquet"))
+    hub = load_task("hub", name=str(tmp_path / "one"), verifier="exact", **options)
+    records = load_task("records", path=str(tmp_path / "rows.parquet"), verifier="exact", **options)
+    for task in (hub, records):
+        if isinstance(gold, str) and " " in gold:
+            with pytest.raises(DataError, match=gold):
+                task.problems("train")
+        else:
+            assert [problem.answer for problem in task.problems("train")] == [gold]
+
+
+def test_a_picture_is_refused_whatever_its_column_is_called(tmp_path, capsys):
+    """Without decoding it, for which the library takes others."""
+    stored = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
+    features = {
+        "prompt": datasets.Value("string"),
+        "answer": datasets.Value("string"),
+        "figure": stored,
+        "level": YES_NO,
+    }
+    columns = {
+        "prompt": ["?", "?"],
+        "answer": ["1", "2"],
+        "figure": [None, {"bytes": b"x", "path": None}],
+        "level": [0, 1],
+    }
+    rows = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    rows = rows.cast_column("figure", datasets.Image())
+    rows.save_to_disk(str(tmp_path / "pictures"))
+    rows.select([0]).save_to_disk(str(tmp_path / "none"))
+    with pytest.raises(DataError, match="row 1: the column 'figure' holds pictures, films or sounds"):
+        load_task("hub", name=str(tmp_path / "pictures"), verifier="math").problems("train")
+    [problem] = load_task("hub", name=str(tmp_path / "none"), verifier="math").problems("train")
+    assert problem.meta == {"level": "yes"} and "ignored: level (" in capsys.readouterr().err
 
 
 def test_one_split_that_was_saved_alone_is_called_train(tmp_path):

@@ -499,3 +499,39 @@ def test_formulas_are_compared_in_bounded_time_and_memory():
         is_copied(answer, [gold], f"Find ${answer}+0$ and $x+1$.")
     assert time.process_time() - start < 2
     assert is_copied(rf"{deep}+0+0", ["y"], f"Find ${deep}$.")
+
+
+@pytest.mark.parametrize("gold", ["Ans. 15", "Solution. 15", "Sol: $15$", "Answer 15", "[Solution] 15", "ANS: 15"])
+def test_a_label_before_a_gold_is_no_part_of_it(gold):
+    assert correct(gold, "15", "Ans. 15", "16") == [True, True, False]
+    assert correct("15", gold) == [True]
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        "Six times seven is forty-two.",
+        "There are fifteen apples in the basket.",
+        r"[Solution] $S=\frac{1}{2}\cdot 3\cdot 4=6$ so (B) is correct.",
+        "Ans.5",
+        *("NaN", "N/A", "unknown", "Proof", "?"),
+    ],
+)
+def test_a_gold_that_is_no_answer_is_left_out(gold):
+    """It was a text, which every answer fails."""
+    problem = Problem("p", "?", gold, "math")
+    with Verifiers() as verifiers:
+        assert list(verifiers.check([problem])) == ["p"]
+        [verdict] = verifiers.verify([(problem, rf"\boxed{{{gold}}}")])
+    assert verdict.outcome is Outcome.GOLD_ERROR
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        *("None", "Nan", "Yes, because it has 3 roots.", "The two quantities are equal", "infinitely many solutions"),
+        "There might be a solution. If so, there are infinitely many.",
+    ],
+)
+def test_words_that_are_answers_stay_answers(gold):
+    assert correct(gold, gold, "7") == [True, False]

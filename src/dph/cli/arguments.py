@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 from dph.config import STAGES, Permitted, every_setting, field_docs, nested, preset_names
 from dph.errors import RESUMED, SettingsError, near
 
-STAGES_WITH_SHORTCUTS = frozenset({"check", "presample", "train", "verl", "eval", "verify", "certify", "audit"})
+STAGES_WITH_SHORTCUTS = frozenset({"check", "sft", "presample", "train", "verl", "eval", "verify", "certify", "audit"})
 
 Flags = dict[str, tuple[str, dict[str, Any], str]]
 """For each flag its setting, argparse's options, and its help."""
@@ -40,6 +40,7 @@ SHORT = {
     "verifier.workers": "--workers",
     "verifier.timeout": "--timeout",
     "verifier.keep_distinct": "--keep-distinct",
+    "verifier.skip_weak": "--skip-weak",
     "reward.function": "--reward",
     "certify.share": "--certify",
 }
@@ -97,11 +98,15 @@ class CommandLine:
         return merged
 
     def finish(self, settings: Any) -> Any:
-        """Add the task options to the final settings."""
-        if not self.options:
+        """Add the task options to the final settings. The setting `data` of `dph sft`, a file of rows, is the place of
+        the task's data if the line names a task, as in the other stages."""
+        given = self.options
+        if self.task and self.settings.get("data"):
+            given, settings = {**given, "root": self.settings["data"]}, dataclasses.replace(settings, data="")
+        if not given:
             return settings
         names = OF_TASK.get(settings.task.name, {})
-        options = {names.get(key, key): value for key, value in self.options.items()}
+        options = {names.get(key, key): value for key, value in given.items()}
         task = dataclasses.replace(settings.task, options={**settings.task.options, **options})
         return dataclasses.replace(settings, task=task)
 
@@ -180,12 +185,14 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     if resumable := stage in RESUMED:
         common.add_argument("--resume", action="store_true", help="continue the run in the same --out directory")
     short = stage in STAGES_WITH_SHORTCUTS
+    of_task = {flag: how for flag, how in TASK.items() if short and not hasattr(default, flag.lstrip("-"))}
+    of_task |= {"--task": TASK["--task"]} if short else {}  # the setting of this name is a table
     if short:
         shortcuts = parser.add_argument_group("short flags of the task")
-        for flag, (name, options, text) in TASK.items():
+        for flag, (name, options, text) in of_task.items():
             shortcuts.add_argument(flag, dest=name, help=text, **options)
     groups: dict[str, Any] = {"": parser.add_argument_group("settings")}
-    flags = [*shared, *(["--resume"] if resumable else ()), *(TASK if short else ())]
+    flags = [*shared, *(["--resume"] if resumable else ()), *of_task]
     for setting in every_setting(default):
         if any(map(dataclasses.is_dataclass, typing.get_args(setting.kind))):
             continue  # tables, which only a file holds

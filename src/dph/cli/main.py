@@ -25,7 +25,7 @@ from dph.config import (
     only,
     unusual,
 )
-from dph.config.checks import check_model, check_out, check_presample, check_train
+from dph.config.checks import check_model, check_out, check_presample, check_repeats, check_train
 from dph.errors import (
     REMEDIES,
     RESUMED,
@@ -77,6 +77,8 @@ def _check(command: str, config: Any, resume: bool) -> None:
         check_out(config.out)
     if command == "presample":
         check_presample(config)
+    if command in ("eval", "audit"):
+        check_repeats(config.rollout)
     if command == "train":
         check_train(config)
         if config.tracker != "none" and is_first_process():

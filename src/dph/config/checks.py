@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from dph.config.components import Bounds, LossConfig, ModelConfig, read_fields
+from dph.config.components import Bounds, LossConfig, ModelConfig, RolloutConfig, read_fields
 from dph.config.stages import PresampleConfig, TrainConfig
 from dph.config.text import parse_json, read_json
 from dph.errors import RESUMED, ModelError, RunError, SettingsError, SharedUserError
@@ -163,8 +163,7 @@ def check_train(config: TrainConfig) -> None:
         raise SettingsError(f"{method}; run `dph presample` and add --rehearsal.path RUN")
     if rollout.n < 2:
         raise SettingsError(f"rollout.n is {rollout.n}; advantages are relative to a group of at least 2 responses")
-    if rollout.temperature <= 0:
-        raise SettingsError("rollout.temperature must be above 0: greedy responses of a group would all be the same")
+    check_sampled(rollout)
     if shown > (config.monitor.kept_responses if config.monitor.every else 0):
         remedy = "set monitor.every, and monitor.kept_responses to at least as many"
         raise SettingsError(
@@ -196,8 +195,26 @@ def check_alone() -> None:
         raise SharedUserError(f"vLLM runs in one process and on one GPU; train on more with `dph verl`, {_OR_HF}")
 
 
+def check_sampled(rollout: RolloutConfig) -> None:
+    """Raises SettingsError for responses that are not sampled, in training and for what it stores."""
+    if rollout.temperature <= 0:
+        raise SettingsError("rollout.temperature must be above 0: greedy responses of a group would all be the same")
+
+
+def check_repeats(rollout: RolloutConfig, n: int | None = None, name: str = "rollout.n") -> None:
+    """Raises SettingsError for several responses to a prompt at temperature 0: they are the same, and pass@n would be
+    pass@1. n: responses, if not the rollout's; name: of their setting."""
+    n = rollout.n if n is None else n
+    if rollout.temperature == 0 and n > 1:
+        raise SettingsError(
+            f"at temperature 0 all {n} responses to a prompt are the same, so that pass@{n} would be pass@1; set "
+            f"{name} to 1, or the temperature above 0 (dph eval decodes greedily too, whatever the temperature)"
+        )
+
+
 def check_presample(config: PresampleConfig) -> None:
-    """Raises SettingsError for a threshold that no prompt could reach."""
+    """Raises SettingsError for a threshold that no prompt could reach, and for responses that are not sampled."""
+    check_sampled(config.rollout)
     if not 0 < config.threshold <= config.rollout.n:
         raise SettingsError(f"threshold {config.threshold} must lie between 1 and rollout.n = {config.rollout.n}")
 

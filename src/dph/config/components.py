@@ -152,6 +152,9 @@ class VerifierConfig:
     """Rule strict: relative difference up to which two numbers are equal that are not both whole."""
     unterminated: bool = False
     """Accept a last SQL block that was never closed, as of a response that was cut off."""
+    skip_weak: bool = False
+    """Leave out problems whose gold answer is a weak test, as `dph check` names them: its result is empty, or changes,
+    or rows tie. Problems whose gold's result changes are never trained on."""
     reward: str = "binary"
     """Reward scheme of SQL: binary (1/0), arctic (1 correct, 0.1 executes, 0 otherwise), paper or soft_f1."""
     policy: str = "typed"
@@ -201,7 +204,8 @@ class RolloutConfig:
     """How responses are drawn, and what training makes of them."""
 
     temperature: Annotated[NonNegative, Usual(0.1, 2)] = 1.0
-    """Sampling temperature; training computes log-probabilities at the same temperature."""
+    """Sampling temperature; training computes log-probabilities at the same temperature. 0 decodes greedily: one
+    response to a prompt, so that an evaluation of several is refused, and training too."""
     top_p: Annotated[PositiveShare, Usual(0.1)] = 1.0
     """Nucleus sampling: keep the smallest set of tokens with this much probability."""
     max_tokens: Annotated[PositiveInt, Usual(high=262144)] = 1024

@@ -210,7 +210,9 @@ class VerifyConfig(StageConfig):
     task: Annotated[TaskConfig, Unread(("shuffle", "requires"))] = field(
         default_factory=lambda: TaskConfig(name="gold", split="gold")
     )
-    verifier: VerifierConfig = field(default_factory=lambda: VerifierConfig(workers=2, timeout=30.0))
+    verifier: Annotated[VerifierConfig, Unread(("skip_weak",))] = field(
+        default_factory=lambda: VerifierConfig(workers=2, timeout=30.0)
+    )
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,8 @@ class SftConfig(StageConfig):
     out: str = ""
     """Run directory to write; the model is in its folder `model`."""
     data: str = ""
-    """JSONL or Parquet file with columns prompt and response; if empty, the task's own demonstrations are used."""
+    """File of rows (JSONL, CSV, Parquet) with columns prompt and response; with --task, as in the other stages, the
+    place of the task's data. If empty, the task's own demonstrations are used: of your own problems, their golds."""
     seed: Seed = 0
     """Seed of weights and order."""
     steps: Annotated[NonNegativeInt, Usual(high=10_000_000)] = 450

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from dph.columns import OF_VERIFIERS, ignored, is_empty, is_named
 from dph.errors import DataError, SettingsError, UserError
 from dph.process.progress import warn
 from dph.registry import check_option, settings_of
@@ -32,6 +33,7 @@ __all__ = ["RewardFunction", "reward_function"]
 
 _WORKERS = 2
 _NOT_META = {"prompts", "completions", "completion_ids"}  # columns that TRL adds
+_WHO = "the verifier %s does not read them"
 _RESPONDING = {None, "assistant"}  # roles
 _TEXTS = {"text", "input_text", "output_text"}  # types of the parts of a message
 
@@ -78,7 +80,7 @@ class RewardFunction:
         Args:
             completions: texts, or conversations whose last message is the response (see `text_of`).
             columns: lists with one entry per completion: the gold answers, and what else the verifier needs, such as
-                `db` for SQL. Other values are ignored.
+                `db` for SQL. Other columns are ignored, and logged once.
 
         Raises UserError for completions, gold answers or prompts of another form or number, and after batches of which
         nothing could be judged (see `dph.rewards.unjudged`).
@@ -111,6 +113,7 @@ class RewardFunction:
         prompts = [""] * count if prompts is None else _listed("prompts", prompts, count)
         used = {name: list(values) for name, values in columns.items() if _is_list(values) and name not in _NOT_META}
         used = {name: values for name, values in used.items() if len(values) == count}
+        self._say_what_is_ignored(columns, used)
         items = []
         for row, (completion, answer, prompt) in enumerate(zip(completions, answers, prompts, strict=True)):
             try:
@@ -158,6 +161,21 @@ class RewardFunction:
         """Stop the worker processes of all reward functions with these options; a further call starts them again."""
         self._shared().verifier.close()
 
+    def _say_what_is_ignored(self, columns: Mapping[str, Any], used: Mapping[str, Any]) -> None:
+        """Log, once, the columns of a data set that the verifier does not read. A trainer's own are none."""
+        reads, known = OF_VERIFIERS.get(self._kind), self._shared().ignored
+        unread = [
+            name
+            for name, values in columns.items()
+            if (name not in used or (reads is not None and name not in (*reads, "id")))
+            and name not in known
+            and not is_named(name, "trainer")
+            and not (_is_list(values) and all(map(is_empty, values)))
+        ]
+        known.update(unread)
+        if line := ignored(unread, _WHO % self._kind):
+            _LOG.warning(line)
+
     def _shared(self) -> "_Shared":
         with _lock:
             if self._key not in _made:
@@ -198,6 +216,8 @@ class _Shared:
         self.threads = ThreadPoolExecutor(workers, thread_name_prefix="dph-reward")
         self.reported: set[Outcome] = set()
         """Kinds of failure whose first one was reported."""
+        self.ignored: set[str] = set()
+        """Columns that were named as ignored."""
 
 
 def _item(response: str, answer: Any, meta: Mapping[str, Any], prompt: Any = "", place: str = "") -> _Item:

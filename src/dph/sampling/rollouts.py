@@ -21,7 +21,7 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
 from dph.types import TEMPLATE_COLUMN, Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
-from dph.verifiers.golds import tried_golds
+from dph.verifiers.golds import WEAK, tried_golds
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,16 @@ def longest_prompt(context: int, max_prompt_tokens: int, max_tokens: int) -> int
     return min(max_prompt_tokens, context - max_tokens)
 
 
-def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
+def usable_problems(verifiers: Verifiers, problems: Sequence[Problem], *, training: bool = True) -> list[Problem]:
     """Problems whose gold answer can be judged against. The others are left out and reported once.
 
-    Problems with a doubtful gold answer (see `Verifiers.flags`) are kept and reported.
+    Problems with a doubtful gold answer (see `Verifiers.flags`) are kept and reported, unless they are to be skipped,
+    or their gold's result is another one each time and they are for training.
 
     Raises UserError if no problem is left.
     """
-    kept, lines = tried_golds(verifiers, problems)
+    skip = tuple(WEAK) if verifiers.skip_weak else ("changes",) if training else ()
+    kept, lines = tried_golds(verifiers, problems, skip=skip)
     for line in lines:
         say(line)
     if not kept:
@@ -86,11 +88,15 @@ def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[P
     return kept
 
 
-def still_usable(chunks: Chunks, verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
+def still_usable(chunks: Chunks, verifiers: Verifiers, problems: Sequence[Problem], *, training: bool) -> list[Problem]:
     """As `usable_problems`; a resumed run keeps the problems that it began with and asks nothing again, because a gold
     query that takes about as long as it may can fail the next time."""
-    ids = set(chunks.once("usable", lambda: [problem.id for problem in usable_problems(verifiers, problems)]))
-    return [problem for problem in problems if problem.id in ids]
+
+    def ids() -> list[str]:
+        return [problem.id for problem in usable_problems(verifiers, problems, training=training)]
+
+    usable = set(chunks.once("usable", ids))
+    return [problem for problem in problems if problem.id in usable]
 
 
 def settled_rows(

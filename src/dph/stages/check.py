@@ -3,6 +3,7 @@
 rows ─► prompts and answers in tokens ─► gold answers ─► what the judge pays for ─► one step of training
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -26,18 +27,22 @@ from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.sampling.rollouts import longest_prompt, say_unused_variables
 from dph.tasks import Task
+from dph.tasks.sql.lacking import lacking_lines
 from dph.training.frame import Clock, load_policy
 from dph.training.loop import Learner
 from dph.training.optim import Optimizer
 from dph.training.rows import mix
 from dph.types import Group, Problem, as_text
 from dph.verifiers import Verifiers
-from dph.verifiers.golds import FORMS, gold_response, tried_golds
+from dph.verifiers.golds import FORMS, WEAK, asked, gold_response, tried_golds
 
 _SHOWN = 3
 """Gold answers that are shown."""
 _JUDGED = 100
 """Problems for which the judge is tried."""
+_STEPS = re.compile(r"step[ -]by[ -]step|think (?:it )?through|show your (?:work|reasoning)|explain your", re.I)
+_FEW = 256
+"""Tokens in which steps and an answer seldom fit."""
 _WITH_FORM = (*FORMS, "exact")
 """Verifiers for which the form of a response with the gold answer is known."""
 
@@ -100,8 +105,8 @@ def _check_test(config: CheckConfig, task: Task, verifiers: Verifiers, trained: 
         if isinstance(error.__cause__, RowsError):
             raise
         return _print("test", f"no golds were run: {error}")
-    known = {text for problem in trained for text in (problem.id, as_text(problem.prompt))}
-    new = [problem for problem in problems if known.isdisjoint((problem.id, as_text(problem.prompt)))]
+    known = {text for problem in trained for text in (problem.id, asked(problem))}
+    new = [problem for problem in problems if known.isdisjoint((problem.id, asked(problem)))]
     if len(new) < len(problems):
         _print("", f"trained on too, so that scores say little: {len(problems) - len(new)} of them")
     if new:
@@ -124,7 +129,10 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
         lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in golds]
         cut = sum(length > rollout.max_tokens for length in lengths)
         share = f"longer, so that a response with them would be cut off: {cut} ({cut / len(lengths):.0%})"
-        _print("answers", f"{_lengths(lengths)}, allowed {rollout.max_tokens}; {share}")
+        steps = sum(_STEPS.search(as_text(problem.prompt)) is not None for problem in problems)
+        few = f"prompts that ask for steps before the answer: {steps}; {rollout.max_tokens} tokens are few for these"
+        more = [few] if steps and rollout.max_tokens < _FEW else []
+        _print("answers", f"{_lengths(lengths)}, allowed {rollout.max_tokens}; {share}", *more)
     if not fitting:
         raise DataError(f"no problem has a prompt of at most {limit} tokens; raise --rollout.max-prompt-tokens")
     put(f"\nthe prompt of problem {one_line(fitting[0].id)}, as the model reads it:\n")
@@ -142,7 +150,8 @@ def _lengths(tokens: Sequence[int]) -> str:
 def _check_golds(verifiers: Verifiers, problems: Sequence[Problem], *, tests: bool = False) -> list[Problem]:
     """Print which golds can be used, and those that cannot or are weak; returns the problems whose gold can be used.
     Raises JudgeError if none can, except of tests."""
-    usable, lines = tried_golds(verifiers, problems, None)
+    usable, lines = tried_golds(verifiers, problems, None, tuple(WEAK) if verifiers.skip_weak else ())
+    lines += lacking_lines(problems)
     can = f"{len(usable)} of {len(problems)} can be judged against"
     shown = zip(usable, verifiers.readings(usable[:_SHOWN]), strict=False)
     read = [f"{p.id}: {one_line(str(p.answer), 120)} → {one_line(reading, 120)}" for p, reading in shown]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from dph.build import make_sampler, make_task, make_verifiers, select, split_names
 from dph.config import EvalConfig, ModelConfig, absolute, differences
+from dph.config.checks import check_repeats
 from dph.errors import UserError, counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.evaluation.measures import MEASURES, Scores, diversity_of, greedy_verdict, score_group, summarise
@@ -38,7 +39,8 @@ _OF_PROBLEM = ("samples", "correct", "greedy", "styles", "styles_correct", *MEAS
 
 def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
     """Run the stage on every split named in the settings; returns its run directory. reward: judges every response
-    instead of the verifiers; see `dph.stages.train.train`."""
+    instead of the verifiers; see `dph.stages.train.train`. Raises SettingsError for several greedy responses."""
+    check_repeats(config.rollout)
     world, versions = World.join(), judging_versions()
     run = world.decided(lambda: RunDir.start(config.out, "eval", config, resume=resume, versions=versions))
     if run.complete:
@@ -67,7 +69,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     ):
         items: list[_Item] = []
         for split, problems in chosen.items():
-            usable = still_usable(chunks, verifiers, problems)
+            usable = still_usable(chunks, verifiers, problems, training=False)
             encoded = encode_problems(policy, usable, rollout.max_prompt_tokens, rollout.max_tokens)
             items += [(split, item) for item in encoded]
         settings = settled_rows(config.sampler, policy, [item for _, item in items], rollout, run, world)

@@ -14,17 +14,19 @@ from typing import Any
 from tomli_w import dumps
 
 from dph.build import make_verifiers
+from dph.columns import NAMES
 from dph.config import InitConfig, VerifierConfig, absolute
 from dph.errors import DataError, RowsError, SettingsError, counted, one_line, refused
 from dph.process.progress import put
 from dph.runs.files import cache_folder, directory_written_atomically, say_other_files, write_atomically
-from dph.tasks.mathsets import INSTRUCTION, read_answer
+from dph.tasks.mathsets import BRIEF_INSTRUCTION, INSTRUCTION, read_answer
 from dph.tasks.records import PROMPTS, Records, usual_column
+from dph.tasks.sql.lacking import lacking_lines
 from dph.tasks.sql.prompt import make_prompt
 from dph.tasks.sql.schema import schema_of_file
 from dph.tasks.tables import check_file, read_rows
-from dph.types import Problem, as_text
-from dph.verifiers.golds import tried_golds
+from dph.types import Message, Problem, as_text
+from dph.verifiers.golds import asked, tried_golds
 from dph.verifiers.sql.files import database as whole_database
 
 _ANSWERS: Mapping[str, Sequence[str]] = {
@@ -32,6 +34,8 @@ _ANSWERS: Mapping[str, Sequence[str]] = {
     "maths": ("answer", "final_answer", "gold", "target", "label", "solution"),
 }
 """Usual names of the column of answers, by kind."""
+_KEPT = (*NAMES["reported"], *NAMES["template variables"])
+"""Further columns that later stages read."""
 _PRESET = Path(__file__).parents[1] / "presets" / "own_data.toml"
 _MODEL = 'path = "Qwen/Qwen2.5-0.5B-Instruct"'  # as the preset has it
 _USAGE = "write: dph init sql DATABASE FILE --out FOLDER, or dph init maths FILE --out FOLDER"
@@ -102,6 +106,9 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
         put(f"{counted(tests, 'test problem')}: {worth}; add questions, or raise --test-share")
     with make_verifiers(VerifierConfig()) as verifiers:
         usable, lines = tried_golds(verifiers, problems)
+    if repeats := len(problems) - len({asked(problem) for problem in problems}):
+        print(f"{counted(repeats, 'problem')} ask what another one asks; they are in the same split as that")
+    lines += lacking_lines(problems)
     can = f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against"
     put(one_line("; ".join([can, *lines])))
     places = Path(config.model).expanduser(), cache_folder() / "models" / config.model
@@ -116,17 +123,22 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
     filled = named | {name: value for row in rows for name, value in row.items() if value is not None}
     columns: dict[str, Any] = _columns(config, questions, filled)
     if database is None:
-        return list(map(_boxed, Records(path=str(questions), verifier="math", **columns).problems("train")))
+        read = Records(path=str(questions), verifier="math", **columns).problems("train")
+        return [_boxed(problem, BRIEF_INSTRUCTION if config.small else INSTRUCTION) for problem in read]
     check_file(database, _DATABASES)
-    problems = Records(path=str(questions), verifier="sql", db=str(database), **columns).problems("train")
-    schema = schema_of_file(database)
+    hint = usual_column(filled, NAMES["hint"])
+    records = Records(path=str(questions), verifier="sql", db=str(database), **columns)
+    records.leave(hint)
+    problems = records.problems("train")
+    schema = schema_of_file(database, views=True)
     if not schema.tables:
         raise DataError(f"the database {database} has no tables; give the file that the queries are for")
-    hint = usual_column(filled, ("evidence", "hint"))  # BIRD's
-    return [
-        replace(p, prompt=make_prompt("omnisql", schema, database, as_text(p.prompt), str(row.get(hint) or "")))
-        for p, row in zip(problems, rows, strict=True)
-    ]
+
+    def prompt(problem: Problem, row: Mapping[str, Any]) -> str:
+        hinted = str(row.get(hint) or "")
+        return make_prompt("omnisql", schema, database, as_text(problem.prompt), hinted, steps=not config.small)
+
+    return [replace(problem, prompt=prompt(problem, row)) for problem, row in zip(problems, rows, strict=True)]
 
 
 def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str, str]:
@@ -144,21 +156,32 @@ def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str
     return columns
 
 
-def _boxed(problem: Problem) -> Problem:
+def _boxed(problem: Problem, instruction: str) -> Problem:
     """A problem of mathematics with the instruction to box the answer, and with the answer alone as its gold."""
-    text, answer = as_text(problem.prompt), read_answer(problem.answer)
-    prompt = text if r"\boxed" in text else f"{text}\n{INSTRUCTION}"
-    return replace(problem, prompt=prompt, answer="" if answer is None else answer)
+    answer = read_answer(problem.answer)
+    boxed = replace(problem, answer="" if answer is None else answer)
+    if r"\boxed" in as_text(problem.prompt):
+        return boxed
+    if isinstance(problem.prompt, str):
+        return replace(boxed, prompt=f"{problem.prompt}\n{instruction}")
+    *before, last = problem.prompt
+    return replace(boxed, prompt=(*before, Message(**{**last, "content": f"{last['content']}\n{instruction}"})))
 
 
 def _in_test(problems: Sequence[Problem], share: float) -> set[str]:
-    """Ids of the problems for tests. The id alone decides; but each split has at least one problem of several."""
-    digests = {problem.id: hashlib.sha256(f"0\0test\0{problem.id}".encode()).digest() for problem in problems}
+    """Ids of the problems for tests. The id alone decides, of problems that ask the same the first id of all, so that
+    no test is trained on; but each split has at least one question of several."""
+    leader: dict[str, str] = {}
+    for problem in sorted(problems, key=lambda problem: (len(problem.id), problem.id)):
+        leader.setdefault(asked(problem), problem.id)
+    digests = {id: hashlib.sha256(f"0\0test\0{id}".encode()).digest() for id in leader.values()}
     ordered = sorted(digests, key=digests.__getitem__)
     count = sum(int.from_bytes(digest[:8]) < share * 2**64 for digest in digests.values())
-    return set(ordered[: min(max(count, 1), len(ordered) - 1) if share else 0])
+    chosen = set(ordered[: min(max(count, 1), len(ordered) - 1) if share else 0])
+    return {problem.id for problem in problems if leader[asked(problem)] in chosen}
 
 
 def _row(problem: Problem) -> dict[str, Any]:
     row = {name: getattr(problem, name) for name in ("id", "prompt", "answer", "verifier")}
+    row |= {name: problem.meta[name] for name in _KEPT if name in problem.meta}
     return row | ({"db": Path(problem.meta["db"]).name} if problem.verifier == "sql" else {})

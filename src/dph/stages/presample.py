@@ -78,7 +78,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
     inputs = {"the model's weights": hashes["weight_hash"], "the tokenizer's rules": hashes["tokenizer_hash"]}
     with Chunks(run.path, inputs, contents, world) as chunks:
         with make_verifiers(config.verifier, config.reward, reward) as verifiers:
-            problems = still_usable(chunks, verifiers, problems)
+            problems = still_usable(chunks, verifiers, problems, training=True)
             items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
             settings = settled_rows(config.sampler, policy, items, config.rollout, run, world)
             sampler = make_sampler(settings, policy, config.model, config.rollout.longest)

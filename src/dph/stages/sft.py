@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dph.build import make_task
+from dph.columns import ignored, is_empty
 from dph.config import SftConfig
 from dph.errors import DataError, ModelError, RunError, SettingsError, counted
 from dph.models.batch import Tokens, microbatches
@@ -25,7 +26,7 @@ from dph.runs.pinned import ANEW
 from dph.sampling.rollouts import say_unused_variables
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
-from dph.tasks.records import read_prompt, row_variables
+from dph.tasks.records import read_prompt, refuse_media, row_variables
 from dph.tasks.tables import placed_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
@@ -87,10 +88,7 @@ def _demonstrations(config: SftConfig) -> list[Problem]:
     """Rows of the data file, or the task's own demonstrations, as problems, whose answers are the responses and whose
     ids are their places, for messages."""
     if config.data:
-        rows = placed_rows(Path(config.data), required=("prompt",), texts=("response",))
-        own = [{TEMPLATE_COLUMN: row_variables(row, where)} for where, row in rows]
-        read = [(where, read_prompt(row["prompt"], where), row["response"]) for where, row in rows]
-        return [Problem(*one, verifier="", meta=meta) for one, meta in zip(read, own, strict=True)]
+        return _rows_of(Path(config.data))
     task = make_task(config.task)
     if not isinstance(task, Demonstrates):
         raise SettingsError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")
@@ -104,6 +102,26 @@ def _demonstrations(config: SftConfig) -> list[Problem]:
         "rows with the texts prompt and response",
     )
     return [Problem(f"demonstration {n}", row["prompt"], row["response"], "") for n, row in enumerate(rows, 1)]
+
+
+def _rows_of(file: Path) -> list[Problem]:
+    """The rows of a file of prompts and responses, as problems. Says which other columns there are."""
+    if file.is_dir():
+        raise DataError(
+            f"{file} is a folder; --data of dph sft takes a file of prompts and responses, or with --task records the "
+            "folder of your problems, whose golds are then the responses"
+        )
+    read, columns, unread = [], ("prompt", "response"), dict[str, None]()
+    for where, row in placed_rows(file, required=columns[:1], texts=columns[1:]):
+        refuse_media(row, columns, where)
+        variables = {TEMPLATE_COLUMN: row_variables(row, where)}
+        prompt = read_prompt(row["prompt"], where, unread)
+        read.append(Problem(where, prompt, row["response"], verifier="", meta=variables))
+        known = (*columns, TEMPLATE_COLUMN)
+        unread |= {name: None for name, value in row.items() if name not in known and not is_empty(value)}
+    if line := ignored(unread):
+        say(line)
+    return read
 
 
 def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | None) -> Policy:

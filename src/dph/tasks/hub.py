@@ -11,7 +11,7 @@ from dph.config.checks import ask_hub
 from dph.errors import DataError, SettingsError, how_to_install, one_line
 from dph.tasks import register_task
 from dph.tasks.records import RowTask
-from dph.tasks.tables import with_short_floats
+from dph.tasks.tables import rows_of
 from dph.types import Problem
 
 _HELD_OUT = "dev"
@@ -40,11 +40,13 @@ class Hub(RowTask):
         """The problems of a split, in the order of its rows. Raises UserError when the data set cannot be loaded, has
         no such split, or has a row that cannot be used."""
         source, numbers = self._rows_of(split)
-        rows = self._splits[source].select(numbers)
-        schema, where = rows.features.arrow_schema, f"the data set {self.name}, split {source}, row"
+        chosen, where = self._splits[source].select(numbers), f"the data set {self.name}, split {source}"
+        try:  # as stored: to decode pictures takes further libraries, and classes are wanted by their names
+            rows = rows_of(chosen.with_format("arrow")[:], chosen.features.to_dict())
+        except (ValueError, OverflowError) as error:  # pyarrow's errors of values are ValueErrors too
+            raise DataError(f"{where} cannot be read: {one_line(str(error), 300)}; it may be damaged") from error
         placed = [
-            (f"{where} {number}", f"{source}-{number}", with_short_floats(row, schema))
-            for number, row in zip(numbers, rows, strict=True)
+            (f"{where}, row {number}", f"{source}-{number}", row) for number, row in zip(numbers, rows, strict=True)
         ]
         return self.read(placed, [])
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dph.columns import media_mark, media_of
 from dph.errors import DataError, SettingsError, unknown
 from dph.tasks import Task, register_task
 from dph.tasks.benchmarks import check_size
@@ -18,6 +19,8 @@ from dph.verifiers.math.answer import find_answer, strip_dollars
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """The instruction with which Qwen2.5-Math was trained."""
+BRIEF_INSTRUCTION = r"Put your final answer within \boxed{}, without an explanation."
+"""For responses of few tokens."""
 
 _PROMPTS: Mapping[str, tuple[str, str]] = {
     "qwen25-math-cot": (INSTRUCTION, "{question}"),
@@ -85,6 +88,8 @@ class MathSet(Task):
         for number, row in enumerate(read_rows(path)):
             try:
                 question, answer = _question(row), _answer(row)
+                if shown := media_of(row, ()) or media_mark(question or ""):
+                    raise ValueError(f"{shown} is a picture, film or sound, and a prompt is text alone")
             except ValueError as error:
                 raise DataError(f"{path}, row {number + 1}: {error}") from error
             if question is None or answer is None:
@@ -109,6 +114,8 @@ def _question(row: Mapping[str, Any]) -> str | None:
     """The question in the wording of the Qwen2.5-Math evaluation."""
     question = row.get("question") or row.get("problem") or row.get("prompt")
     if isinstance(question, list) and question and isinstance(question[-1], dict):  # DAPO: a chat of one message
+        if len(question) > 1:
+            raise ValueError("the prompt is a chat of several messages; --task records reads these")
         question = question[-1].get("content")
         wrapped = _DAPO.search(question) if isinstance(question, str) else None
         question = wrapped[1] if wrapped else question

@@ -6,11 +6,12 @@ import ast
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from dph.columns import MISSING, NAMES, OF_VERIFIERS, ignored, is_empty, is_named, media_mark, media_of
 from dph.config.checks import template_variables
 from dph.config.text import parse_json
 from dph.errors import DataError, RowsError, SettingsError, counted
@@ -18,21 +19,25 @@ from dph.process.progress import say
 from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import KINDS, absent, placed_rows
-from dph.types import TEMPLATE_COLUMN, Message, Problem, as_messages
+from dph.types import TEMPLATE_COLUMN, Message, Problem, as_messages, as_text
 from dph.verifiers import Verifiers
 from dph.verifiers.exact import gold_fault, plain_gold
 from dph.verifiers.golds import gold_response, tried_golds
 
 _TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model", TEMPLATE_COLUMN}
+"""Columns that are never passed to the verifier as they are."""
 _BUILT_IN = ("sql", "math", "exact")
 _VERL_ANSWER = "reward_model.ground_truth"
 _CASELESS = {"id", "verifier", "db", "db_id", "reward_model"}
 _FIELD = re.compile(r"\\[A-Za-z]{2,}(?:\{[^{}]*\})+|\{([^{}]+)\}")  # of TeX, or a column
 _MESSAGES = re.compile(r"""\s*\[?\s*\{\s*['"](role|content|from|value)['"]\s*:""")  # as text
 _ASKING = ("user", "system", "developer")  # roles that may end a prompt
-PROMPTS = ("prompt", "question", "problem", "instruction", "messages")
-"""Usual names of the column of prompts; the first that has a value is used."""
-_ANSWERS = ("answer", "final_answer", "target", "label")
+_LINKED = re.compile(r"!\[[^\]\n]*\]\([^)\n]+\)|\\includegraphics|<img\s")
+"""What shows a picture in Markdown, TeX and HTML."""
+_TEXT_PARTS = ("text", "input_text", "output_text")
+_OF_CALLS = ("tool_calls", "function_call")
+PROMPTS, _ANSWERS = NAMES["prompt"], NAMES["answer"]
+"""Usual names of the columns of prompts and of answers; the first that has a value is used."""
 
 
 @dataclass(kw_only=True)
@@ -59,20 +64,27 @@ class RowTask(Task):
             self._pattern = re.compile(self.answer_pattern) if self.answer_pattern else None
         except re.error as error:
             raise SettingsError(f"the option answer_pattern is not a regular expression: {error}") from error
+        self._said = set[str]()
+
+    def leave(self, *columns: str) -> None:
+        """Say nothing about columns that the caller reads itself."""
+        self._said |= {*columns}
 
     def read(self, rows: Iterable[tuple[str, str, dict[str, Any]]], roots: Sequence[Path]) -> list[Problem]:
         """The problems of rows, each with its place for messages and its id if no column has one; `roots`: where
-        databases are looked for, after `db_root`. Raises RowsError with a sentence for each row that cannot be used, or
-        whose id another row has."""
+        databases are looked for, after `db_root`. Says, once, which columns nothing reads, and how many prompts link to
+        pictures. Raises RowsError with a sentence for each row that cannot be used, or whose id another row has."""
         roots = [Path(self.db_root), *roots] if self.db_root else roots
         problems: list[Problem] = []
         faults: list[str] = []
         places: dict[str, str] = {}
+        unread: dict[str, None] = {}
+        linked: list[str] = []
         left_out = 0
         for where, default_id, row in rows:
             row = row | {k.lower(): v for k, v in row.items() if k.lower() in _CASELESS - row.keys()}
             try:
-                problem = self._problem(row, where, default_id, roots)
+                problem = self._problem(row, where, default_id, roots, unread)
             except DataError as error:
                 if self.skip_missing and isinstance(error, _MissingDatabase):
                     left_out += 1
@@ -85,22 +97,39 @@ class RowTask(Task):
                     "change one, or name another column with the option id"
                 )
             problems.append(problem)
+            if _LINKED.search(as_text(problem.prompt)):
+                linked.append(where)
         if faults:
             raise RowsError(faults)
         if left_out:
             say(f"left out, because their databases are missing: {counted(left_out, 'row')}")
+        if linked:
+            say(f"{counted(len(linked), 'prompt')} link to pictures, which the model does not see (first: {linked[0]})")
+        if line := ignored((name for name in unread if name not in self._said), _WHO):
+            say(line)
+        self._said |= unread.keys()
         return problems
 
-    def _problem(self, row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path]) -> Problem:
-        """Raises DataError for a row without a prompt, an answer that its verifier can use, or its database."""
-        prompt = self._prompt(row, where)
+    def _problem(
+        self, row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path], unread: dict[str, None]
+    ) -> Problem:
+        """unread: gets the names of columns and fields that nothing reads. Raises DataError for a row without a prompt,
+        an answer that its verifier can use, or its database, and for one with pictures or sounds."""
+        used = {self.verifier_column}
+        prompt = self._prompt(row, where, used, unread)
         verifier = row.get(self.verifier_column) or self.verifier
-        answer, extra = self._answer(row, where, needed=bool(verifier))
+        answer, extra = self._answer(row, where, used, needed=bool(verifier))
         if "gold_sql" in extra and not row.get(self.verifier_column):
             verifier = "sql"
         if not isinstance(verifier, str):
             raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
         if verifier in _BUILT_IN:
+            golds = answer if isinstance(answer, list) else [answer]
+            if golds and all(isinstance(gold, str) and gold.strip() in MISSING for gold in golds):
+                raise DataError(
+                    f"{where}: the answer is {golds[0].strip()!r}, which says that it is missing; write an answer, or "
+                    "leave the row out"
+                )
             if fault := gold_fault(answer):
                 raise DataError(f"{where}: {fault}")
             answer = plain_gold(answer)
@@ -112,30 +141,39 @@ class RowTask(Task):
         if verifier == "sql":
             named = row.get("db") or meta.get("db_id") or (str(Path(self.db).absolute()) if self.db else None)
             meta["db"] = _database(named, where, roots)
-        id = self._value(row, self.id, where) if self.id else row.get(self.usual_id)
+        used.add(self.usual_id)
+        id = self._value(row, self.id, where, used) if self.id else row.get(self.usual_id)
+        refuse_media(row, used, where)
+        unread |= dict.fromkeys(_unread(row, used, unread, verifier))
         if not isinstance(id, str | int | None) or isinstance(id, bool):
             raise DataError(f"{where}: the id must be text or a whole number, not {id!r:.100}")
         return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
 
-    def _prompt(self, row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
-        prompt = read_prompt(self._filled(row, where) if self.template else self._usual_prompt(row, where), where)
+    def _prompt(
+        self, row: Mapping[str, Any], where: str, used: set[str], unread: dict[str, None]
+    ) -> str | tuple[Message, ...]:
+        value = self._filled(row, where, used) if self.template else self._usual_prompt(row, where, used)
+        prompt = read_prompt(value, where, unread)
         if not self.system:
             return prompt
         if any(message["role"] == "system" for message in as_messages(prompt)):
             raise DataError(f"{where}: the prompt has a system message; leave out the option system, which adds one")
         return (Message(role="system", content=self.system), *as_messages(prompt))
 
-    def _usual_prompt(self, row: Mapping[str, Any], where: str) -> Any:
-        name, more = self.prompt or usual_column(row, PROMPTS), row.get(usual_column(row, ("input",)))
+    def _usual_prompt(self, row: Mapping[str, Any], where: str, used: set[str]) -> Any:
+        name, further = self.prompt or usual_column(row, PROMPTS), usual_column(row, NAMES["input"])
         if not name:
             raise DataError(f"{where}: {absent(row, 'prompt', 'messages')}; name the column with the option prompt")
-        prompt = self._value(row, name, where)
-        if _is_blank(prompt):
+        prompt = self._value(row, name, where, used)
+        if _is_blank(prompt) or (isinstance(prompt, str) and prompt.strip() in MISSING):
             raise DataError(f"{where}: {name} is null or empty; write a prompt, or leave the row out")
-        alpaca = name.lower() == "instruction" and isinstance(more, str) and more.strip()
-        return f"{prompt}\n\n{more}" if alpaca else prompt
+        more = row.get(further)
+        if name.lower() == "instruction" and isinstance(more, str) and more.strip():
+            used.add(further)
+            return f"{prompt}\n\n{more}"
+        return prompt
 
-    def _filled(self, row: Mapping[str, Any], where: str) -> str:
+    def _filled(self, row: Mapping[str, Any], where: str, used: set[str]) -> str:
         """The template with the row's values."""
         fields = [field for field in _FIELD.finditer(self.template) if field[1]]
         names = [field[1] for field in fields if field[1] in row or field[1].partition(".")[0] in row]
@@ -145,7 +183,7 @@ class RowTask(Task):
             meant = field[1].isidentifier() and self.template[: field.start()][-1:] not in ("^", "_", "\\")
             if meant and field[1] not in names:
                 raise DataError(f"{where}: the template names {field[1]!r}, no column; it has: {', '.join(row)}")
-        values = {name: self._value(row, name, where) for name in names}
+        values = {name: self._value(row, name, where, used) for name in names}
         for name, value in values.items():
             if value is None:
                 raise DataError(f"{where}: {name} is null or empty; write a prompt, or leave the row out")
@@ -153,12 +191,16 @@ class RowTask(Task):
                 raise DataError(f"{where}: a template takes texts and numbers, and {name} is a list or has parts")
         return _FIELD.sub(lambda field: str(values.get(field[1], field[0])), self.template)
 
-    def _answer(self, row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, dict[str, Any]]:
+    def _answer(
+        self, row: Mapping[str, Any], where: str, used: set[str], *, needed: bool
+    ) -> tuple[Any, dict[str, Any]]:
         """The answer, None if only a reward function can judge the row, and the other fields of verl's ground truth."""
         model = row.get("reward_model")
         truth = model.get("ground_truth") if isinstance(model, dict) else None
         name = self.answer or usual_column(row, _ANSWERS if truth is None else _ANSWERS[:1])
-        answer = self._value(row, name, where) if name else None
+        answer = self._value(row, name, where, used) if name else None
+        if answer is None and truth is not None:
+            used.add(_VERL_ANSWER)
         if answer is None and isinstance(truth, dict):
             if not isinstance(truth.get("gold_sql"), str):
                 raise DataError(f"{where}: {_VERL_ANSWER} has no 'gold_sql'; it has: {', '.join(truth)}")
@@ -177,7 +219,8 @@ class RowTask(Task):
             raise DataError(f"{where}: answer_pattern matches nothing in the answer {str(answer)[-80:]!r}")
         return matches[-1].strip(), {}
 
-    def _value(self, row: Mapping[str, Any], name: str, where: str) -> Any:
+    def _value(self, row: Mapping[str, Any], name: str, where: str, used: set[str]) -> Any:
+        used.add(name)
         if name in row:
             return row[name]
         value: Any = row
@@ -190,8 +233,40 @@ class RowTask(Task):
 
 def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
     """The column with the first of some names, in any case, with a value if there is one; "" without such a column."""
-    columns = [column for name in names for column in row if column.lower() == name]
+    found = [(lower, column) for column in row if (lower := column.lower()) in names]
+    columns = [column for name in names for lower, column in found if lower == name]
     return next((column for column in columns if not _is_blank(row[column])), next(iter(columns), ""))
+
+
+_WHO = "a reward function of your own gets the columns"
+
+
+def _unread(row: Mapping[str, Any], used: Collection[str], known: Collection[str], verifier: str) -> Iterator[str]:
+    """The columns of a row that say something and that nothing reads, and such fields of a column of which another
+    field is read; those that are `known` may be left out. A reward function and a plug-in's verifier read all columns
+    that they are passed."""
+    mine = OF_VERIFIERS.get(verifier)
+    for column, value in row.items():
+        if column in used or column in known or is_empty(value) or is_named(column, "template variables", "reported"):
+            continue
+        if isinstance(value, dict) and any(name.startswith(f"{column}.") for name in used):
+            fields = (f"{column}.{field}" for field, inner in value.items() if not is_empty(inner))
+            yield from (name for name in fields if not any(f"{one}.".startswith(f"{name}.") for one in used))
+            continue
+        copied = (lower := column.lower()) != column and lower in _CASELESS and row.get(lower) is value
+        if copied or (mine is not None and column in mine):
+            continue
+        if mine is not None or column in _TAKEN or is_named(column, "of the prompt"):
+            yield column
+
+
+def refuse_media(row: Mapping[str, Any], used: Collection[str], where: str) -> None:
+    """Raises DataError if a column of a row that is not used as text holds pictures, films or sounds."""
+    if media := media_of(row, used):
+        raise DataError(
+            f"{where}: the column {media!r} holds pictures, films or sounds, and a prompt is text alone; leave the "
+            "row out, or the column if the text says it all"
+        )
 
 
 def _is_blank(value: Any) -> bool:
@@ -277,21 +352,64 @@ def _stem(path: Path) -> str:
     return path.name.split(".")[0]
 
 
-def read_prompt(prompt: Any, where: str) -> str | tuple[Message, ...]:
-    """A prompt of a row: text, messages, or messages as text, which CSV files have. Raises UserError for another value,
-    and for messages that end with a turn of the model or of a tool."""
+def read_prompt(prompt: Any, where: str, unread: dict[str, None] | None = None) -> str | tuple[Message, ...]:
+    """A prompt of a row: text, messages, or messages as text, which CSV files have. unread: gets the names of fields of
+    messages that nothing reads. Raises UserError for another value, for messages that end with a turn of the model or
+    of a tool, and for what a text cannot hold: pictures, sounds, calls of tools."""
     prompt = _read(prompt, where)
-    if isinstance(prompt, str):
-        return prompt
-    if isinstance(prompt, list) and prompt and all(_is_message(message) for message in prompt):
+    if not isinstance(prompt, str):
+        messages = prompt if isinstance(prompt, list) else []
+        read = [_message(message, where, unread if unread is not None else {}) for message in messages]
+        if not read or None in read:
+            raise DataError(f"{where}: the prompt must be text or a list of messages with 'role' and 'content'")
+        prompt = tuple(message for message in read if message is not None)
         if (role := prompt[-1]["role"]) not in _ASKING:
             whose = "the assistant's turn" if role == "assistant" else f"a turn of {role!r}, not of 'user'"
             raise DataError(
                 f"{where}: the prompt ends with {whose}, which may hold the answer; leave this turn out, "
                 "or name another column"
             )
-        return tuple(Message(role=message["role"], content=message["content"]) for message in prompt)
-    raise DataError(f"{where}: the prompt must be text or a list of messages with 'role' and 'content'")
+    if mark := media_mark(as_text(prompt)):
+        raise DataError(
+            f"{where}: the prompt holds {mark}, the place of a picture, film or sound, which the model does not get; "
+            "leave the row out, or the mark if the text says it all"
+        )
+    return prompt
+
+
+def _message(value: Any, where: str, unread: dict[str, None]) -> Message | None:
+    """A message with its text; None for what is not one."""
+    if not isinstance(value, dict) or not isinstance(role := value.get("role"), str):
+        return None
+    if called := next((name for name in _OF_CALLS if not is_empty(value.get(name))), ""):
+        raise DataError(f"{where}: a message has {called}, which prompts cannot hold; leave the row out")
+    if (content := _content(value.get("content"), where)) is None:
+        return None
+    for name in value.keys() - {"role", "content", "name"}:
+        if is_named(name, "media") and not is_empty(value[name]):
+            raise DataError(f"{where}: a message has {name}, and a prompt is text alone; leave the row out")
+        if not is_empty(value[name]):
+            unread[f"{name} of messages"] = None
+    if isinstance(name := value.get("name"), str) and name:
+        return Message(role=role, content=content, name=name)
+    return Message(role=role, content=content)
+
+
+def _content(value: Any, where: str) -> str | None:
+    """The text of a message's content, its parts joined; None for another value. Raises DataError for parts that are
+    not text."""
+    if isinstance(value, str) or not isinstance(value, list):
+        return value if isinstance(value, str) else None
+    texts: list[str] = []
+    for part in value:
+        of = part if isinstance(part, dict) else {"text": part}
+        further = [name for name, inner in of.items() if name not in ("type", "text") and not is_empty(inner)]
+        kind = of.get("type") or ("text" if "text" in of else "")
+        if kind not in _TEXT_PARTS or not isinstance(of.get("text"), str) or any(is_named(n, "media") for n in further):
+            what = f"of the type {kind!r}" if kind and kind not in _TEXT_PARTS else "that is not text"
+            raise DataError(f"{where}: a message has a part {what}, and a prompt is text alone; leave the row out")
+        texts.append(of["text"])
+    return "".join(texts) if texts else None
 
 
 def row_variables(row: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -328,7 +446,3 @@ def _read(value: Any, where: str) -> Any:
     if begin[1] in ("role", "content") and re.search(r"['\"]role['\"]\s*:", value):
         raise DataError(f"{where}: the prompt holds messages as text that is not JSON; write them as JSON")
     return value
-
-
-def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dph.columns import ignored
 from dph.config.text import decoded, delimiter_of, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, RowsError, counted, refused
+from dph.process.progress import say
+from dph.tasks.features import as_described, described
 
 KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
 """The ends of the names of files with rows."""
@@ -124,13 +127,20 @@ def _read_parquet(path: Path) -> list[Any]:
     with path.open("rb") as file:
         refuse_other_kinds(file.read(64), b"PAR1")
     try:
-        table = pq.read_table(path)
-        return [with_short_floats(row, table.schema) for row in table.to_pylist()]
+        return rows_of(pq.read_table(path))
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
 
 
-def with_short_floats(row: dict[str, Any], schema: Any) -> dict[str, Any]:
+def rows_of(table: Any, features: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The rows of a table of Arrow: classes by their names, and numbers as they were written. features: what the
+    library `datasets` says of the columns; by default what the table's schema says. Raises ValueError for values that
+    cannot be read."""
+    features = described(table.schema) if features is None else features
+    return [as_described(_with_short_floats(row, table.schema), features) for row in table.to_pylist()]
+
+
+def _with_short_floats(row: dict[str, Any], schema: Any) -> dict[str, Any]:
     """A row in which numbers of 16 and 32 bits are the decimals that the file's author wrote: 0.1, not
     0.10000000149011612. schema: of Arrow."""
     narrow = [field for field in schema if "float" in str(field.type)]  # a type of 64 bits is called double
@@ -167,12 +177,13 @@ def _parse_lines(path: Path, text: str) -> list[tuple[int, Any]]:
 
 
 def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
-    """The rows below the first line, without those whose cells are all empty, and without columns that have no name."""
+    """The rows below the first line, without those whose cells are all empty. A column without a name, such as the
+    index that pandas writes, is left out, and said if it has values."""
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     first = text.lstrip("\n").partition("\n")[0]
     reader = csv.reader(io.StringIO(text), delimiter=delimiter_of(first), strict=True)
     rows: list[tuple[int, Any]] = []
-    faults, names, end = [], list[str](), 0
+    faults, names, end, nameless = [], list[str](), 0, False
     try:
         for cells in reader:
             start, end = end + 1, reader.line_num
@@ -189,11 +200,14 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
                 )
             else:
                 row = {name: cell if cell.strip() else None for name, cell in zip(names, cells, strict=True) if name}
+                nameless = nameless or any(cell.strip() for name, cell in zip(names, cells, strict=True) if not name)
                 rows.append((start, row))
     except csv.Error as error:
         raise DataError(f"{path}, line {end + 1} is not valid CSV: {error}; check its double quotes") from error
     if faults:
         raise RowsError(faults)
+    if nameless:
+        say(ignored(["a column without a name"]))
     return rows
 
 

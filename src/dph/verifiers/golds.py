@@ -1,8 +1,8 @@
 """Gold answers: which of them are weak tests, and how one looks as a response."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from dph.types import Problem
+from dph.types import Problem, as_text
 from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.protocol import Verifiers
 
@@ -10,7 +10,7 @@ FORMS: Mapping[str, str] = {"sql": "```sql\n{}\n```", "math": "\\boxed{{{}}}"}
 """How a response states its answer for a verifier; for another one, it is the answer alone."""
 
 WEAK: Mapping[str, str] = {
-    "changes": "another result each time: date('now') or random()",
+    "changes": "another result each time: date('now') or random(), so never trained on",
     "decimal_comma": "two numbers, unless the comma is a decimal one",
     "empty": "no rows, which every query without rows equals",
     "limit_ties": "rows tie at its LIMIT",
@@ -24,23 +24,51 @@ def gold_response(problem: Problem) -> str:
     return FORMS.get(problem.verifier, "{}").format(gold_text(gold_list(problem.answer)[0]))
 
 
+def asked(problem: Problem) -> str:
+    """What problems share that ask the same: the prompt without letter case and spacing."""
+    return " ".join(as_text(problem.prompt).casefold().split())
+
+
 def tried_golds(
-    verifiers: Verifiers, problems: Sequence[Problem], most: int | None = 5
+    verifiers: Verifiers, problems: Sequence[Problem], most: int | None = 5, skip: Collection[str] = ()
 ) -> tuple[list[Problem], list[str]]:
-    """Problems whose gold answer can be judged against; and a line about each other one, and about each flag (see
-    `Verifiers.flags`) of those that are kept, the most frequent flag first. most: ids that are named; None: all."""
+    """Problems whose gold answer can be judged against; and a line about each other one, about each flag (see
+    `Verifiers.flags`), the most frequent one first, and about problems that ask the same and whose golds differ.
+
+    most: ids that are named; None: all. skip: problems with one of these flags are left out too.
+    """
     broken = verifiers.check(problems)
     usable = [problem for problem in problems if problem.id not in broken]
     lines = [f"left out: {id}: {reason}" for id, reason in list(broken.items())[:most]]
     if more := list(broken)[len(lines) :]:
         lines.append(f"left out: {_some(more, most)}")
     weak: dict[str, list[str]] = {}
-    for id, flags in verifiers.flags(usable).items():
+    flagged = verifiers.flags(usable)
+    for id, flags in flagged.items():
         for flag in flags:
             weak.setdefault(str(flag), []).append(id)
     for flag, ids in sorted(weak.items(), key=lambda item: -len(item[1])):
-        lines.append(f"weak, {flag} ({WEAK.get(flag, flag)}): {_some(ids, most)}")
+        done = "left out" if flag in skip else "weak"
+        lines.append(f"{done}, {flag} ({WEAK.get(flag, flag)}): {_some(ids, most)}")
+    usable = [problem for problem in usable if not {*map(str, flagged.get(problem.id, ()))} & {*skip}]
+    if pairs := _contradictions(verifiers, usable):
+        lines.append(f"the same prompt, but golds that contradict each other: {_some(pairs, most)}")
     return usable, lines
+
+
+def _contradictions(verifiers: Verifiers, problems: Sequence[Problem]) -> list[str]:
+    """Pairs of problems with the same prompt of which one's gold is wrong by the other's, "3 and 7"."""
+    first: dict[tuple[str, str], Problem] = {}
+    tried: list[tuple[Problem, Problem]] = []
+    for problem in problems:
+        if verifiers.only or problem.verifier not in (*FORMS, "exact") or not (question := asked(problem)):
+            continue
+        before = first.setdefault((problem.verifier, question), problem)
+        if before.answer != problem.answer:
+            tried.append((before, problem))
+    verdicts = verifiers.verify([(before, gold_response(problem)) for before, problem in tried])
+    pairs = zip(tried, verdicts, strict=True)
+    return [f"{a.id} and {b.id}" for (a, b), verdict in pairs if verdict.scored and not verdict.correct]
 
 
 def _some(ids: Sequence[str], most: int | None) -> str:

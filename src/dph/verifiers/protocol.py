@@ -41,10 +41,13 @@ register_verifier = VERIFIERS.register
 class Verifiers:
     """Sends each problem to the verifier that its field `verifier` names; verifiers are created on first use."""
 
-    def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None, *, only: str = "") -> None:
-        """options: arguments of each verifier's factory, by name; only: one verifier that judges every problem."""
+    def __init__(
+        self, options: Mapping[str, Mapping[str, Any]] | None = None, *, only: str = "", skip_weak: bool = False
+    ) -> None:
+        """options: arguments of each verifier's factory, by name; only: one verifier that judges every problem;
+        skip_weak: problems whose gold has a flag are not used."""
         self._options = dict(options or {})
-        self.only = only
+        self.only, self.skip_weak = only, skip_weak
         self._made: dict[str, Verifier] = {}
 
     def _get(self, name: str) -> Verifier:

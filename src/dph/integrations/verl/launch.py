@@ -38,7 +38,7 @@ from dph.config import (
     to_toml,
     words_of,
 )
-from dph.config.checks import check_model
+from dph.config.checks import check_model, check_repeats, check_sampled
 from dph.errors import UserError, reason_of
 from dph.integrations.verl.settings import (
     VLLM_SHARE,
@@ -198,6 +198,9 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
         check_model(config.model.path)
     Objective(config.loss)
     check_bounds(config)
+    check_sampled(config.rollout)
+    check_repeats(config.validation, name="validation.n")
+    check_repeats(config.validation, config.monitor.n if config.monitor.every else 1, "monitor.n")
     config = _absolute(config)
     folder = Path(config.out)
     shape = shape or read_shape(config.model.path, trust_remote_code=config.model.trust_remote_code)

@@ -431,7 +431,7 @@ def _rollout(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
         "max_num_batched_tokens": max(8192, longest),
         "seed": config.seed,
         "val_kwargs": {
-            "n": 1 if greedy else config.monitor.n,
+            "n": 1 if greedy else config.monitor.n,  # more than one greedy response was refused
             "do_sample": not greedy,
             "temperature": validation.temperature,
             "top_p": 1.0 if greedy else validation.top_p,

@@ -67,14 +67,21 @@ Take a deep breath and think step by step to find the correct SQL query.
 """
 
 
-def make_prompt(style: str, schema: Schema, db: Path, question: str, evidence: str = "") -> str:
-    """The prompt for a question in one of PROMPT_STYLES; evidence (BIRD's hint) comes before the question."""
+_STEPS = "- Before generating the final SQL query, please think through the steps of how to write the query.\n"
+_LAST = "Take a deep breath and think step by step to find the correct SQL query.\n"
+_BRIEF = "Answer with the query alone, without an explanation.\n"
+
+
+def make_prompt(style: str, schema: Schema, db: Path, question: str, evidence: str = "", *, steps: bool = True) -> str:
+    """The prompt for a question in one of PROMPT_STYLES; evidence (BIRD's hint) comes before the question. steps: the
+    style omnisql asks for the steps before the query; otherwise for the query alone, which takes few tokens."""
     asked = f"{evidence}\n{question}" if evidence.strip() else question
     if style == "omnisql":
         from dph.tasks.sql.value_search import value_index  # needs numpy, which is slow to load
 
         mentioned = value_index(db).mentioned(asked)
-        return _OMNISQL.format(schema=omnisql_schema(schema, db, mentioned), question=asked)
+        form = _OMNISQL if steps else _OMNISQL.replace(_STEPS, "").replace(_LAST, _BRIEF)
+        return form.format(schema=omnisql_schema(schema, db, mentioned), question=asked)
     return f"{compact_schema(schema)} | {' '.join(asked.split())} |"
 
 
@@ -110,7 +117,7 @@ def _create_table(schema: Schema, table: Table, examples: Sequence[Sequence[obje
     lines += dict.fromkeys(map(_constraint, sorted(keys, key=lambda key: names.index(key.column))))
     # The comma after the last line is removed, unless a comment follows it.
     body = "\n".join(f"    {line}" for line in lines).removesuffix(",")
-    return f"CREATE TABLE {_name(table.name)} (\n{body}\n);"
+    return f"CREATE {'VIEW' if table.is_view else 'TABLE'} {_name(table.name)} (\n{body}\n);"
 
 
 def _constraint(key: ForeignKey) -> str:
@@ -136,7 +143,7 @@ def _first_values(db: Path) -> dict[tuple[str, str], list[object]]:
     with closing(connect(db)) as connection:
         return {
             (table.lower(), column.lower()): [v[:_EXAMPLE_LENGTH] if isinstance(v, str) else v for v in values]
-            for table, column, values in column_values(connection, f" AND {{}} != '' LIMIT {_FIRST}")
+            for table, column, values in column_values(connection, f" AND {{}} != '' LIMIT {_FIRST}", views=True)
         }
 
 

@@ -1,7 +1,7 @@
 """The schema of a SQLite database: read from the file, or from an entry of Spider's or BIRD's tables.json."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -33,11 +33,12 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with its columns and the names of its primary key's columns."""
+    """A table with its columns and the names of its primary key's columns, or a view."""
 
     name: str
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
+    is_view: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,20 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def column_values(connection: sqlite3.Connection, more: str = "") -> Iterator[tuple[str, str, list[Any]]]:
+def column_values(
+    connection: sqlite3.Connection, more: str = "", *, views: bool = False
+) -> Iterator[tuple[str, str, list[Any]]]:
     """(table, column, its distinct values in SQLite's order) without NULL; tables of a kind that this SQLite cannot
-    read are left out. more: the end of the query, with {} for the column."""
-    for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-        for _, column, *_ in connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall():
+    read are left out. more: the end of the query, with {} for the column. views: also of those that are quick."""
+    kinds = "('table', 'view')" if views else "('table')"
+    names = connection.execute(f"SELECT name, type FROM sqlite_master WHERE type IN {kinds} ORDER BY type, rowid")
+    for table, kind in names.fetchall():
+        connection.set_progress_handler((lambda: 1) if kind == "view" else None, _QUICK)  # ends a query
+        try:
+            columns = _columns(connection, table)
+        except sqlite3.OperationalError:  # of a broken view
+            continue
+        for column, *_ in columns:
             name = quoted(column)
             sql = f"SELECT DISTINCT {name} FROM {quoted(table)} WHERE {name} IS NOT NULL{more.format(name)}"
             try:
@@ -73,27 +83,56 @@ def column_values(connection: sqlite3.Connection, more: str = "") -> Iterator[tu
             except sqlite3.Error:
                 continue
             yield table, column, values
+    connection.set_progress_handler(None, 0)
 
 
-def schema_of_file(path: Path) -> Schema:
-    """Tables, columns and keys as the file declares them; SQLite's own tables are left out."""
-    tables, keys = [], []
+def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[str, str, int]]:
+    """(name, declared type, place in the primary key or 0) of each column, those that SQLite computes included."""
+    rows = connection.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
+    return [(name, kind, place) for _, name, kind, _, _, place, hidden in rows if hidden != _HIDDEN]
+
+
+_HIDDEN = 1  # of virtual tables, for their own use
+_QUICK = 1_000_000  # instructions of SQLite
+
+
+def schema_of_file(path: Path, *, views: bool = False) -> Schema:
+    """Tables, columns and keys as the file declares them; SQLite's own tables are left out, and views, unless they are
+    asked for. A view that SQLite cannot read is left out."""
+    tables: list[Table] = []
+    references: list[tuple[str, list[Any]]] = []
     try:
         with closing(connect(path)) as connection:
             names = connection.execute(
-                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
+                "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' "
+                "ORDER BY type, rowid"
             )
-            for (name,) in names.fetchall():
-                rows = connection.execute(f"PRAGMA table_info({quoted(name)})").fetchall()
-                titles = [" ".join(row[1].replace("_", " ").split()).lower() for row in rows]
-                columns = tuple(Column(row[1], row[2].lower(), title) for row, title in zip(rows, titles, strict=True))
-                primary = tuple(column for _, column in sorted((row[5], row[1]) for row in rows if row[5]))
-                tables.append(Table(name, columns, primary))
-                references = connection.execute(f"PRAGMA foreign_key_list({quoted(name)})").fetchall()
-                keys += [ForeignKey(name, row[3], row[2], row[4]) for row in references if row[4] is not None]
+            for name, type in names.fetchall():
+                if type == "view" and not views:
+                    continue
+                try:
+                    rows = _columns(connection, name)
+                except sqlite3.OperationalError:
+                    if type == "view":
+                        continue
+                    raise
+                titles = [" ".join(row[0].replace("_", " ").split()).lower() for row in rows]
+                columns = tuple(Column(row[0], row[1].lower(), title) for row, title in zip(rows, titles, strict=True))
+                primary = tuple(column for _, column in sorted((place, column) for column, _, place in rows if place))
+                tables.append(Table(name, columns, primary, type == "view"))
+                references.append((name, connection.execute(f"PRAGMA foreign_key_list({quoted(name)})").fetchall()))
     except sqlite3.Error as error:
         raise DataError(f"the database {path} cannot be read: {error}") from error
-    return Schema(tuple(tables), tuple(keys))
+    keys = {table.name.lower(): table.primary_key for table in tables}
+    return Schema(tuple(tables), tuple(key for name, rows in references for key in _foreign_keys(name, rows, keys)))
+
+
+def _foreign_keys(table: str, rows: Sequence[Any], keys: Mapping[str, Sequence[str]]) -> Iterator[ForeignKey]:
+    """The foreign keys of a table, as SQLite lists them: one that names no column refers to the primary key."""
+    for _, place, to_table, column, named, *_ in rows:
+        primary = keys.get(to_table.lower(), ())
+        if named is not None or place < len(primary):
+            yield ForeignKey(table, column, to_table, str(primary[place] if named is None else named))
 
 
 def schema_of_entry(entry: Mapping[str, Any]) -> Schema:

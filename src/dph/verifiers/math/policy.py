@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Literal, get_args
 
+from dph.columns import MISSING, NO_ANSWERS
 from dph.errors import UserError, how_to_install
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
@@ -113,15 +114,35 @@ def _unread(problem: Problem) -> str:
     """Why `typed` cannot read any of a problem's gold answers; "" if it can."""
     from dph.verifiers.math.typed import read
 
-    golds = gold_texts(problem)
-    return "" if any(map(read, golds)) else f"the policy typed cannot read the answer {golds[0][:80]!r}"
+    golds = _typed_golds(problem)
+    if all(gold in MISSING or gold.lower() in NO_ANSWERS for gold in golds):
+        return f"the answer is {golds[0]!r}, which says that it is missing"
+    readable = any((answer := read(gold)) and not _is_told(gold, answer.kind) for gold in golds)
+    return "" if readable else f"the policy typed cannot read the answer {golds[0][:80]!r}"
+
+
+def _typed_golds(problem: Problem) -> tuple[str, ...]:
+    """The accepted answers without a label before them: "Ans. 15" is 15."""
+    return tuple(_ANSWER_LABEL.sub("", gold) for gold in gold_texts(problem))
+
+
+@lru_cache(maxsize=4096)
+def _is_told(gold: str, kind: str) -> bool:
+    """Whether a gold of a type is no answer but tells one: a solution, "6, so (B) is correct", or a sentence with a
+    number, "There are fifteen apples." What begins with yes or no is an answer with its reason."""
+    if _GLUED.match(gold):
+        return True
+    if "\\text" in gold or len(_WORD.findall(gold)) < 4 or _YES_NO.match(gold):
+        return False
+    numbered = _TELLS_NUMBER.search(gold) or (gold.rstrip().endswith(".") and _NUMBER.search(gold))
+    return bool(_CONCLUDES.search(gold) or (kind == "text" and numbered))
 
 
 def _reading(gold: str) -> str:
     """A gold answer, its type, and its value if that is a number."""
     from dph.verifiers.math.typed import exact, read
 
-    answer = read(gold)
+    answer = read(_ANSWER_LABEL.sub("", gold))
     if answer is None:
         return f"{gold} (not read)"
     value = exact(answer.value) if answer.kind == "expression" else None
@@ -132,10 +153,10 @@ def _judge_typed(problem: Problem, answer: str, *, decimals: Decimals) -> Verdic
     """The verdict by types; an answer that is only copied from the question is wrong."""
     from dph.verifiers.math.typed import compare, is_copied
 
-    question = _question(problem)
-    results = [compare(gold, answer, decimals=decimals, question=question) for gold in gold_texts(problem)]
+    question, golds, answer = _question(problem), _typed_golds(problem), _ANSWER_LABEL.sub("", answer)
+    results = [compare(gold, answer, decimals=decimals, question=question) for gold in golds]
     correct, detail = max(results, key=lambda result: result[0])
-    if correct and is_copied(answer, gold_texts(problem), question):
+    if correct and is_copied(answer, golds, question):
         return Verdict(Outcome.WRONG, 0.0, "copied")
     return Verdict(Outcome.CORRECT if correct else Outcome.WRONG, float(correct), detail)
 
@@ -152,6 +173,20 @@ def gold_texts(problem: Problem) -> tuple[str, ...]:
     return tuple(strip_dollars(gold_text(gold)) for gold in gold_list(problem.answer))
 
 
+_ANSWER_LABEL = re.compile(
+    r"\A\s*(?:\[(?:ans(?:wer)?|sol(?:ution)?)\]|(?:ans(?:wer)?|sol(?:ution)?)\s*[.:](?!\d)|ans(?:wer)?(?=\s+[-\d$\\]))\s*(?=\S)",
+    re.I,
+)
+_GLUED = re.compile(r"(?:ans|sol)\w*\.\d", re.I)  # "Ans.5": 5 or 0.5
+_CONCLUDES = re.compile(r"(?<![A-Za-z\\])(?:(?<![Ii]f )(?<!or )so|therefore|thus|hence)(?=[\s,])")
+_WORD = re.compile(r"[A-Za-z]{2,}")
+_YES_NO = re.compile(r"\s*(?:yes|no|true|false)\b", re.I)
+_NUMBER = re.compile(
+    r"\d|\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|fifty|"
+    r"sixty|seventy|eighty|ninety|hundred|thousand|million|billion|dozen|half)\b",
+    re.I,
+)
+_TELLS_NUMBER = re.compile(rf"\b(?:is|are|was|were|be|has|have|had|equals|so)\b.*(?:{_NUMBER.pattern})", re.I | re.S)
 _HOLDS_FORMULA = re.compile(r"(?<!\\)\$|boxed|\\\(|\\\[")  # \$ is the currency
 
 
