@@ -7,8 +7,11 @@ end and JSON that nests without end are errors.
 import csv
 import io
 import json
+import lzma
+import struct
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -18,14 +21,14 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
 from dph.config.text import is_json, parse_json
 from dph.errors import DataError, reason_of, refused
 from dph.evaluation.fields import SAMPLE_LISTS, UNSURE_LISTS, role_of, verdict_number, verdict_rank
+from dph.runs.parquet import iterate_rows, plain_value
 
 _LONGEST_ROW = 1 << 26
 _LARGEST_DOCUMENT = 1 << 29
-_SWELLS, _SMALL = 300, 1 << 26
-"""A packed text may unpack to this many times its size, or to this many bytes."""
 _MOST_FILES = 100_000
 _DEEPEST = 6
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", ".zip")
@@ -39,6 +42,13 @@ _VALUES, _RESPONSE, _NOTHING = 1, 2, 3
 _MOST_COLUMNS = 1000
 """Names of columns that are remembered; every row may have further keys."""
 _NESTED = frozenset({list, dict})
+_PLAIN = frozenset({str, bool, int, float, list, dict, type(None)})
+_DAMAGE = (
+    *(OSError, EOFError, ValueError, ArithmeticError, RuntimeError),
+    *(csv.Error, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+)
+"""What libraries raise for a damaged file. RuntimeError is an archive with a password or of an unknown method, and what
+is nested too deeply."""
 _NAMING = ("id", "prompt", "response")
 """Roles of which a row of samples has one, and a header has none."""
 
@@ -70,8 +80,7 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     reader = _Reader(frozenset(named), records)
     try:
         reader.read(path)
-    except (OSError, EOFError, ValueError, RuntimeError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
-        # pyarrow's errors are among these; RuntimeError is an archive with a password or of an unknown method
+    except _DAMAGE as error:
         raise DataError(refused(f"{reader.place or path} cannot be read", error, "it may be cut off")) from error
     return reader.finished()
 
@@ -104,8 +113,8 @@ class _Reader:
         if not 0 < len(files) <= _MOST_FILES:
             raise DataError(f"{path} has {len(files)} files with {', '.join(_ENDINGS)}; name one with samples")
         for file in files:
-            self.place, first, size = str(file), self.table.rows, file.stat().st_size
-            with file.open("rb") as stream:
+            self.place, first, size = _printable(str(file)), self.table.rows, file.stat().st_size
+            with opened(file) as stream:
                 start = stream.read(4)
                 stream.seek(0)
                 if start == b"PAR1":
@@ -126,16 +135,19 @@ class _Reader:
                 raise DataError(f"{self.place} has samples but no header.json: the run did not finish")
             chosen = inside or members
             unpacked = sum(item.file_size for item in chosen)
-            if len(chosen) > _MOST_FILES or unpacked > max(_SMALL, _SWELLS * size):
+            if len(chosen) > _MOST_FILES or unpacked > most_unpacked(size):
                 raise DataError(f"{self.place} unpacks to {unpacked} bytes in {len(chosen)} files: too much to read")
             if inside:
-                self.table.headers.append((self.place, parse_json(_member(archive, stream, header[0]).decode())))
+                document = parse_json(_member(archive, stream, header[0]).decode())
+                if not isinstance(document, dict):
+                    raise DataError(f"{self.place} has a header.json that is no object: it is damaged")
+                self.table.headers.append((self.place, document))
             for item in chosen:
                 content = _member(archive, stream, item)
                 self._read_text(item.filename, io.BytesIO(content), len(content))
 
     def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
-        lines = _lines(stream, max(_SMALL, _SWELLS * size), self.place)
+        lines = _lines(stream, most_unpacked(size), self.place)
         if _plain(name).endswith((".csv", ".tsv")):
             return self._read_csv(lines, "\t" if _plain(name).endswith(".tsv") else ",")
         lines = (line for line in lines if line.strip())
@@ -156,7 +168,7 @@ class _Reader:
             try:
                 if len(line) >= _LONGEST_ROW:
                     raise ValueError("it has no end")
-                row = parse_json(line.decode())
+                row = parse_json(line.decode(), deep=True)  # what walks through rows has bounds of its own
             except ValueError as error:
                 raise DataError(f"{self.place}, row {number} is cut off or damaged: {reason_of(error)}") from error
             if not isinstance(row, dict):
@@ -181,18 +193,18 @@ class _Reader:
         csv.field_size_limit(_LONGEST_ROW)
         rows = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=delimiter, strict=True)
         names = next(rows, [])
+        if len(names) > MOST_COLUMNS:
+            raise ValueError(f"it has {len(names)} columns; at most {MOST_COLUMNS} are read")
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            raise ValueError(f"it names the column {twice[0]!r:.100} twice; rename one")
         for row in filter(None, rows):
             if len(row) != len(names):
                 raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
             self._add_record({name: value or None for name, value in zip(names, row, strict=True)})
 
     def _read_parquet(self, stream: BinaryIO) -> None:
-        import pyarrow.parquet as pq  # slow to load
-
-        with pq.ParquetFile(stream) as file:
-            for batch in file.iter_batches(1 << 10):
-                for row in batch.to_pylist():
-                    self._add_record(row)
+        for row in iterate_rows(stream, self._kept_of):
+            self._add_record(row)
 
     def _read_document(self, name: str, text: str) -> None:
         """A JSON document: a list of samples, or samples under one of its keys, or one record, or a header."""
@@ -230,12 +242,20 @@ class _Reader:
                 if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
                     value = "" if _is_empty(value) else "…"
                 elif isinstance(value, list | dict):
-                    value = json.dumps(value, ensure_ascii=False, sort_keys=True)
+                    value = json.dumps(value, ensure_ascii=False, sort_keys=True, default=plain_value)
+                elif type(value) not in _PLAIN:
+                    value = plain_value(value)
                 column = self._columns.setdefault(path, [])
                 if len(column) < self.table.rows:
                     column += [None] * (self.table.rows - len(column))
-                column.append(self._texts.setdefault(value, value) if isinstance(value, str) else value)
+                column.append(self._text(value) if isinstance(value, str) else value)
             self.table.rows += 1
+
+    def _text(self, text: str) -> str:
+        """One object for equal texts, which can be written."""
+        if (known := self._texts.get(text)) is None:
+            known = self._texts[text] = _printable(text)
+        return known
 
     def _kept_of(self, path: str) -> int:
         """How a column is kept."""
@@ -270,7 +290,7 @@ def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
     for line in iter(lambda: stream.readline(_LONGEST_ROW), b""):
         most -= len(line)
         if most < 0:
-            raise DataError(f"{place} unpacks to more than {_SWELLS} times its size: too much to read")
+            raise DataError(f"{place} unpacks to more than {SWELLS} times its size: too much to read")
         yield line
 
 
@@ -286,6 +306,11 @@ def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -
     stream.seek(int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little"), io.SEEK_CUR)
     packed = pa.CompressedInputStream(pa.BufferReader(stream.read(item.compress_size)), "zstd")
     return packed.read(item.file_size)
+
+
+def _printable(text: str) -> str:
+    """A text with halves of surrogate pairs, which UTF-8 does not have, as their escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _plain(name: str) -> str:
@@ -361,7 +386,14 @@ def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
         rows = [{"id": key, **item} for key, item in value.items()]
     elif len(lists) == len(items) and all(isinstance(item[0], dict) for item in lists):
         rows = [{"id": key, **row} for key, item in value.items() for row in item if isinstance(row, dict)]
-        ids = {(key, str(row[n])) for key, item in value.items() for row in item for n in row if role_of(n) == "id"}
+        ids = {
+            (key, str(row[n]))
+            for key, item in value.items()
+            for row in item
+            if isinstance(row, dict)
+            for n in row
+            if role_of(n) == "id"
+        }
         if len(ids) > len(value):
             return None  # sets of problems
     elif verdict_rank(leaf) and (all(isinstance(i, bool) for i in items) or len(lists) == len(items)):

@@ -28,6 +28,10 @@ NONE = "none"
 _NO_ANSWER = {"", "none", "null", "[invalid]", "nan"}
 _FAILED_RUN = {"error", "failed", "cancelled", "canceled", "started", "running"}
 _SHOWN = 4
+_DIGITS = 9
+"""Digits of a number of rows, at most."""
+_MOST = 10.0**15
+"""No header counts so many samples."""
 
 IntArray = NDArray[np.int32]
 
@@ -164,7 +168,7 @@ class _Choice:
 
     def _nth_rows(self, text: str) -> NDArray[np.intp]:
         """The rows that are the first, second … of their problem."""
-        if not text.isdecimal() or text == "0":
+        if not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
             raise self._error(f"no column is named filter; --filter {text} needs COLUMN=VALUE or a number from 1 on")
         _, ids, _ = self._ids()
         order = np.argsort(ids, kind="stable")
@@ -427,7 +431,7 @@ def _promises(header: Mapping[str, Any], problems: int, samples: int) -> list[tu
         for key, value in table.items():
             if isinstance(value, dict) and key not in ("config", "dataset", "eval", "args", "sampling_args"):
                 tables.append(value)
-            elif isinstance(value, int | float) and not isinstance(value, bool):
+            elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST:
                 plain.setdefault(key, value)
     each = max([plain[name] for name in _EACH if name in plain], default=0)
     promises = [(name, plain[name], samples) for name in _OF_SAMPLES if name in plain]

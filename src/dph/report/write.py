@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from dph.config.files import read_bytes
 from dph.errors import RunError, refused, visible
 from dph.process.progress import say
 from dph.report.comparison import compare, headline
@@ -55,7 +56,7 @@ def write_report(
     files[out / "report.md"] = f"{text.rstrip()}\n\n<!-- {MARK} -->\n"
     try:
         for file in (out / "index.html", out / "report.md"):
-            if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
+            if file.exists() and MARK.encode() not in read_bytes(file):
                 raise RunError(f"{file} was not written by dph report; name another folder")
         for file, content in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)

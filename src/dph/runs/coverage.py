@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from math import comb
 from pathlib import Path
+from typing import Any
 
 from dph.runs.directory import drop_lines, step_lines
 
@@ -21,6 +22,9 @@ CERTIFICATE = "certificate.jsonl"
 """The same of the certification set: step 0 is the base model, others are the checkpoints that were checked."""
 CLASSES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
 """Difficulty by the pass rate of the reference policy: above the first number, up to the second; hard from 0 on."""
+
+MOST_SAMPLES = 1_000_000
+"""Samples of a problem; no run draws so many, and sums over them end."""
 
 FALLING = 0.2
 """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
@@ -120,11 +124,25 @@ def read_visits(run: Path, name: str = FILE) -> dict[int, list[Visit]]:
     """Visits by step, oldest first; step 0 has the reference policy's. A line that was cut off ends them."""
     by_step: dict[int, list[Visit]] = {}
     for _, row in step_lines(run / name):
-        try:
-            by_step[row["step"]] = [(id, correct, judged) for id, correct, judged in row["problems"]]
-        except (ValueError, TypeError, KeyError):
+        if not _has_visits(row):
             break
+        by_step[row["step"]] = [(id, correct, judged) for id, correct, judged in row["problems"]]
     return by_step
+
+
+def _has_visits(row: Mapping[str, Any]) -> bool:
+    """Whether a line is one that `write_visits` wrote."""
+    visits = row.get("problems")
+    return isinstance(visits, list) and all(
+        isinstance(visit, list) and len(visit) == 3 and isinstance(visit[0], str) and are_counts(*visit[1:])
+        for visit in visits
+    )
+
+
+def are_counts(correct: object, samples: object) -> bool:
+    """Whether these are numbers of correct and of all samples of a problem."""
+    whole = type(correct) is int and type(samples) is int
+    return whole and 0 <= correct <= samples <= MOST_SAMPLES  # type: ignore[operator]
 
 
 def drop_visits(run: Path, after: int, name: str = FILE) -> None:

@@ -7,8 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from dph.build import make_verifiers
 from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, comparable, narrowed
 from dph.errors import DataError, RunError, SettingsError
@@ -19,6 +17,7 @@ from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.runs.directory import find_model
 from dph.runs.files import write_atomically
+from dph.runs.parquet import read_parquet, rows_of
 from dph.stages.evaluate import evaluate
 from dph.tasks.tables import read_rows
 from dph.types import UNSCORED, Outcome
@@ -101,7 +100,7 @@ def _verdicts(path: Path) -> Iterable[tuple[Any, Any]]:
     """The problem of each sample and whether it is correct, None if it could not be judged."""
     completions, verdicts = path / "completions.parquet", path / "verdicts.jsonl"
     if completions.exists():
-        rows = pq.read_table(completions, columns=["split", "id", "sample", "outcome"]).to_pylist()
+        rows = rows_of(read_parquet(completions, ["split", "id", "sample", "outcome"]))
         if len({row["split"] for row in rows}) > 1:
             rows = [row | {"id": f"{row['split']}: {row['id']}"} for row in rows]
         return [(row["id"], _correct(row["outcome"])) for row in rows if row["sample"] >= 0]

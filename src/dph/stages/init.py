@@ -15,6 +15,7 @@ from tomli_w import dumps
 
 from dph.build import make_verifiers
 from dph.config import InitConfig, VerifierConfig, absolute
+from dph.config.files import expanded
 from dph.errors import DataError, RowsError, SettingsError, counted, one_line, refused
 from dph.runs.files import cache_folder, directory_written_atomically, say_other_files, write_atomically
 from dph.tasks.mathsets import INSTRUCTION, read_answer
@@ -103,7 +104,7 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
         usable, lines = tried_golds(verifiers, problems)
     can = f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against"
     print(one_line("; ".join([can, *lines])))
-    places = Path(config.model).expanduser(), cache_folder() / "models" / config.model
+    places = expanded(config.model), cache_folder() / "models" / config.model
     if config.model and not any(place.exists() for place in places):
         print(f"there is no folder {config.model} here, so it is taken as the name of a model on a hub")
 

@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from dph.config.checks import ask_hub
+from dph.config.files import expanded, irregular
 from dph.errors import DataError, SettingsError, one_line
 from dph.tasks import register_task
 from dph.tasks.records import RowTask
@@ -74,7 +74,7 @@ class Hub(RowTask):
 
 def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:
     """The splits of a data set by name. Raises UserError without the library `datasets`, and when loading fails."""
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     saved = folder.is_dir()
     if saved and not any((folder / file).is_file() for file in _SAVED):
         raise DataError(
@@ -86,6 +86,8 @@ def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:
         import datasets.config
     except ImportError as error:
         raise DataError("data sets of a hub need the library datasets; run: pip install 'dph-rl[hub]'") from error
+    if saved and (odd := irregular(folder)):
+        raise DataError(f"cannot load the data set {name!r}: {odd} in it is not a regular file; remove it")
     try:
         if saved:
             loaded = datasets.load_from_disk(str(folder))
