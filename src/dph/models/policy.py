@@ -20,7 +20,7 @@ from dph.errors import ModelError, reason_of
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
 from dph.models.lean import cast_layers, make_lean
-from dph.models.loading import choose_precision, computed_in, load_model, save_tokenizer
+from dph.models.loading import as_os_errors, choose_precision, computed_in, load_model, save_tokenizer
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import (
@@ -353,7 +353,7 @@ class Policy:
         model, state = self.causal_lm, merged_state(self.causal_lm) if state is None else state
         configs = [model.config, model.config.get_text_config()]
         wrong = [x for x in configs if getattr(x, "tie_word_embeddings", False) and not _ties(model, state)]
-        with replaced((config, "tie_word_embeddings", False) for config in wrong):
+        with replaced((config, "tie_word_embeddings", False) for config in wrong), as_os_errors(path):
             model.save_pretrained(path, state_dict=dict(state))
         save_tokenizer(self.tokenizer, path)
 
