@@ -11,6 +11,7 @@ import lzma
 import struct
 import zipfile
 import zlib
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
 from dph.config.text import is_json, parse_json
 from dph.errors import DataError, reason_of, refused
 from dph.evaluation.fields import SAMPLE_LISTS, UNSURE_LISTS, role_of, verdict_number, verdict_rank
-from dph.runs.parquet import iterate_rows, plain_value
+from dph.runs.parquet import RefusedTable, iterate_rows, plain_value
 
 _LONGEST_ROW = 1 << 26
 _LARGEST_DOCUMENT = 1 << 29
@@ -81,7 +82,8 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     try:
         reader.read(path)
     except _DAMAGE as error:
-        raise DataError(refused(f"{reader.place or path} cannot be read", error, "it may be cut off")) from error
+        advice = "" if isinstance(error, RefusedTable) else "it may be cut off"
+        raise DataError(refused(f"{reader.place or path} cannot be read", error, advice)) from error
     return reader.finished()
 
 
@@ -151,7 +153,7 @@ class _Reader:
         if _plain(name).endswith((".csv", ".tsv")):
             return self._read_csv(lines, "\t" if _plain(name).endswith(".tsv") else ",")
         lines = (line for line in lines if line.strip())
-        first = next(lines, b"").removeprefix(b"\xef\xbb\xbf")
+        first = next(lines, b"").removeprefix(BOM_UTF8)
         start = first.lstrip()[:1]
         if start not in (b"{", b"["):
             raise DataError(f"{self.place} {'is none of JSON, CSV, Parquet and zip' if start else 'is empty'}")
@@ -191,19 +193,21 @@ class _Reader:
 
     def _read_csv(self, lines: Iterable[bytes], delimiter: str) -> None:
         csv.field_size_limit(_LONGEST_ROW)
-        rows = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=delimiter, strict=True)
+        every = iter(lines)
+        first = next(every, b"").removeprefix(BOM_UTF8)
+        rows = csv.reader(map(bytes.decode, chain([first], every)), delimiter=delimiter, strict=True)
         names = next(rows, [])
         if len(names) > MOST_COLUMNS:
-            raise ValueError(f"it has {len(names)} columns; at most {MOST_COLUMNS} are read")
+            raise RefusedTable(f"it has {len(names)} columns; at most {MOST_COLUMNS} are read")
         if twice := [name for name, times in Counter(names).items() if times > 1]:
-            raise ValueError(f"it names the column {twice[0]!r:.100} twice; rename one")
+            raise RefusedTable(f"it names the column {twice[0]!r:.100} twice; rename one")
         for row in filter(None, rows):
             if len(row) != len(names):
                 raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
             self._add_record({name: value or None for name, value in zip(names, row, strict=True)})
 
     def _read_parquet(self, stream: BinaryIO) -> None:
-        for row in iterate_rows(stream, self._kept_of):
+        for row in iterate_rows(stream, lambda name: self._kept_of(name) != _NOTHING):
             self._add_record(row)
 
     def _read_document(self, name: str, text: str) -> None:
@@ -239,6 +243,8 @@ class _Reader:
                 kept = self._kept.get(path) or self._kept_of(path)
                 if kept == _NOTHING or (value is None and kept == _VALUES):
                     continue
+                if isinstance(value, list) and role_of(path) == "id" and path not in self.named:
+                    continue  # columns of a table, perhaps of different lengths, are not one problem
                 if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
                     value = "" if _is_empty(value) else "…"
                 elif isinstance(value, list | dict):

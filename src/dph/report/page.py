@@ -70,7 +70,10 @@ def settings_of(runs: Sequence[EvalRun | TrainRun]) -> list[tuple[str, str]]:
     settings = []
     for run in runs:
         file = run.path / "config.toml"
-        text = read_bytes(file).decode(errors="replace") if file.is_file() else "There is no config.toml."
+        try:
+            text = read_bytes(file).decode(errors="replace")
+        except OSError:  # missing, or no file
+            text = "There is no config.toml."
         settings.append((f"{run.label}: {run.path}", text))
     return settings
 

@@ -72,6 +72,10 @@ def plain_value(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
+class RefusedTable(ValueError):
+    """A table that is whole, but not to be read; the message says why."""
+
+
 @contextmanager
 def _opened_table(stream: BinaryIO, read_as: str) -> "Iterator[pq.ParquetFile]":
     """The table in a file. Raises ValueError for one that is not to be read as it is."""
@@ -85,14 +89,14 @@ def _opened_table(stream: BinaryIO, read_as: str) -> "Iterator[pq.ParquetFile]":
     with pq.ParquetFile(stream, read_dictionary=texts) as file:
         names = file.schema_arrow.names
         if len(names) > MOST_COLUMNS:
-            raise ValueError(f"it has {len(names)} columns; at most {MOST_COLUMNS} are read")
+            raise RefusedTable(f"it has {len(names)} columns; at most {MOST_COLUMNS} are read")
         if len({*names}) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"it has the column {twice!r} twice; rename one")
+            raise RefusedTable(f"it has the column {twice!r} twice; rename one")
         meta = file.metadata
         if meta.num_rows * max(1, meta.num_columns) > max(_FEW_CELLS, _CELLS[read_as] * size):
             rows = f"{counted(meta.num_rows, 'row')} of {counted(meta.num_columns, 'column')}"
-            raise ValueError(f"its {size} bytes unpack to {rows}: too much to read")
+            raise RefusedTable(f"its {size} bytes unpack to {rows}: too much to read")
         yield file
 
 
@@ -102,7 +106,7 @@ def _values(name: str, column: Any) -> list[Any]:
             return [value for chunk in column.chunks for value in _shared(chunk)]
         return column.to_pylist()
     except (ValueError, TypeError, OverflowError, ArithmeticError, LookupError, RecursionError) as error:
-        raise ValueError(f"the column {name!r} ({column.type}) cannot be read: {reason_of(error)}") from error
+        raise RefusedTable(f"the column {name!r} ({column.type}) cannot be read: {reason_of(error)}") from error
 
 
 def _shared(chunk: Any) -> list[Any]:

@@ -90,6 +90,8 @@ def judged_samples(path: Path, unjudged: int) -> Samples:
     samples: dict[str, list[int]] = {}
     try:
         for id, correct in _verdicts(path):
+            if not isinstance(id, str | int) or isinstance(id, bool):
+                raise ValueError(f"id: {id!r:.100} names no problem")
             samples.setdefault(str(id), []).append({None: unjudged, False: 0, True: 1}[correct])
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path} does not hold judged samples: a row lacks or has a wrong {error}") from error

@@ -38,6 +38,7 @@ from dph.config import (
     to_toml,
 )
 from dph.config.checks import check_model
+from dph.config.files import expanded
 from dph.errors import UserError, reason_of
 from dph.integrations.verl.settings import (
     VLLM_SHARE,
@@ -270,11 +271,11 @@ def _absolute(config: VerlConfig) -> VerlConfig:
     stored = config.rehearsal.path
     return replace(
         config,
-        out=str(Path(config.out).expanduser().resolve()),
+        out=os.path.realpath(expanded(config.out)),
         model=replace(config.model, path=absolute(model_folder(config.model.path))),
         task=located(config.task),
         monitor=replace(config.monitor, sets={name: located(one) for name, one in config.monitor.sets.items()}),
-        rehearsal=replace(config.rehearsal, path=stored and str(Path(stored).expanduser().resolve())),
+        rehearsal=replace(config.rehearsal, path=stored and os.path.realpath(expanded(stored))),
         plugins=tuple(absolute(name) for name in config.plugins),
     )
 

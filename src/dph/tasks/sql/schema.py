@@ -11,6 +11,9 @@ from typing import Any
 from dph.errors import DataError
 from dph.verifiers.sql.files import database
 
+_LOST = "\N{REPLACEMENT CHARACTER}"
+"""What stands for bytes that are not UTF-8: a query could not name them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -91,8 +94,10 @@ def schema_of_file(path: Path) -> Schema:
                 tables.append(Table(name, columns, primary))
                 references = connection.execute(f"PRAGMA foreign_key_list({quoted(name)})").fetchall()
                 keys += [ForeignKey(name, row[3], row[2], row[4]) for row in references if row[4] is not None]
-    except sqlite3.Error as error:
+    except (sqlite3.Error, ValueError) as error:
         raise DataError(f"the database {path} cannot be read: {error}") from error
+    if odd := [name for table in tables for name in (table.name, *(c.name for c in table.columns)) if _LOST in name]:
+        raise DataError(f"the database {path} has a name that is not UTF-8, {odd[0]!r:.100}; rename it")
     return Schema(tuple(tables), tuple(keys))
 
 
