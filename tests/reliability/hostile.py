@@ -1147,7 +1147,16 @@ def main(arguments: list[str]) -> None:
     home = Path(tempfile.mkdtemp())
     w = prepared(home / "world")
     counts: dict[str, int] = {}
-    for seed in range(first, last):
+    try:
+        search(range(first, last), kind, w, home, counts)
+    finally:  # also after Ctrl-C
+        print(sum(counts.values()), counts)
+        shutil.rmtree(home)
+
+
+def search(seeds: range, kind: str, w: World, home: Path, counts: dict[str, int]) -> None:
+    """Try the inputs of seeds, and print each that a command does not refuse, or take, as it should."""
+    for seed in seeds:
         here = home / f"case{seed}"
         here.mkdir()
         try:
@@ -1158,8 +1167,6 @@ def main(arguments: list[str]) -> None:
         found = outcome(words, here)
         key = f"{words[0]} {found.status}"
         counts[key] = counts.get(key, 0) + 1
-        if os.environ.get("SHOW") and found.status == 2:
-            print(f"~~ {words[0]}: {found.said.strip().splitlines()[-1:]}".replace(str(here), ".")[:400])
         if wrong := fault(words, found):
             frames = re.findall(r'File "[^"]*?/(src/dph/[^"]+)", line (\d+), in (\w+)', found.said)
             where = " > ".join(f"{file}:{line}:{name}" for file, line, name in frames[-2:])
@@ -1170,8 +1177,6 @@ def main(arguments: list[str]) -> None:
             )
         shutil.rmtree(here, ignore_errors=True)
         (home / f"case{seed}.log").unlink(missing_ok=True)
-    print(counts)
-    shutil.rmtree(home)
 
 
 if __name__ == "__main__":

@@ -130,9 +130,11 @@ def test_whole_numbers_of_400_digits(tmp_path, capsys):
     path = lines(tmp_path / "b.jsonl", [{"total_samples": HUGE}, *LOG])
     assert run(capsys, "passk", path)[0] == 0
     assert "--filter 999" in complaint(capsys, "passk", path, "--filter", "9" * 5000)[:400]
-    assert "more than 64 bits" in complaint(capsys, "train", "--seed", str(HUGE), "--out", tmp_path / "out")
+    assert "a whole number of 64 bits" in complaint(capsys, "train", "--seed", str(HUGE), "--out", tmp_path / "out")
     (tmp_path / "a.toml").write_text(f"seed = {HUGE}\n")
-    assert "more than 64 bits" in complaint(capsys, "train", "--config", tmp_path / "a.toml", "--out", tmp_path / "out")
+    assert "a whole number of 64 bits" in complaint(
+        capsys, "train", "--config", tmp_path / "a.toml", "--out", tmp_path / "out"
+    )
 
 
 def test_ids_that_are_none(tmp_path, capsys):
@@ -227,13 +229,15 @@ def test_bombs_of_gzip(tmp_path, capsys, command):
     assert "unpacks to more than 300 times its size" in complaint(capsys, *words[command])
 
 
-@pytest.mark.parametrize("words", [["passk"], ["init", "maths", "--out", "out"]])
-def test_a_small_table_of_very_many_rows(tmp_path, capsys, words):
+def test_a_small_table_of_very_many_rows(tmp_path, capsys):
     row = pa.Table.from_pylist([QUESTIONS[0] | {"correct": True}])
     with pq.ParquetWriter(tmp_path / "a.parquet", row.schema) as writer:
         writer.write_table(row.take(pa.array([0] * 1_000_000)))
-    message = complaint(capsys, *words, tmp_path / "a.parquet")
-    assert "bytes unpack to 1000000 rows of 6 columns: too much to read" in message
+    for words in (
+        ["passk", tmp_path / "a.parquet"],
+        ["init", "maths", tmp_path / "a.parquet", "--out", tmp_path / "o"],
+    ):
+        assert "bytes unpack to 1000000 rows of 6 columns: too much to read" in complaint(capsys, *words)
 
 
 def test_a_text_that_every_row_has_is_in_memory_once(tmp_path):
@@ -535,26 +539,12 @@ def world(tmp_path_factory):
     return hostile.prepared(tmp_path_factory.mktemp("world") / "w")
 
 
-QUICK = [
-    "passk",
-    "certify",
-    "verify",
-    "init",
-    "report",
-    "settings",
-    "eval_rows",
-    "sft",
-    "labels",
-    "out",
-    "model",
-    "presampled",
-    "resume",
-]
+SLOW = ("report", "labels", "resume", "presampled", "model")
 
 
-@pytest.mark.parametrize("kind", QUICK)
+@pytest.mark.parametrize("kind", hostile.KINDS)
 def test_inputs_of_seeds(tmp_path, world, kind):
-    for seed in range(1000, 1006):
+    for seed in range(1000, 1002 if kind in SLOW else 1006):
         here = tmp_path / str(seed)
         here.mkdir()
         words = hostile.attack(seed, world, here, kind)

@@ -386,7 +386,7 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
             return {key: from_dict(table, item, f"{where} under {key!r}") for key, item in value.items()}
         return {str(key): _checked(str, str(item), f"{where} under {key!r}") for key, item in value.items()}
     if isinstance(value, int) and abs(value) >= 2**63:
-        raise SettingsError(f"{where} is a number of more than 64 bits; lower it")
+        raise SettingsError(f"{where} is {str(value)[:40]}; it must be a whole number of 64 bits")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, str) and (fault := text_fault(value)):

@@ -62,7 +62,7 @@ def parse_json(text: str, *, deep: bool = False) -> Any:
         value = _DECODER.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if not deep and _is_deep(value):
+    if not deep and text.count("[") + text.count("{") > _DEEPEST and _is_deep(value):
         raise ValueError("it is nested too deeply")
     return value
 

@@ -43,7 +43,7 @@ _VALUES, _RESPONSE, _NOTHING = 1, 2, 3
 _MOST_COLUMNS = 1000
 """Names of columns that are remembered; every row may have further keys."""
 _NESTED = frozenset({list, dict})
-_PLAIN = frozenset({str, bool, int, float, list, dict, type(None)})
+_PLAIN = frozenset({str, bool, int, float})
 _DAMAGE = (
     *(OSError, EOFError, ValueError, ArithmeticError, RuntimeError),
     *(csv.Error, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
@@ -81,6 +81,8 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     reader = _Reader(frozenset(named), records)
     try:
         reader.read(path)
+    except RecursionError as error:
+        raise DataError(f"{reader.place or path} cannot be read: it is nested too deeply") from error
     except _DAMAGE as error:
         advice = "" if isinstance(error, RefusedTable) else "it may be cut off"
         raise DataError(refused(f"{reader.place or path} cannot be read", error, advice)) from error
@@ -170,7 +172,7 @@ class _Reader:
             try:
                 if len(line) >= _LONGEST_ROW:
                     raise ValueError("it has no end")
-                row = parse_json(line.decode(), deep=True)  # what walks through rows has bounds of its own
+                row = parse_json(line.decode(), deep=True)  # a walk through it ends in `read_table`
             except ValueError as error:
                 raise DataError(f"{self.place}, row {number} is cut off or damaged: {reason_of(error)}") from error
             if not isinstance(row, dict):
@@ -213,7 +215,7 @@ class _Reader:
     def _read_document(self, name: str, text: str) -> None:
         """A JSON document: a list of samples, or samples under one of its keys, or one record, or a header."""
         try:
-            document = parse_json(text)
+            document = parse_json(text, deep=True)
         except ValueError as error:
             raise DataError(f"{self.place} ({name}) is cut off or damaged: {reason_of(error)}") from error
         rows_of = {"": document} if isinstance(document, list) else dict(_samples_in(document))
@@ -243,25 +245,30 @@ class _Reader:
                 kept = self._kept.get(path) or self._kept_of(path)
                 if kept == _NOTHING or (value is None and kept == _VALUES):
                     continue
-                if isinstance(value, list) and role_of(path) == "id" and path not in self.named:
-                    continue  # columns of a table, perhaps of different lengths, are not one problem
                 if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
                     value = "" if _is_empty(value) else "…"
-                elif isinstance(value, list | dict):
-                    value = json.dumps(value, ensure_ascii=False, sort_keys=True, default=plain_value)
-                elif type(value) not in _PLAIN:
-                    value = plain_value(value)
+                elif type(value) not in _PLAIN and (value := self._plain(path, value)) is None:
+                    continue
+                if type(value) is str:
+                    known = self._texts.get(value)
+                    value = self._text(value) if known is None else known
                 column = self._columns.setdefault(path, [])
                 if len(column) < self.table.rows:
                     column += [None] * (self.table.rows - len(column))
-                column.append(self._text(value) if isinstance(value, str) else value)
+                column.append(value)
             self.table.rows += 1
 
+    def _plain(self, path: str, value: Any) -> Any:
+        """A value that is neither text, number nor truth, as one of these; None for one that does not count."""
+        if not isinstance(value, list | dict):
+            return plain_value(value)
+        if isinstance(value, list) and role_of(path) == "id" and path not in self.named:
+            return None  # columns of a table, perhaps of different lengths, are not one problem
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, default=plain_value)
+
     def _text(self, text: str) -> str:
-        """One object for equal texts, which can be written."""
-        if (known := self._texts.get(text)) is None:
-            known = self._texts[text] = _printable(text)
-        return known
+        """A text that was not met before, as it can be written: one object for all that are equal."""
+        return self._texts.setdefault(text, _printable(text))
 
     def _kept_of(self, path: str) -> int:
         """How a column is kept."""
