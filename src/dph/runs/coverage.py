@@ -144,7 +144,7 @@ def _has_visits(row: Mapping[str, Any]) -> bool:
         isinstance(visit, list)
         and len(visit) == 3
         and isinstance(visit[0], str)
-        and are_counts(*visit[1:], _MOST_VISITED)
+        and are_counts(visit[1], visit[2], _MOST_VISITED)
         for visit in visits
     )
 
