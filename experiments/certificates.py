@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dph.cli.main import ending
 from dph.errors import UserError
 from dph.evaluation.certificate import upper_bound
-from dph.evaluation.predictions import wilson_interval
+from dph.evaluation.intervals import mean_interval
 from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say, show_messages
 from dph.runs.coverage import CERTIFICATE, read_visits
@@ -168,8 +168,8 @@ def report(file: Path, size: int = SET, n: int = SAMPLES) -> str:
     lines = [f"{len(runs)} runs; sets of {size} problems with {n} samples, {CHOICES} random choices for each run.", ""]
     for epsilon in EPSILONS:
         found = [certify_run(run, epsilon, size, n) for run in runs]
-        first = sum(bool(outcome.wrong[0]) for outcome in found)
-        low_high = wilson_interval(first, len(found))
+        wrong_first = [float(outcome.wrong[0]) for outcome in found]
+        first, low_high = int(sum(wrong_first)), mean_interval(wrong_first)
         share = np.mean([outcome.wrong.mean() for outcome in found])
         lines += [
             f"ε = {epsilon:g}: {first} of {len(found)} runs have a wrong certificate with their first set (95 % "

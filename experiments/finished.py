@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from dph.errors import UserError
+from dph.evaluation.intervals import difference_over_runs
 from dph.report.comparison import mean_of
 from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, range_of, read_eval, values_of
 from dph.runs.directory import read_metrics
 from experiments.grid import Arm, Base
-from experiments.intervals import cluster_difference
 from experiments.plan import Choice, RunPaths
 
 DOMAINS = IN_DOMAIN, CROSS_DOMAIN, OUT_OF_DOMAIN = "in-domain", "cross-domain", "out-of-domain"
@@ -132,8 +132,7 @@ def difference(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, m
     both = ~np.isnan(np.concatenate([left, right])).any(0)
     if not both.any():
         return Value(math.nan)
-    lowest, highest = range_of(metric)
-    interval = cluster_difference(left[:, both], right[:, both], within=(lowest - highest, highest - lowest))
+    interval = difference_over_runs(left[:, both], right[:, both], range_of(metric))
     return Value(interval.estimate, interval.low, interval.high, int(both.sum()), both.size)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from dph.errors import ModelError, UserError, reason_of, refused
+from dph.errors import ModelError, UserError, how_to_install, reason_of, refused
 from dph.models.loading import save_tokenizer
 from dph.process.progress import say, show_messages
 from dph.runs.files import cache_folder, directory_written_atomically
@@ -133,7 +133,7 @@ def dequantise(file: Path, folder: Path) -> None:
     try:
         from gguf import GGUFReader
     except ImportError as error:
-        raise ModelError("reading GGUF files needs gguf; install it with: pip install 'dph-rl[llm]'") from error
+        raise ModelError(f"reading GGUF files needs gguf; install it with: {how_to_install('llm')}") from error
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as transformers_logging
 

@@ -23,7 +23,7 @@ PACKAGES = {"trl": ("trl", "datasets", "vllm"), "verl": ("verl", "vllm")}
 PLACES = {"trl": ("vllm", "trl"), "verl": ("verl",)}
 """Environments that may have them, the best first."""
 INSTALL = {
-    "trl": "pip install 'dph-rl[trl]' 'trl[vllm]'",
+    "trl": "pip install '.[trl]' 'trl[vllm]'",
     "verl": "pip install -c constraints-verl.txt 'verl[vllm]==0.9.1' dph-rl",
 }
 _ASK = "import importlib.util, sys; print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])"

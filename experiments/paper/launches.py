@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import PresampleConfig, SftConfig, from_dict, merge_settings, to_toml
-from dph.errors import UserError
+from dph.errors import UserError, how_to_install
 from dph.integrations.verl.launch import presample_script, preset_launch, script
 from dph.process.progress import say
 from dph.runs.files import write_atomically
@@ -42,7 +42,7 @@ def reproduce_full(config: ReproduceConfig) -> Path:
     if config.report_only:
         return paper_tables(study, out)
     if config.dry_run and find_spec("verl") is None:
-        raise UserError("--dry-run needs verl; install it with: pip install 'dph-rl[verl]'")
+        raise UserError(f"--dry-run needs verl; install it with: {how_to_install('verl')}")
     data = Path(config.data or "data").resolve()
     written = 0
     for recipe, arms in runs.items():

@@ -1,19 +1,13 @@
 """How often 95 % intervals over seeds and problems hold the truth, in worlds where the truth is known.
 
 A value is the difficulty of its problem, a shift of its training seed, and a rest. `pytest -m slow -s
-experiments/tests/test_coverage.py` prints the table of experiments/results/reproduce.md. Intervals of differences:
-Student's and Welch's by hand, pairing by problem, and how often they hold the truth.
+experiments/tests/test_coverage.py` prints the tables of experiments/results/reproduce.md.
 """
-
-import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dph.evaluation.passk import bootstrap_interval, cluster_bootstrap
-from experiments.intervals import cluster_difference
+from dph.evaluation.intervals import UNBOUNDED, difference_over_runs, interval_over_runs
 
 PROBLEMS = 200
 MEAN, GAP = 1 / 1.3, 0.1
@@ -24,7 +18,7 @@ def coverage(kind: str, seeds: tuple[int, int], spreads: tuple[float, float], tr
     """Share of the intervals that hold the truth: the mean over all seeds, or with one seed the mean of that seed."""
     rng = np.random.default_rng([*seeds, *(round(1000 * spread) for spread in spreads)])
     hits = 0
-    for trial in range(trials):
+    for _ in range(trials):
         difficulty = rng.random(PROBLEMS) ** 0.3  # skewed, as accuracies are; mean 1/1.3
         harder = difficulty - GAP + 0.1 * rng.normal(size=PROBLEMS)
         sides, truths = [], []
@@ -35,9 +29,9 @@ def coverage(kind: str, seeds: tuple[int, int], spreads: tuple[float, float], tr
             sides.append(problems + shift + 0.15 * rng.normal(size=(count, PROBLEMS)))
             truths.append(truth + (float(shift[0, 0]) if count == 1 else 0.0))
         if kind == "mean":
-            found, truth = cluster_bootstrap(sides[0], resamples=400, seed=trial), truths[0]
+            found, truth = interval_over_runs(sides[0], UNBOUNDED), truths[0]
         else:
-            found, truth = cluster_difference(*sides, resamples=400, seed=trial), truths[0] - truths[1]
+            found, truth = difference_over_runs(*sides, UNBOUNDED), truths[0] - truths[1]
         hits += found.low <= truth <= found.high
     return hits / trials
 
@@ -80,7 +74,7 @@ def rough_coverage(effects: str, seeds: int, trials: int) -> float:
     differ ("bimodal, one side"). A quarter of all seeds end in the lower state."""
     rng = np.random.default_rng([seeds, len(effects)])
     hits = 0
-    for trial in range(trials):
+    for _ in range(trials):
         difficulty, sides = rng.random(PROBLEMS) ** 0.3, []
         for side in range(2):
             if effects == "kinds":
@@ -92,7 +86,7 @@ def rough_coverage(effects: str, seeds: int, trials: int) -> float:
             else:
                 shift = SPREAD / 4 * rng.normal(size=(seeds, 1))
             sides.append(difficulty + shift + 0.15 * rng.normal(size=(seeds, PROBLEMS)))
-        found = cluster_difference(*sides, resamples=200, seed=trial)
+        found = difference_over_runs(*sides, UNBOUNDED)
         hits += found.low <= 0 <= found.high
     return hits / trials
 
@@ -116,58 +110,3 @@ def test_the_table_of_rough_coverage(effects: str) -> None:
     shares = [rough_coverage(effects, seeds, 1000) for seeds in (2, 3, 5)]
     print(f"| difference, {effects} | " + " | ".join(f"{share:.3f}" for share in shares) + " |")
     assert all(0.70 <= share <= 0.999 for share in shares)
-
-
-@settings(deadline=None)
-@given(shift=st.floats(-1, 1))
-def test_the_difference_of_a_constant_shift_has_no_width(shift):
-    hard_and_easy = np.linspace(0, 1, 20)
-    interval = cluster_difference([hard_and_easy + shift], [hard_and_easy], resamples=50)
-    assert [interval.low, interval.estimate, interval.high] == pytest.approx([shift] * 3, abs=1e-15)
-
-
-def test_seeds_that_agree_add_nothing():
-    values, other = np.random.default_rng(5).random(200), np.random.default_rng(6).random(200)
-    found, alone = cluster_difference([values] * 4, [other] * 2), bootstrap_interval(values - other)
-    bounds = alone.estimate, alone.low, alone.high
-    assert (found.estimate, found.low, found.high) == pytest.approx(bounds, rel=1e-12)  # sums in another order
-
-
-def test_where_problems_agree_the_difference_is_welchs_or_adds_both_sides():
-    first, second, more = np.array([0.5, 0.7, 0.9]), np.array([0.2, 0.3, 0.7]), np.array([0.2, 0.3, 0.7, 0.6])
-
-    def half_width(a, b):
-        found = cluster_difference(np.repeat(a[:, None], 9, 1), np.repeat(b[:, None], 9, 1))
-        return found.high - found.estimate
-
-    # Variances 0.04 and 0.07 of three seeds each: df = 2 · 0.11² / (0.04² + 0.07²) = 3.7231, whose quantile is 2.85982.
-    assert half_width(first, second) == pytest.approx(2.85982 * math.sqrt(0.11 / 3), rel=1e-5)
-    apart = (4.30265 * math.sqrt(0.04 / 3), 3.18245 * more.std(ddof=1) / 2)
-    assert half_width(first, more) == pytest.approx(math.hypot(*apart), rel=1e-5)
-    # The model of a single seed is compared as it is.
-    assert half_width(first, second[:1]) == pytest.approx(4.30265 * math.sqrt(0.04 / 3), rel=1e-5)
-
-
-def test_cluster_difference_with_one_seed_is_that_of_paired_problems():
-    rng = np.random.default_rng(0)
-    a = rng.random(60)
-    b = a - 0.1 + 0.02 * rng.normal(size=60)
-    assert cluster_difference([a], [b]) == bootstrap_interval(a - b)
-
-
-def test_cluster_difference_covers_the_truth_as_often_as_it_says():
-    # a and b share the problems' difficulty; seeds have effects of their own. The true difference is 0.3.
-    rng = np.random.default_rng(1)
-    hits = 0
-    for trial in range(200):
-        problems = rng.normal(size=(1, 40))
-        a = 0.3 + problems + 0.3 * rng.normal(size=(8, 1)) + rng.normal(size=(8, 40))
-        b = problems + 0.3 * rng.normal(size=(8, 1)) + rng.normal(size=(8, 40))
-        interval = cluster_difference(a, b, resamples=300, seed=trial)
-        hits += interval.low <= 0.3 <= interval.high
-    assert 0.88 <= hits / 200 <= 0.99
-
-
-def test_cluster_difference_needs_the_same_problems():
-    with pytest.raises(ValueError, match="same problems"):
-        cluster_difference(np.zeros((2, 3)), np.zeros((2, 4)))

@@ -130,6 +130,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def how_to_install(extra: str) -> str:
+    """How to install what an optional part needs: from the sources, because DPH-RL is in no package index yet."""
+    return f"pip install '.[{extra}]' in the folder of DPH-RL's sources"
+
+
 def near(name: object, names: Iterable[str]) -> str:
     """ "; perhaps you meant …" with the name that is most like an unknown one; "" if none is like it."""
     import difflib  # rarely needed

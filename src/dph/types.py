@@ -11,6 +11,9 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 FinishReason = Literal["stop", "length"]
 
+TEMPLATE_COLUMN = "chat_template_kwargs"
+"""Column of a row, and key of a problem's meta, with variables of the chat template for its prompt alone."""
+
 
 class Message(TypedDict):
     """One turn of a chat, as tokenizers' chat templates take it."""

@@ -1,8 +1,11 @@
 """The presets against the paper's Tables 5 to 7 and against each other for equal budgets."""
 
+from dataclasses import replace
+
 import pytest
 
 from dph.config import STAGES, from_dict, merge_settings, preset_names
+from dph.errors import SettingsError
 from helpers import METHODS, OTHER_METHODS
 
 PAPER = ("llama_sql", "omnisql_32b", "llama_math", "qwen_math")
@@ -99,3 +102,21 @@ def test_models_of_presets_agree_between_stages():
     for name in preset_names():
         paths = {settings(stage, name).model.path for stage in ("presample", "train", "eval")}
         assert len(paths) == 1, name
+
+
+def test_every_method_of_llama_math_has_its_clip():
+    """The preset says so: the paper reports instability with a higher one."""
+    alone = {method: settings("train", method).loss.clip_high for method in (*METHODS, *OTHER_METHODS)}
+    usual = [method for method, clip in alone.items() if clip in (0.2, 0.28) and "cov" not in method]
+    assert "grpo_sft" in usual and "dapo_wise" in usual
+    assert {settings("train", "llama_math", method).loss.clip_high for method in usual} == {0.2}
+
+
+def test_mara_has_one_beta():
+    mara = settings("train", "mara")
+    assert mara.advantage_options == {"beta": "0.1"}
+    weaker = replace(mara, loss=replace(mara.loss, kl_coef=0.01))
+    assert weaker.advantage_options == {"beta": "0.01"}
+    two = replace(weaker, advantage=replace(mara.advantage, options={"beta": "0.1"}))
+    with pytest.raises(SettingsError, match="one β for both"):
+        _ = two.advantage_options

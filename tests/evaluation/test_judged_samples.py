@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "duplicates": ("r.jsonl", lines([*plain(), *plain()]), "has 2 rows with sample 0"),
     "rival verdicts": ("r.jsonl", lines(row | {"acc_norm": True} for row in plain()), "the verdicts differ between"),
     "models in columns": ("r.jsonl", lines({"question": id, "m1": {"is_correct": r}, "m2": {"is_correct": True}} for id, _, r in ROWS), "m2.is_correct (1.000"),
-    "graded scores": ("r.jsonl", lines({"id": id, "reward": 1.0 if r else 0.05} for id, _, r in ROWS), "--threshold 1"),
+    "graded scores": ("r.jsonl", lines({"id": id, "reward": 1.0 if r else 0.05} for id, _, r in ROWS), "with --threshold"),
     "partial credit": ("r.jsonl", lines({"id": i, "scores": {"m": {"value": v}}} for i, v in enumerate("CIP")), "is graded"),
     "unknown words": ("r.jsonl", lines({"id": id, "status": "meh"} for id, _, _ in ROWS), "--correct status=VALUE"),
     "filters": ("r.jsonl", lines({"doc_id": id, "filter": f, "exact_match": 1.0} for f in "xy" for id in "ab"), "--filter filter=y"),
@@ -260,3 +260,22 @@ def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
     (folder / "link.jsonl").symlink_to(tmp_path / "elsewhere.jsonl")
     with pytest.raises(DataError, match="0 files"):
         read_samples(folder)
+
+
+def test_samples_keep_the_numbers_that_the_file_gives_them(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_bytes(lines(reversed(plain())))
+    found = read_samples(tmp_path / "r.jsonl")
+    assert found.number is not None
+    assert sorted(zip(found.problem.tolist(), found.number.tolist(), found.right.tolist(), strict=True)) == sorted(
+        ([*found.problems].index(id), i, right) for id, i, right in ROWS
+    )
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for i in range(3):
+        (folder / f"rs{i}.jsonl").write_bytes(lines({"id": id, "correct": right} for id, j, right in ROWS if i == j))
+    found = read_samples(folder)
+    assert found.number is not None and found.number.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    (tmp_path / "counts.jsonl").write_bytes(
+        lines({"id": id, "correct": c, "samples": n} for id, (c, n) in TRUTH.items())
+    )
+    assert read_samples(tmp_path / "counts.jsonl").number is None  # the right ones come first here

@@ -17,16 +17,28 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dph.config import MonitorConfig, MonitorSet, RolloutConfig, TaskConfig, TrainConfig
+from dph.config import (
+    ModelConfig,
+    MonitorConfig,
+    MonitorSet,
+    RolloutConfig,
+    TaskConfig,
+    TrainConfig,
+    VerlConfig,
+    from_dict,
+)
 from dph.errors import UserError
 from dph.integrations.verl import data, settings
-from dph.integrations.verl.__main__ import one_sentence
+from dph.integrations.verl.__main__ import date_in_template, one_sentence
 from dph.integrations.verl.data import verl_row, write_rows
+from dph.integrations.verl.launch import ModelShape, plan
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
 from dph.integrations.verl.reward import compute_score, score
-from dph.integrations.verl.settings import NO_DUAL_CLIP, TRAINER_MODE, DPHSettings, configured
+from dph.integrations.verl.settings import NO_DUAL_CLIP, TRAINER_MODE, DPHSettings, configured, verl_config
+from dph.models.policy import Policy
 from dph.types import Outcome, Problem, Verdict, problem_json, read_problem
 from dph.verifiers import register_verifier
+from helpers import tiny_policy
 
 # Placing stored rows ------------------------------------------------------------------------------------------------
 
@@ -146,6 +158,58 @@ def configuration(**changes: Any) -> dict[str, Any]:
             target = target[key]
         target[last] = value
     return config
+
+
+@pytest.mark.parametrize(
+    ("rollout", "found"),
+    [
+        ({"top_k": 50}, "top_k=50"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty=1.1"),
+        ({"ignore_eos": True}, "ignore_eos=True"),
+        (
+            {"engine_kwargs": {"vllm": {"logits_processors": ["own:P"]}}},
+            r"engine_kwargs.vllm=\['own:P'\]",
+        ),
+    ],
+)
+def test_another_distribution_than_the_stored_responses_is_refused(rollout: dict[str, Any], found: str) -> None:
+    with pytest.raises(UserError, match=rf"actor_rollout_ref\.rollout\.{found} samples from another"):
+        configured(configuration(actor_rollout_ref__rollout=rollout))
+    configured(configuration(actor_rollout_ref__rollout=rollout, dph={"rows": 0}))
+
+
+def test_verls_usual_sampling_is_the_models_distribution() -> None:
+    usual = {"temperature": 1.0, "top_k": -1, "top_p": 0.9, "repetition_penalty": 1.0, "ignore_eos": False}
+    configured(configuration(actor_rollout_ref__rollout=usual | {"engine_kwargs": {"vllm": {}, "sglang": None}}))
+
+
+def test_verl_renders_prompts_with_one_date(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    tiny_policy().save(path)
+    model: dict[str, Any] = {"path": str(path), "trust_remote_code": False, "custom_chat_template": None}
+    assert date_in_template(model, "2026-09-07") == "", "without a chat template"
+    policy = Policy.load(ModelConfig(path=str(path), device="cpu"))
+    for template in ("{{ messages[0].content }}", "{{ strftime_now('%d %B') }} {{ messages[0].content }}"):
+        policy.tokenizer.chat_template = template
+        policy.tokenizer.save_pretrained(path)
+        writes = "strftime_now" in template
+        assert bool(date_in_template(model, "2026-09-07")) == writes
+        assert (
+            bool(date_in_template(model | {"custom_chat_template": template, "path": "nowhere"}, "2026-09-07"))
+            == writes
+        )
+    policy.tokenizer.chat_template = date_in_template(model, "2026-09-07")
+    message = [{"role": "user", "content": "easy 1"}]
+    assert policy.tokenizer.apply_chat_template(message, tokenize=False) == "07 September easy 1"
+
+
+def test_a_launch_gives_verl_the_variables_and_the_date() -> None:
+    shape = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
+    chosen = {"path": "some/model", "chat_template_kwargs": {"enable_thinking": "false"}, "date": "2026-09-07"}
+    for model, variables, date in ((chosen, {"enable_thinking": False}, "2026-09-07"), ({}, None, ModelConfig.date)):
+        config = from_dict(VerlConfig, {"model": {"path": "some/model"} | model})
+        written = verl_config(config, plan(shape, config), Path("launch"))
+        assert written["data"].get("apply_chat_template_kwargs") == variables and written["dph"]["date"] == date
 
 
 def objective(**changes: Any) -> Any:
@@ -298,8 +362,24 @@ def test_problems_are_written_as_verl_reads_them(tmp_path: Any) -> None:
     assert Counter(row["extra_info"]["split"] for row in (first, second)) == {"train": 2}
 
 
+def test_a_problem_with_variables_of_its_own_is_refused(tmp_path: Path) -> None:
+    policy = tiny_policy()
+    policy.tokenizer.chat_template = "{{ messages[0].content }}{{ enable_thinking }}"
+    policy.save(tmp_path / "model")
+    row = {"prompt": "easy 1", "answer": "1", "verifier": "exact", "chat_template_kwargs": {"enable_thinking": False}}
+    (tmp_path / "own.jsonl").write_text(json.dumps(row) + "\n")
+    config = TrainConfig(
+        model=ModelConfig(path=str(tmp_path / "model")),
+        task=TaskConfig("records", {"path": str(tmp_path / "own.jsonl")}),
+        rollout=RolloutConfig(prompts=1),
+        monitor=MonitorConfig(split="train"),
+    )
+    with pytest.raises(UserError, match=r"problem own-1 sets variables .* which verl does not read"):
+        data.convert(config, tmp_path / "data")
+
+
 def test_each_held_out_set_is_a_source_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("chat_tokenizer", "render_prompt"):  # nothing is tokenised here
+    for name in ("chat_tokenizer", "check_variables", "encode_problem"):  # nothing is tokenised here
         monkeypatch.setattr(data, name, lambda *_: None)
     for name, count in (("own", 4), ("other", 5)):
         rows = [{"id": f"p{i}", "prompt": f"{name} {i}", "answer": "1", "verifier": "exact"} for i in range(count)]

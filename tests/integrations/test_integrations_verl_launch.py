@@ -379,7 +379,7 @@ PLUGIN_ERROR = "the plug-in for verl cannot be imported (ModuleNotFoundError: No
 def test_an_error_in_the_plugin_is_reported(broken_verl: None) -> None:
     with pytest.raises(UserError) as caught:
         check_registered()
-    assert str(caught.value).startswith(PLUGIN_ERROR) and "pip install 'dph-rl[verl]'" in str(caught.value)
+    assert str(caught.value).startswith(PLUGIN_ERROR) and "pip install '.[verl]'" in str(caught.value)
 
 
 def test_a_launch_says_that_the_plugin_does_not_work(

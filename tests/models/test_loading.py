@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 import dph
 from dph.config import ModelConfig
 from dph.errors import ModelError, SettingsError, UserError
+from dph.models import chat as language_model
 from dph.models import loading
-from dph.models import policy as language_model
 from dph.models.loading import model_folder
 from dph.models.policy import Policy
 from helpers import tiny_policy
@@ -303,7 +303,7 @@ def test_a_tokenizer_of_another_model_is_refused(folder):
     policy = load(folder)
     policy.tokenizer.add_tokens(["beyond"])
     for encode in (policy.encode_prompt, policy.encode_response):
-        with pytest.raises(ModelError, match=r"token id 18, but .* only 18 tokens"):
+        with pytest.raises(ModelError, match=r"token id 18 \('beyond'\), but .* only 18 tokens"):
             encode("beyond")
         assert encode("yes")
 

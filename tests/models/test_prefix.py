@@ -41,6 +41,13 @@ def test_every_architecture_computes_the_same_with_shared_prompts(name):
     assert error(evaluated(policy, rows, shared=True), expected) <= EXACT
 
 
+def test_a_model_in_fp64_is_packed_too():
+    policy, rows = random_policy("llama", **SHARING["llama"]), grouped_rows()
+    policy.model.double()
+    assert shares(policy, rows)
+    assert error(evaluated(policy, rows, shared=True), evaluated(policy, rows, shared=False)) <= EXACT
+
+
 def packed_apart(policy: Policy, length: int, prompts: int, budget: int) -> float:
     """Largest difference, in nats, between rows of `length` tokens as they are computed and one by one."""
     generator = torch.Generator().manual_seed(0)

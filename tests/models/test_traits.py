@@ -279,6 +279,8 @@ def test_a_context_without_a_limit_is_huge():
     """XLNet's is -1, with which rows of a trial would be empty."""
     sizes = [context_of(SimpleNamespace(max_position_embeddings=size)) for size in (-1, None, 0, 64)]
     assert sizes == [1 << 30, 1 << 30, 1 << 30, 64] and context_of(SimpleNamespace()) == 1 << 30
+    for name in ("max_seq_len", "max_target_positions", "n_positions"):
+        assert context_of(SimpleNamespace(**{name: 48})) == 48
 
 
 FULL, SLIDING = ["full_attention"] * 2, ["sliding_attention"] * 2

@@ -190,7 +190,7 @@ def test_the_policy_that_needs_a_library_names_its_extra_before_anything_runs(tm
     rows.write_text('{"id": "1", "prompt": "p", "answer": "42", "verifier": "math"}\n')
     words = ("verify", "--task.name", "records", "--data", str(rows), "--policy", "qwen", "--predictions", str(rows))
     done = plain("from dph.cli.main import main\nmain(sys.argv[1:])", *words)
-    assert done.returncode == 2 and "'dph-rl[math]'" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and "'.[math]'" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_metrics_are_logged_without_tensorboard(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_metrics_are_logged_without_tensorboard(tmp_path: Path) -> None:
         """,
         str(tmp_path / "run"),
     )
-    assert done.returncode == 0 and "'dph-rl[report]'" in done.stderr, done.stderr
+    assert done.returncode == 0 and "'.[report]'" in done.stderr, done.stderr
     assert '"reward": 0.5' in (tmp_path / "run" / "metrics.jsonl").read_text()
 
 
@@ -221,5 +221,5 @@ def test_a_report_ends_with_its_table_and_says_what_the_page_needs(tmp_path: Pat
     words = ("report", *(str(tmp_path / label) for label in ("base", "GRPO")), "--base", "base")
     done = plain("from dph.cli.main import main\nmain(sys.argv[1:])", *words, "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
-    assert "GRPO" in done.stdout and "'dph-rl[report]'" in done.stderr
+    assert "GRPO" in done.stdout and "'.[report]'" in done.stderr
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["report.md"]

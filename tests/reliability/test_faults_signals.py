@@ -46,13 +46,15 @@ PLACES = {  # what is called at the third time when the signal comes; the step w
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_signal_saves_the_state_and_the_run_goes_on_without_a_trace(
-    tmp_path, monkeypatch, signals, undisturbed, place
+    tmp_path, monkeypatch, capfd, signals, undisturbed, place
 ):
     owner, name, saved, number = PLACES[place]
     monkeypatch.setattr(owner, name, at_call(3, lambda: signal.raise_signal(number), getattr(owner, name)))
     with pytest.raises(Interrupted, match=r"stopped after step \d of 4, which is"):
         train(config_of(tmp_path / "run"))
     monkeypatch.undo()
+    said = "dph: a signal came: the step is finished and its state saved, then the run stops; a second signal ends the"
+    assert capfd.readouterr().err.count(said) == (place not in ("sampling", "evaluation")), "what takes time is said"
     assert checkpoints.newest_intact(tmp_path / "run") == saved and not list((tmp_path / "run").glob(".*.tmp"))
     assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)
 

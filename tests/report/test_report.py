@@ -504,7 +504,7 @@ def test_without_the_extra_a_report_has_its_tables(
     path = report([write_eval(tmp_path / "a", "base", [4, 2])], tmp_path / "out", base="base", title="T")
     printed = capsys.readouterr()
     assert path.name == "report.md" and [file.name for file in path.parent.iterdir()] == ["report.md"]
-    assert "75.0" in printed.out and "pip install 'dph-rl[report]'" in printed.err
+    assert "75.0" in printed.out and "pip install '.[report]'" in printed.err
     assert "| base | 50.0" in path.read_text(encoding="utf-8") and "figures/" not in path.read_text(encoding="utf-8")
 
 

@@ -46,6 +46,19 @@ def test_every_label_is_compared_with_the_base_and_with_grpo(tmp_path: Path) -> 
     assert pairs == [("GRPO", "base", 1, 0), ("own", "base", 0, 1), ("own", "GRPO", 0, 2)]
 
 
+def test_more_samples_of_one_side_are_no_gain(tmp_path: Path) -> None:
+    """Two runs of one label against one of the base: lost and gained are of one run of each. A run with 2 of the 4
+    samples is compared at 2: p2, solved in 2 of 4, is missed by C(2, 2) / C(4, 2) = 1/6 of the pairs."""
+    runs = [write_eval_of(tmp_path, "base", [4, 2, 1, 0]), write_eval_of(tmp_path, "a", [4, 0, 1, 1])]
+    second = read_eval(write_eval(tmp_path / "a2", "a", [4, 1, 1, 0]))
+    [one] = differences(compare([*runs, second], "base"))
+    assert (one.lost, one.gained) == (0.5, 0.5)
+    fewer = read_eval(write_eval(tmp_path / "few", "few", [2, 1, 0, 0], samples=2))
+    [found] = differences(compare([runs[0], fewer], "base"))
+    assert found.lost == pytest.approx(0.5) and found.gained == pytest.approx(1 / 6)
+    assert "0.5 problems lost, 0.2 gained" in headline(compare([runs[0], fewer], "base"))
+
+
 def test_seeds_widen_a_difference(tmp_path: Path) -> None:
     runs = [write_eval_of(tmp_path, "base", BASE * 5), write_eval_of(tmp_path, "a", [4, 2, 2, 0] * 5)]
     other = read_eval(write_eval(tmp_path / "b", "a", [4, 4, 2, 0] * 5))
@@ -136,6 +149,8 @@ def test_runs_of_verify_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[s
     comparison = compare([read_eval(before), read_eval(after)], "base")
     [one] = differences(comparison)
     assert (one.before, one.after, one.lost, one.gained) == ("base", "mine", 1, 1)
+    answers = [json.loads(row)["extracted_answer"] for row in (after / "verdicts.jsonl").read_text().splitlines()]
+    assert answers == ["no", "no", "yes", "yes", "no", "yes"]
     assert one.metrics["mean@2"].mean == pytest.approx(0.0)
     assert read_answers(read_eval(after), comparison.main)["c"] == [
         ("yes", "correct", "", 1, False),

@@ -20,6 +20,7 @@ from dph.rewards import RewardFunction, reward_function
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "rewards.md").read_text(encoding="utf-8")
 RIGHT, WRONG, NO_GOLD = r"So \boxed{1+x}.", r"So \boxed{x+2}.", None
+EXPAND, COPIED = "Expand $(x+1)(x+2)$.", r"So \boxed{(x+2)(x+1)}."  # the question, and as an answer
 
 
 @pytest.fixture(scope="module")
@@ -166,15 +167,20 @@ def test_nemo_gym(judge: RewardFunction):
     class Body:
         response: Any
         ground_truth: str | None
+        responses_create_params: Any
 
         def model_dump(self) -> dict[str, Any]:
             return {"ground_truth": self.ground_truth}
 
-    def ask(text: str, gold: str | None) -> dict[str, Any]:
-        return asyncio.run(verify(None, Body(types.SimpleNamespace(output_text=text), gold)))
+    def ask(text: str, gold: str | None, asked: Any = "?") -> dict[str, Any]:
+        given = types.SimpleNamespace(input=asked)
+        return asyncio.run(verify(None, Body(types.SimpleNamespace(output_text=text), gold, given)))
 
     assert ask(RIGHT, "x+1") == {"ground_truth": "x+1", "reward": 1.0}
     assert ask(WRONG, "x+1") == {"ground_truth": "x+1", "reward": 0.0}
+    parts = [{"type": "input_text", "text": EXPAND}]
+    turns = [[("role", "user"), ("content", content)] for content in (EXPAND, parts)]  # as a model of pydantic iterates
+    assert [ask(COPIED, "x^2+3x+2", asked)["reward"] for asked in ("?", EXPAND, turns[:1], turns[1:])] == [1, 0, 0, 0]
     failed = ask(RIGHT, NO_GOLD)
     assert failed["mask_sample"] is True and "answer" in failed["failure_reason"]
 
@@ -193,20 +199,32 @@ def test_open_instruct(judge: RewardFunction):
 
 
 def test_skyrl(judge: RewardFunction):
-    made = example("SkyRL", judge, BaseTextEnv=object, BaseTextEnvStepOutput=dict)["MathEnv"]
+    class BaseTextEnv:
+        def init(self, prompt: Any) -> tuple[Any, dict[str, Any]]:
+            return prompt, {}
+
+    made = example("SkyRL", judge, BaseTextEnv=BaseTextEnv, BaseTextEnvStepOutput=dict)["MathEnv"]
     env = made({}, extras={"reward_spec": {"ground_truth": "x+1"}})
+    assert env.init("?") == ("?", {})
     assert env.step(RIGHT) == {"observations": [], "reward": 1.0, "done": True, "metadata": {"judged": True}}
     assert env.step(WRONG)["reward"] == 0.0
-    failed = made({}, extras={"reward_spec": {"ground_truth": NO_GOLD}}).step(RIGHT)
+    copying = made({}, extras={"reward_spec": {"ground_truth": "x^2+3x+2"}})
+    prompt = [{"role": "user", "content": EXPAND}]
+    assert copying.init(prompt) == (prompt, {}) and copying.step(COPIED)["reward"] == 0.0
+    failing = made({}, extras={"reward_spec": {"ground_truth": NO_GOLD}})
+    failing.init("?")
+    failed = failing.step(RIGHT)
     assert failed["metadata"] == {"judged": False}
 
 
 def test_slime(judge: RewardFunction):
     custom_rm = example("slime", judge)["custom_rm"]
 
-    def ask(text: str, gold: str | None) -> tuple[float, bool]:
-        sample = types.SimpleNamespace(response=text, label=gold, remove_sample=False)
+    def ask(text: str, gold: str | None, prompt: Any = "?") -> tuple[float, bool]:
+        sample = types.SimpleNamespace(prompt=prompt, response=text, label=gold, remove_sample=False)
         return asyncio.run(custom_rm(None, sample, evaluation=False)), sample.remove_sample
 
     assert [ask(RIGHT, "x+1"), ask(WRONG, "x+1"), ask(RIGHT, NO_GOLD)] == [(1.0, False), (0.0, False), (0.0, True)]
     assert json.dumps(ask(RIGHT, "x+1")[0]) == "1.0"
+    turns = [{"role": "user", "content": EXPAND}]
+    assert [ask(COPIED, "x^2+3x+2", prompt)[0] for prompt in ("?", EXPAND, turns)] == [1.0, 0.0, 0.0]

@@ -13,6 +13,7 @@ import pytest
 
 from dph.cli.main import main
 from dph.errors import DataError
+from dph.evaluation import compare, read_samples
 from dph.evaluation.passk import pass_at_k
 from dph.evaluation.predictions import pair, read_predictions
 from dph.types import Problem
@@ -387,6 +388,42 @@ def test_mathematics_in_responses_and_bare(tmp_path: Path):
         assert [row["correct"] for row in verdicts(out)] == [True, False, last]
         assert scores(out)["rules"] == {"math": policy}
         assert list(scores(out)["by_difficulty"]) == ["level 1", "level 2"]
+
+
+def test_the_answer_that_was_judged_is_kept_and_counted(tmp_path: Path, capsys):
+    rows = [{"id": id, "prompt": "?", "answer": "1/2", "verifier": "math"} for id in "ab"]
+    texts = [("a", r"so \boxed{0.5}"), ("a", r"or \boxed{\frac12}."), ("a", r"\boxed{3}"), ("b", "perhaps 7")] + [
+        ("b", rf"I say \boxed{{{answer}}}") for answer in ("3", r"\frac{2}{4}")
+    ]
+    lines(tmp_path / "rows.jsonl", rows)
+    given = lines(tmp_path / "p.jsonl", [{"id": id, "response": text} for id, text in texts])
+    common = ("--task", "records", "--data", tmp_path / "rows.jsonl")
+    verify(*common, "--predictions", given, "--out", tmp_path / "run")
+    kept = [row["extracted_answer"] for row in verdicts(tmp_path / "run")]
+    assert kept == ["1/2", "1/2", "3", None, "3", "1/2"]
+    samples = read_samples(tmp_path / "run")
+    assert samples.answer is not None and "extracted_answer as the answer" in samples.read_as
+    found = compare(samples).scores[0]
+    # of all three a votes for 1/2, and in b 3 and 1/2 have one vote each; a has 2 answers, b has 2 and a silent sample
+    assert found.metrics["maj@3"].estimate == pytest.approx((1 + 0.5) / 2) and found.distinct[3] == pytest.approx(2)
+    words = lines(tmp_path / "words.jsonl", [{"id": id, "response": "The answer is 1/2."} for id in "ab"])
+    capsys.readouterr()
+    verify(*common, "--predictions", words)
+    assert "--verifier.fallback phrase" in capsys.readouterr().err
+    verify(*common, "--predictions", words, "--verifier.fallback", "phrase", "--out", tmp_path / "words")
+    assert [row["extracted_answer"] for row in verdicts(tmp_path / "words")] == ["1/2", "1/2"]
+
+
+def test_the_query_or_its_result_is_the_answer_of_sql(spider: Path, tmp_path: Path):
+    for name, times in (("one", 1), ("two", 2)):
+        rows = [{"id": f"spider/dev/{i:04d}", "pred": sql} for i, sql in enumerate(PREDICTED) for _ in range(times)]
+        lines(tmp_path / f"{name}.jsonl", rows)
+        verify("--task", "spider", "--data", spider, "--subset", "--predictions", tmp_path / f"{name}.jsonl",
+               "--out", tmp_path / name)  # fmt: skip
+    one, two = verdicts(tmp_path / "one"), verdicts(tmp_path / "two")
+    assert {row["extracted_answer"][:6].lower() for row in one if row["outcome"] == "correct"} == {"select"}
+    pairs = [(a["extracted_answer"], b["extracted_answer"]) for a, b in zip(two[::2], two[1::2], strict=True)]
+    assert all(a == b for a, b in pairs) and any(a and not a.lower().startswith("select") for a, _ in pairs)
 
 
 def test_the_completions_of_an_evaluation_are_predictions(spider: Path, tmp_path: Path):

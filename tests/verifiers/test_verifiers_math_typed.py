@@ -27,9 +27,10 @@ PAIRS = Path(__file__).parent / "math_pairs"  # kind, gold answer, answers
 
 def pairs(side: str) -> dict[str, list[tuple[str, str]]]:
     kinds: dict[str, list[tuple[str, str]]] = {}
-    for line in (PAIRS / f"{side}.tsv").read_text(encoding="utf-8").splitlines():
-        kind, gold, *answers = line.split("\t")
-        kinds.setdefault(kind, []).extend((gold, answer) for answer in answers)
+    for file in sorted(PAIRS.glob(f"{side}*.tsv")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            kind, gold, *answers = line.split("\t")
+            kinds.setdefault(kind, []).extend((gold, answer) for answer in answers)
     return kinds
 
 
@@ -71,6 +72,23 @@ def test_the_pairs_made_from_public_golds(shared_data: Path):
         rows = [json.loads(line) for line in (shared_data / "math_pairs" / f"{side}.jsonl").read_text().splitlines()]
         wrong = [row["id"] for row in rows if compare(row["gold"], row["response"])[0] is not wanted]
         assert len(rows) > 2000 and len(wrong) <= (len(rows) // 100 if wanted else 0), wrong
+
+
+def test_pairs_of_unusual_kinds(shared_data: Path):
+    """Right answers that are refused at most 3 %, wrong ones that are paid at most 0.3 %."""
+    path = shared_data / "math_pairs" / "blind_dev.jsonl"
+    if not path.exists():
+        pytest.skip("the pairs of unusual kinds are not on this machine")
+    wrong: dict[str, list[str]] = {"equal": [], "unequal": []}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        problem = Problem("p", row["question"] or "", row["gold"], "math")
+        [verdict] = MathVerifier(**row.get("options", {})).verify([(problem, row["completion"])])
+        if verdict.correct is not (row["truth"] == "equal"):
+            wrong[row["truth"]].append(row["id"])
+    count = {truth: sum(row["truth"] == truth for row in rows) for truth in wrong}
+    assert min(count.values()) > 1000
+    assert len(wrong["equal"]) <= 0.03 * count["equal"] and len(wrong["unequal"]) <= 0.003 * count["unequal"], wrong
 
 
 def test_decisions_on_ambiguous_pairs(shared_data: Path):

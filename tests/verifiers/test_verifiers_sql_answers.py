@@ -1,12 +1,14 @@
 """What queries return, for votes: told with the verdict, it is what running the query a second time tells."""
 
 import sqlite3
+import time
 from contextlib import closing
 
 import pytest
 
 from dph.types import Problem
 from dph.verifiers.sandbox.pool import WorkerPool
+from dph.verifiers.sql.text import extract_sql
 from dph.verifiers.sql.verifier import SqlVerifier
 
 QUERIES = [
@@ -70,3 +72,39 @@ def test_a_database_that_changed_is_read_anew(items, tmp_path):
             connection.commit()
         [after] = keeping.answers(items[:1])
     assert before and after and before != after
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        '```sql title="q.sql"\nSELECT 1\n```',
+        "```sql title='two words' linenos\r\nSELECT 1\n```",
+        "```sql {1,3}\nSELECT 1\n```",
+        "```{.sql .numberLines}\nSELECT 1\n```",
+        "```sql:query.sql\nSELECT 1\n```",
+        "> ```sql\n> SELECT 1\n> ```",
+        "I say:\n>>```sql\n>>SELECT 1\n>>```\n",
+        "> a remark\n\n```sql SELECT 1 ```",
+    ],
+)
+def test_fences_may_have_attributes_and_be_quoted(response):
+    assert extract_sql(response) == "SELECT 1"
+
+
+def test_what_only_looks_like_attributes_or_quotes_is_sql():
+    assert extract_sql("```sql\nSELECT a FROM t WHERE a\n> 5\n```") == "SELECT a FROM t WHERE a\n> 5"
+    assert extract_sql("> ```sql\n> SELECT a FROM t WHERE a\n> > 5\n> ```") == "SELECT a FROM t WHERE a\n> 5"
+    assert extract_sql("```sql SELECT\n1\n```") == "SELECT\n1"
+    assert extract_sql("```sqlite\nSELECT 1\n```") is None
+
+
+def test_a_hostile_fence_takes_no_time():
+    started = time.process_time()
+    for text in (
+        "```sql a=b" + "{}" * 100_000,
+        "```sql" + " a=b" * 100_000,
+        "```sql" + ":a,b" * 100_000,
+        "> ```sql\n" * 20_000,
+    ):
+        extract_sql(text)
+    assert time.process_time() - started < 5

@@ -134,7 +134,8 @@ def help_page(stage: str, default: Any) -> str:
     """The page of `dph STAGE --help`: every flag, its meaning, and the value that the setting has without it."""
     parser, _ = _parser(stage, default, explained=True)
     parser.description = f"{purpose(stage)[0].upper()}{purpose(stage)[1:]}."
-    parser.epilog = f"Presets: {', '.join(preset_names())}" if stage != "init" else None
+    trains = stage in STAGES_WITH_SHORTCUTS or stage in ("sft", "demo")  # presets have settings of tasks and methods
+    parser.epilog = f"Presets: {', '.join(preset_names())}" if trains else None
     return parser.format_help()
 
 

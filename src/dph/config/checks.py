@@ -1,17 +1,21 @@
 """Settings that are out of bounds or contradict each other: found before anything is loaded, without torch."""
 
+import ast
+import contextlib
 import dataclasses
 import os
 import re
 import shlex
 import typing
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from dph.config.components import Bounds, LossConfig, read_fields
+from dph.config.components import Bounds, LossConfig, ModelConfig, read_fields
 from dph.config.files import expanded, text_fault
 from dph.config.stages import PresampleConfig, TrainConfig
-from dph.config.text import read_json
+from dph.config.text import parse_json, read_json
 from dph.errors import RESUMED, ModelError, RunError, SettingsError, SharedUserError
 
 _MODEL_FILES = ("config.json", "adapter_config.json")
@@ -36,12 +40,58 @@ def check_bounds(config: Any, prefix: str = "") -> None:
                 if getattr(value, below) != getattr(getattr(type(config)(), item.name), below):
                     raise SettingsError(f"{name}.{below} is set, but this stage does not read it; leave it out")
             check_bounds(value, f"{name}.")
+            if isinstance(value, ModelConfig):
+                _check_rendering(value)
         elif isinstance(value, dict):
             for key, table in value.items():
                 if dataclasses.is_dataclass(table):
                     if not re.fullmatch(r"[\w-]+", key):
                         raise SettingsError(f"{name} has {key!r}; a name has only letters, digits, - and _")
                     check_bounds(table, f"{name}.{key}.")
+
+
+def _check_rendering(config: ModelConfig) -> None:
+    """Raises SettingsError for a date that is none, and for a variable that no chat template can take."""
+    template_variables(config.chat_template_kwargs)
+    try:
+        valid = date.fromisoformat(config.date).isoformat() == config.date  # other spellings are dates too
+    except ValueError:
+        valid = False
+    if not valid:
+        raise SettingsError(f"model.date is {config.date!r}; it must be a date like 2026-01-31")
+
+
+_NO_VARIABLES = frozenset(
+    {
+        *("conversation", "messages", "tools", "documents", "chat_template", "add_generation_prompt"),
+        *("continue_final_message", "tokenize", "sanitize_control_tokens", "padding", "truncation", "max_length"),
+        *("return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "strftime_now"),
+    }
+)
+"""What transformers' apply_chat_template takes itself, and so hands to no template, or what it computes."""
+
+
+def template_variables(settings: Mapping[str, Any], where: str = "model.chat_template_kwargs") -> dict[str, Any]:
+    """The variables of a chat template from settings, or from a row, whose texts may be JSON or Python's True, False
+    and None. Raises SettingsError, naming `where`, for a name that is no variable of a template."""
+    for name in settings:
+        if not isinstance(name, str) or not name.isidentifier() or name in _NO_VARIABLES:
+            hint = "; the date is the setting model.date" if name == "strftime_now" else ""
+            raise SettingsError(f"{where} sets {name!r}, which is no variable of a chat template{hint}; leave it out")
+    return {name: _template_value(value) for name, value in settings.items()}
+
+
+def _template_value(value: Any) -> Any:
+    """A variable's value: text that is JSON, or a value as Python writes it, becomes that value."""
+    if not isinstance(value, str):
+        return value
+    with contextlib.suppress(ValueError):
+        if not re.fullmatch(r"-?(NaN|Infinity)", value.strip()):  # no JSON, though Python reads it
+            return parse_json(value)
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        if value in ("True", "False", "None") or value[:1] in ("[", "{"):  # of a TOML file, written down again
+            return ast.literal_eval(value)
+    return value
 
 
 def check_out(out: str) -> None:

@@ -94,6 +94,12 @@ class ModelConfig:
     """Scale of the adapters."""
     lora_targets: str = "all-linear"
     """Module names for adapters, separated by commas, or "all-linear"."""
+    chat_template_kwargs: dict[str, str] = field(default_factory=dict)
+    """Variables of the tokenizer's chat template for every prompt, as key value pairs, such as enable_thinking false. A
+    value that is JSON is read as JSON, any other as text. A problem's column of this name overrides them."""
+    date: str = "2026-01-01"
+    """Date, YYYY-MM-DD, in place of today's in prompts whose chat template writes today's: a run that continues
+    tomorrow, and tomorrow's evaluation, then read the same prompts."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ from dph.config.components import (
     Usual,
     VerifierConfig,
 )
+from dph.errors import SettingsError
+from dph.registry import read_option
 
 OF_TRAINING = ("gradient_checkpointing", "lora_rank", "lora_alpha", "lora_targets")
 
@@ -108,6 +110,18 @@ class TrainConfig(SamplingStage):
         rows = self.rehearsal.rows
         return rows if rows >= 0 else -(-self.rollout.prompts * self.rollout.n // 8)
 
+    @property
+    def advantage_options(self) -> dict[str, str]:
+        """Settings of the advantage. The β of MARA is the penalty's, `loss.kl_coef`; SettingsError for another one."""
+        options, penalty = self.advantage.options, self.loss.kl_coef
+        if self.advantage.name != "mara" or not penalty:
+            return options
+        stated = options.get("beta")
+        if stated is not None and read_option(stated, float, "advantage.options beta") != penalty:
+            both = f"advantage.options beta is {stated} and loss.kl_coef is {penalty:g}"
+            raise SettingsError(f"{both}, but MARA has one β for both; leave the first out, or set both")
+        return {"beta": repr(penalty)} | options
+
 
 @dataclass(frozen=True)
 class PartitionRule:
@@ -156,20 +170,21 @@ class EvalConfig(SamplingStage):
 
 
 @dataclass(frozen=True)
-class CertifyStageConfig(EvalConfig):
+class CertifyStageConfig(EvalConfig, Reading):
     """`dph certify`: bound, with confidence, what checkpoints lost of what their base model solved."""
 
     base: str = ""
-    """Samples of the base model: a run of `dph presample --certify`, `dph eval` or `dph verify`, a file that `dph
-    passk` reads, or a model."""
+    """Samples of the base model: a run of `dph presample --certify`, `dph eval` or `dph verify`, a file or folder that
+    `dph passk` reads, or a model."""
     checkpoints: tuple[str, ...] = ()
     """The same of the checkpoints, in the order of training; with a presample run, models."""
     out: str = ""
     """Folder for the results (certificates.json), and for evaluations of models; if empty, they are only printed."""
     certify: FixedCertify = field(default_factory=CertifyConfig)
     choose: NonNegativeInt = 0
-    """The first samples of the base model that choose the problems; the others measure it, and as many of the
-    checkpoints' are left out. 0: all problems count, and samples that chose them must not be among these."""
+    """Samples of the base model of each problem that choose the problems, by a hash of their numbers; the others
+    measure it, and the checkpoints' of the same numbers are left out. 0: all problems count, and samples that chose
+    them must not be among these."""
     mastered: PositiveShare = 0.75
     """With `choose`: share of these samples that must be correct."""
 

@@ -34,6 +34,11 @@ _OTHER = {
 """By the first bytes of a file, its kind and the remedy."""
 
 
+def delimiter_of(first: str) -> str:
+    """What separates the cells of a table of text: comma, semicolon or tab, whichever its first line has most of."""
+    return max(",;\t", key=first.count)
+
+
 def refuse_other_kinds(content: bytes, allowed: bytes = b"") -> None:
     """Raises ValueError, with what to do, for bytes that begin a file of another kind, except those `allowed`."""
     for start, reason in _OTHER.items():

@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dph.evaluation.changes import Change, Comparison, Scores, compare, verdict
+    from dph.evaluation.changes import Change, Comparison, Scores, compare
     from dph.evaluation.samples import Reading, Samples, read_samples
+    from dph.evaluation.wording import verdict
 
 __all__ = ["Change", "Comparison", "Reading", "Samples", "Scores", "compare", "read_samples", "verdict"]
 
@@ -20,5 +21,6 @@ def __getattr__(name: str) -> Any:
     """Load a public name, and numpy, at its first use."""
     if name not in __all__:
         raise AttributeError(f"module 'dph.evaluation' has no attribute {name!r}")
-    home = "samples" if name in ("Reading", "Samples", "read_samples") else "changes"
+    homes = {"verdict": "wording"} | dict.fromkeys(("Reading", "Samples", "read_samples"), "samples")
+    home = homes.get(name, "changes")
     return getattr(import_module(f"dph.evaluation.{home}"), name)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dph.errors import DataError, counted
-from dph.evaluation.passk import FloatArray, pass_at_k
+from dph.errors import DataError, counted, one_line
+from dph.evaluation.intervals import FloatArray
+from dph.evaluation.passk import pass_at_k
 
 _BOLDEST = 0.9
 """A bet may lose at most this share of its capital. The bound is valid for any share below 1."""
@@ -56,6 +57,66 @@ def smallest_set(epsilon: float, alpha: float = 0.05) -> int:
     return bisect_left(
         range(math.ceil(20 / epsilon)), True, lo=1, key=lambda n: upper_bound(np.zeros(n), alpha) <= epsilon
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Judged samples of problems."""
+
+    samples: Mapping[str, Mapping[int, int]]
+    """By the id of a problem and the number of a sample, counted from the lowest of all: 1 if it is correct, else 0."""
+    numbered: bool
+    """Whether a sample has a number of its own. Otherwise the order of rows would be all that tells samples apart, and
+    nobody knows what it depends on: the correct samples of a problem come first."""
+
+    def without_numbers(self) -> "Judged":
+        """The same, by what is known without numbers: how many samples of a problem are correct."""
+        counts = {id: sorted(each.values(), reverse=True) for id, each in self.samples.items()}
+        return Judged({id: dict(enumerate(each)) for id, each in counts.items()}, False)
+
+
+class Choice:
+    """Problems that some samples of the base model choose, because enough of them are correct, and what measures it.
+
+    A hash of the problem's id and a sample's number says which n samples choose. The others measure the base model,
+    and a checkpoint is measured without those of the same numbers: sampled with one seed, they resemble the samples
+    that chose. The order of rows has no part in it. docs/concepts/certificate.md says why the bound then holds.
+    """
+
+    def __init__(self, base: Judged, n: int, mastered: float, name: str = "the base model") -> None:
+        """n: how many samples choose; 0: every problem counts. mastered: the share of them that must be correct.
+        Raises DataError for a problem that would have no sample left; name: of its file."""
+        if n and (few := [id for id, each in base.samples.items() if len(each) <= n]):
+            has = f"{name}: problem {one_line(few[0], 60)!r} has {counted(len(base.samples[few[0]]), 'sample')}"
+            raise DataError(f"{has}, so that none is left to measure it with if {n} choose; let fewer choose")
+        self._chosen = {id: _choosing(id, each, n) for id, each in base.samples.items()}
+        self.problems = len(base.samples)
+        least = mastered * n - 1e-9  # 0.55 · 20 is above 11 in floats
+        self.base = {
+            id: self._left(id, each)
+            for id, each in base.samples.items()
+            if sum(each[number] for number in self._chosen[id]) >= least
+        }
+        """Correct and all samples of the chosen problems that did not choose them."""
+
+    def counts(self, checkpoint: Judged) -> dict[str, tuple[int, int]]:
+        """The same of a checkpoint, with problems that the base model does not have."""
+        wanted = [id for id in checkpoint.samples if id in self.base or id not in self._chosen]
+        return {id: self._left(id, checkpoint.samples[id]) for id in wanted}
+
+    def _left(self, id: str, samples: Mapping[int, int]) -> tuple[int, int]:
+        left = [correct for number, correct in samples.items() if number not in self._chosen.get(id, ())]
+        return sum(left), len(left)
+
+
+def _choosing(problem: str, numbers: Iterable[int], n: int) -> frozenset[int]:
+    """The n numbers of samples that decide whether a problem is certified: those whose hash with the problem's id is
+    lowest. It depends on nothing that was sampled."""
+
+    def place(number: int) -> bytes:
+        return hashlib.sha256(f"{number} of {problem}".encode()).digest()
+
+    return frozenset(sorted(numbers, key=place)[:n])
 
 
 def losses(base: Counts, checkpoint: Counts, k: int = 1) -> dict[str, float]:

@@ -1,17 +1,27 @@
 """The certification set of a presample run: near-perfect problems kept aside, and new samples of the base model."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dph.build import load_problems, make_sampler
-from dph.config import CertifyConfig, ModelConfig, PresampleConfig, SamplerConfig, differences, from_dict, to_dict
+from dph.config import (
+    CertifyConfig,
+    ModelConfig,
+    PresampleConfig,
+    SamplerConfig,
+    TaskConfig,
+    differences,
+    from_dict,
+    to_dict,
+)
 from dph.errors import RunError
 from dph.evaluation.certificate import Certificate, Counts, certificate, smallest_set
 from dph.evaluation.evaluator import Evaluator
+from dph.models.chat import Rendering
 from dph.models.policy import Policy
-from dph.rehearsal.check import check_facts, judging_rules, open_presampled
+from dph.rehearsal.check import check_facts, judging_rules, model_of, open_presampled, policy_facts
 from dph.rehearsal.partition import check_problems, new_counts
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import Sampler
@@ -36,6 +46,8 @@ class CertificationSet:
         nothing aside, or the set is too small to certify epsilon even if nothing is lost."""
         run = open_presampled(Path(allowed.set))
         made = from_dict(PresampleConfig, run.settings(), f"the settings of {run.path}")
+        # the manifest has the paths of the task's files from anywhere, the settings from where the run was started
+        made = replace(made, task=from_dict(TaskConfig, run.manifest["task"], f"the manifest of {run.path}"))
         problems, counts = load_problems(made.task)[1], new_counts(run)
         check_problems(run, problems, made.task.split)
         n = made.certify.samples  # a sample that could not be judged counts against the certificate
@@ -49,6 +61,11 @@ class CertificationSet:
             )
         return opened
 
+    @property
+    def rendering(self) -> Rendering:
+        """How the presample run rendered prompts."""
+        return Rendering.of(self.made.model)
+
     def check_apart(self, what: str, ids: Iterable[str]) -> None:
         """Raises UserError if one of the problems is in the set."""
         if shared := self.base.keys() & set(ids):
@@ -56,10 +73,9 @@ class CertificationSet:
             raise RunError(f"{where} are {what}; leave these out, or use one presample run for both")
 
     def check(self, policy: Policy, config: Any = None, *, base: bool = False) -> None:
-        """Raises UserError for a policy with another tokenizer, with `base` also for other weights, and for settings
-        that judge otherwise than the presample run."""
-        facts = {"tokenizer_hash": policy.tokenizer_hash()} | ({"weight_hash": policy.weight_hash()} if base else {})
-        check_facts(self.run, facts)
+        """Raises UserError for a policy with another tokenizer, or that renders prompts otherwise than the presample
+        run, with `base` also for other weights, and for settings that judge otherwise."""
+        check_facts(self.run, policy_facts(policy, weights=base), model_of(policy))
         if changed := differences(judging_rules(to_dict(self.made)), judging_rules(to_dict(config or self.made))):
             how = f"{self.run.path} judged the base model otherwise ({'; '.join(changed)})"
             raise RunError(f"{how}; use its settings, or run `dph presample` again")
@@ -78,7 +94,8 @@ class CertificationSet:
         return certificate(self.base, counts, self.allowed.epsilon, self.allowed.alpha, self.allowed.k)
 
     def certify(self, policy: Policy, model: ModelConfig, config: SamplerConfig, verifiers: Verifiers) -> Certificate:
-        """Sample a policy, which may have other weights than `model`, and check it."""
+        """Sample a policy, which may have other weights than `model`, and check it; prompts are the presample run's."""
+        policy.rendering = self.rendering
         self.check(policy)
         sampler = make_sampler(config, policy, model, self.made.rollout.longest, training=True)
         counts = solved(self.evaluator(policy, sampler, verifiers), self.problems)

@@ -5,6 +5,7 @@ import re
 from functools import lru_cache
 from typing import Any, Literal
 
+from dph.columns import is_named
 from dph.types import UNSCORED
 
 Role = Literal["", "id", "sample", "task", "step", "model", "filter", "prompt", "answer", "response", "error", "count"]
@@ -25,12 +26,15 @@ _WORDS: dict[Role, str] = {
     "response": "completion completions response responses output outputs generation generations text resps "
     "model_output full_model_response code code_list output_list output_response solution program",
     "error": "error exception error_message",
-    "count": "samples num_samples n_samples n total num_total attempts num_generations",
+    "count": "samples num_samples n_samples n attempts num_attempts n_attempts trials num_trials n_trials "
+    "num_generations num_rollouts total num_total",
 }
 NAMES: dict[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
 """The words of each role, the preferred ones first."""
-MANY_VERDICTS = ("num_correct", "n_correct", "correct_count", "num_passed")
-"""Numbers of correct samples of a problem, next to a `count`."""
+MANY_VERDICTS = ("num_correct", "n_correct", "correct_count", "num_passed", "n_passed")
+"""Numbers of correct samples of a problem, next to a `count`; and `c`, which alone means nothing."""
+OF_TESTS = ("total", "num_total")
+"""Counts that may be of a sample's tests as well as of a problem's samples."""
 
 SAMPLE_LISTS = {
     *("samples", "completions", "generations", "rollouts", "attempts", "trials", "responses", "outputs", "predictions"),
@@ -50,10 +54,30 @@ _SCORE = re.compile(r"(.*_)?(scores?|rewards?|grades?)(_func)?|.*scored_generati
 _STATUS = re.compile(r"(.*_)?(result|results|status|outcome)")
 _NEVER = re.compile(
     r"(mean|avg|average|best|max|min|std|stderr|sum|expected|gold|target|reference|format|length|reward_model|rm|"
+    r"full|possible|maximum|"
     r"confidence|raw_logit|total|num|n|finish|stop|exit)_.*|.*_(count|time|ms|tokens|stderr|std|mean|length|penalty)|"
     r".*format.*|correct_(answers?|option|choice|index|label|response)"
 )
 _COUNTED = re.compile(r"(num|n|total|mean|std)_.*|.*(count|turns|tokens|length|time|ms)")
+_MAXIMUM = re.compile(
+    r"(max|full|total|possible|num|n)_(score|reward|point|grade|mark|test|case|check|assertion|total)s?|"
+    r"(scores?|rewards?|points|grades?|marks|tests?|cases|checks|assertions)_(max|total|possible|count)|total|max"
+)
+_TELLING: dict[str, str] = {
+    "sample": "seed seeds run runs try trial attempt sample iteration iter rep reps repeat repetition replicate "
+    "replica rollout draw generation gen completion epoch pass response candidate index idx i j k",
+    "condition": "variant perturbation perturbed template condition setting config lang language locale shot shots "
+    "fewshot hint noise paraphrase augmentation attack persona temperature system agent solver policy "
+    "model judge engine provider episode turn style mode version strategy method ablation difficulty "
+    "instruction prompt",
+    "measure": "time timestamp date ms seconds duration latency elapsed cost price usage tokens token length len "
+    "chars words lines steps turns calls count logprob logprobs entropy loss reward score scores reason "
+    "finish stop stopped error errors truncated format valid uuid hash worker gpu device rank shard "
+    "host cached retries exit detail note comment explanation log logs message stdout stderr reasoning",
+}
+_KINDS = {kind: frozenset(words.split()) for kind, words in _TELLING.items()}
+"""Words in the names of columns that number samples, that tell conditions, systems or episodes apart, and that measure
+a sample."""
 _SCORED_BELOW = {"scores", "metrics", "metric", "rewards"}
 _OF_THE_DATA = {"doc", "info", "extra_info", "config", "metadata", "args", "input", "arguments", "usage", "store"}
 """Tables of a row that describe the problem or the run; a verdict is never below them."""
@@ -82,14 +106,37 @@ def verdict_rank(path: str) -> int:
     *tables, leaf = path.lower().replace("-", "_").split(".")
     if _OF_THE_DATA & set(tables):
         return 0
+    if leaf in MANY_VERDICTS:
+        return 1
     if not _NEVER.fullmatch(leaf):
         for rank, pattern in enumerate((_CORRECT, _SCORE, _STATUS), 1):
-            if pattern.fullmatch(leaf) or (leaf in MANY_VERDICTS and rank == 1):
+            if pattern.fullmatch(leaf):
                 return rank
     below = _SCORED_BELOW & set(tables)
     if _COUNTED.fullmatch(leaf):
         return 0
     return 2 if below and leaf not in (*NAMES["answer"], *NAMES["error"], "explanation", "history", "format") else 0
+
+
+def is_maximum(path: str) -> bool:
+    """Whether a column holds the most points, or the number of tests, of which a score is a part, by its name."""
+    leaf = _leaf(path)
+    return is_named(leaf, "maximum") or bool(_MAXIMUM.fullmatch(leaf))
+
+
+@lru_cache(10_000)
+def kind_of(path: str) -> Literal["", "sample", "condition", "measure"]:
+    """What a column without a role tells apart, by its name: samples, conditions (systems, episodes), or nothing,
+    because it measures a sample; "" if the name does not say it."""
+    leaf = _leaf(path)
+    words = set(leaf.split("_"))
+    if words & _KINDS["sample"] or role_of(path) == "sample":
+        return "sample" if not words & _KINDS["condition"] else "condition"
+    if is_named(leaf, "condition", "system", "episode"):
+        return "condition"
+    if words & _KINDS["measure"] or is_named(leaf, "when", "media"):
+        return "measure"
+    return "condition" if words & _KINDS["condition"] else ""
 
 
 def preference(path: str, role: Role) -> tuple[int, int, str]:

@@ -11,35 +11,38 @@ import lzma
 import struct
 import zipfile
 import zlib
+from array import array
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
-from dph.config.text import is_json, parse_json
+from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, reason_of, refused
-from dph.evaluation.fields import SAMPLE_LISTS, UNSURE_LISTS, role_of, verdict_number, verdict_rank
+from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
+from dph.evaluation.fields import is_maximum, role_of, verdict_number, verdict_rank
 from dph.runs.parquet import RefusedTable, iterate_rows, plain_value
 
 _LONGEST_ROW = 1 << 26
 _LARGEST_DOCUMENT = 1 << 29
 _MOST_FILES = 100_000
-_DEEPEST = 6
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", ".zip")
-_NOT_SEARCHED = {
-    *("config", "configs", "stats", "plan", "summary", "reductions", "aggregate", "metrics", "model_usage", "messages"),
-    *("higher_is_better", "versions"),
-}
-"""Keys of a document below which no samples are."""
-_VALUES, _RESPONSE, _NOTHING = 1, 2, 3
-"""A column is kept with its values, or only whether each response is empty, or not at all."""
+_VALUES, _RESPONSE, _FEW, _NOTHING = 1, 2, 3, 4
+"""A column is kept with its values, or only whether each response is empty (and its fingerprint), or as long as it has
+few different values, or not at all."""
+_MOST_VALUES = 64
+_MISSING = 255
+_NO_CODE = object()
+"""In place of a list or table, which no code stands for."""
+_SUMMARIES = {"total", "overall", "average", "avg", "mean", "all", "summary", "sum", "accuracy"}
+"""What a last row has in place of an id if it sums the others up."""
 _MOST_COLUMNS = 1000
 """Names of columns that are remembered; every row may have further keys."""
 _NESTED = frozenset({list, dict})
@@ -50,8 +53,6 @@ _DAMAGE = (
 )
 """What libraries raise for a damaged file. RuntimeError is an archive with a password or of an unknown method, and what
 is nested too deeply."""
-_NAMING = ("id", "prompt", "response")
-"""Roles of which a row of samples has one, and a header has none."""
 
 
 class Source(NamedTuple):
@@ -73,6 +74,10 @@ class Table:
     """Documents and rows that hold no sample, with the name of their file."""
     others: set[str] = field(default_factory=set)
     """Columns that were not read, because nothing is known about their names."""
+    few: dict[str, tuple[NDArray[np.uint8], list[Any]]] = field(default_factory=dict)
+    """Those of them that have few different values: the number of each row's value, 255 without one, and the values."""
+    prints: NDArray[np.int64] | None = None
+    """[rows] Fingerprints of the responses, equal for equal ones; None if no row has a response."""
 
 
 def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> Table:
@@ -100,6 +105,11 @@ class _Reader:
         """Every distinct text, once."""
         self._kept: dict[str, int] = {}
         """By the path of a column, how it is kept."""
+        self._few: dict[str, tuple[bytearray, dict[Any, int]]] = {}
+        self._prints = array("q")
+        self._pending: dict[str, Any] | None = None
+        self._usual: set[str] = set()
+        """The last record of the file so far, which may be a summary, and the keys of the first one."""
 
     def read(self, path: Path) -> None:
         if not path.exists():
@@ -153,16 +163,20 @@ class _Reader:
     def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
         lines = _lines(stream, most_unpacked(size), self.place)
         if _plain(name).endswith((".csv", ".tsv")):
-            return self._read_csv(lines, "\t" if _plain(name).endswith(".tsv") else ",")
+            return self._read_csv(lines)
         lines = (line for line in lines if line.strip())
         first = next(lines, b"").removeprefix(BOM_UTF8)
         start = first.lstrip()[:1]
         if start not in (b"{", b"["):
             raise DataError(f"{self.place} {'is none of JSON, CSV, Parquet and zip' if start else 'is empty'}")
-        second = list(islice(lines, 1)) if start == b"{" and is_json(first) else []
+        second = list(islice(lines, 1)) if is_json(first) else []
         if not second:
-            return self._read_document(name, _whole(first, lines, self.place))
-        self._read_rows(chain([first], second, lines))
+            self._read_document(name, _whole(first, lines, self.place))
+        elif start == b"[":  # a list on every line
+            rows = b",".join(line.strip() for line in chain([first], second, lines))
+            self._read_document(name, f"[{rows.decode()}]")
+        else:
+            self._read_rows(chain([first], second, lines))
 
     def _read_rows(self, lines: Iterable[bytes]) -> None:
         """JSON, one object a line. A first object that names no sample, before one that does, is a header."""
@@ -177,10 +191,10 @@ class _Reader:
                 raise DataError(f"{self.place}, row {number} is cut off or damaged: {reason_of(error)}") from error
             if not isinstance(row, dict):
                 raise DataError(f"{self.place}, row {number} is not a JSON object")
-            if number == 1 or (held and not _names_sample(row)):
+            if number == 1 or (held and not names_sample(row)):
                 held.append(row)
                 continue
-            if held and _names_sample(row) and not any(map(_names_sample, held)):
+            if held and names_sample(row) and not any(names_sample(one) or one.keys() == row.keys() for one in held):
                 self.table.headers += [(self.place, header) for header in held]
                 held = []
             usual = usual or {*row}
@@ -188,29 +202,35 @@ class _Reader:
                 self.table.headers.append((self.place, row))
                 continue
             for record in [*held, row]:
-                self._add_record(record)
+                self._add(record)
             held = []
         for record in held:
-            self._add_record(record)
+            self._add(record)
+        self._end_file()
 
-    def _read_csv(self, lines: Iterable[bytes], delimiter: str) -> None:
+    def _read_csv(self, lines: Iterable[bytes]) -> None:
+        """Cells separated by commas, semicolons or tabs, whichever the first line has most of, also with blanks."""
         csv.field_size_limit(_LONGEST_ROW)
-        every = iter(lines)
-        first = next(every, b"").removeprefix(BOM_UTF8)
-        rows = csv.reader(map(bytes.decode, chain([first], every)), delimiter=delimiter, strict=True)
-        names = next(rows, [])
+        texts = (line.removeprefix(BOM_UTF8).decode() for line in lines)
+        first = next((text for text in texts if text.strip()), "")
+        options = {"delimiter": delimiter_of(first), "skipinitialspace": True, "strict": True}
+        rows = csv.reader(chain([first], texts), **options)
+        names = [name.strip() for name in next(rows, [])]
         if len(names) > MOST_COLUMNS:
             raise RefusedTable(f"it has {len(names)} columns; at most {MOST_COLUMNS} are read")
-        if twice := [name for name, times in Counter(names).items() if times > 1]:
-            raise RefusedTable(f"it names the column {twice[0]!r:.100} twice; rename one")
-        for row in filter(None, rows):
-            if len(row) != len(names):
-                raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
-            self._add_record({name: value or None for name, value in zip(names, row, strict=True)})
+        if twice := next((name for name, times in Counter(names).items() if name and times > 1), ""):
+            raise DataError(f"{self.place} names the column {twice!r:.100} twice; rename one")
+        for row in rows:
+            if any(map(str.strip, row)):
+                if len(row) != len(names):
+                    raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
+                self._add({name: value.strip() or None for name, value in zip(names, row, strict=True) if name})
+        self._end_file()
 
     def _read_parquet(self, stream: BinaryIO) -> None:
-        for row in iterate_rows(stream, lambda name: self._kept_of(name) != _NOTHING):
-            self._add_record(row)
+        for row in iterate_rows(stream, lambda name: self._kept_of(name) in (_VALUES, _RESPONSE)):
+            self._add(row)
+        self._end_file()
 
     def _read_document(self, name: str, text: str) -> None:
         """A JSON document: a list of samples, or samples under one of its keys, or one record, or a header."""
@@ -218,7 +238,7 @@ class _Reader:
             document = parse_json(text, deep=True)
         except ValueError as error:
             raise DataError(f"{self.place} ({name}) is cut off or damaged: {reason_of(error)}") from error
-        rows_of = {"": document} if isinstance(document, list) else dict(_samples_in(document))
+        rows_of = dict(samples_in(document)) or ({"": document} if isinstance(document, list) else {})
         if self.records and isinstance(document, dict):
             if self.records not in rows_of:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
@@ -226,7 +246,7 @@ class _Reader:
         elif self.table.sources and "" not in rows_of and name == Path(self.place).name:
             rows_of = {}  # a summary next to rows
         if len(rows_of) > 1:
-            rows_of = {path: rows for path, rows in rows_of.items() if any(map(_names_sample, rows))} or rows_of
+            rows_of = {path: rows for path, rows in rows_of.items() if any(map(names_sample, rows))} or rows_of
         if len(rows_of) > 1:
             raise DataError(f"{self.place} holds samples under {_listed(rows_of)}; name one with --records KEY")
         if isinstance(document, dict) and "" not in rows_of:
@@ -234,29 +254,80 @@ class _Reader:
             self.table.headers.append((self.place, {k: v for k, v in document.items() if k not in taken}))
         for rows in rows_of.values():
             for row in rows:
-                self._add_record(row)
+                self._add(row)
+        self._end_file()
+
+    def _add(self, record: Any) -> None:
+        """Add a record, the last one of its file when this ends."""
+        if self._pending is not None:
+            self._usual = self._usual or {*self._pending}
+            self._add_record(self._pending)
+        elif not isinstance(record, dict):
+            raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
+        self._pending = record
+
+    def _end_file(self) -> None:
+        """Add the last record of a file, unless it sums the others up."""
+        last, usual = self._pending, self._usual
+        self._pending, self._usual = None, set()
+        if isinstance(last, dict) and usual and _is_summary(last, usual):
+            self.table.headers.append((self.place, last))
+        elif last is not None:
+            self._add_record(last)
 
     def _add_record(self, record: Any) -> None:
         if not isinstance(record, dict):
             raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
+        if len(record) == 1:
+            record = by_its_only_key(record)
         plain = _NESTED.isdisjoint(map(type, record.values()))
-        for row in [record] if plain else _spread(record, self.place, self.named):
-            for path, value in row.items():
-                kept = self._kept.get(path) or self._kept_of(path)
-                if kept == _NOTHING or (value is None and kept == _VALUES):
-                    continue
-                if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
-                    value = "" if _is_empty(value) else "…"
-                elif type(value) not in _PLAIN and (value := self._plain(path, value)) is None:
-                    continue
-                if type(value) is str:
-                    known = self._texts.get(value)
-                    value = self._text(value) if known is None else known
-                column = self._columns.setdefault(path, [])
-                if len(column) < self.table.rows:
-                    column += [None] * (self.table.rows - len(column))
-                column.append(value)
-            self.table.rows += 1
+        for row in [record] if plain else spread(record, self.place, self.named):
+            self._add_row(row)
+
+    def _add_row(self, row: Mapping[str, Any]) -> None:
+        mark, number, ways, columns, texts = 0, self.table.rows, self._kept, self._columns, self._texts
+        for path, value in row.items():
+            kept = ways.get(path) or self._kept_of(path)
+            if kept == _NOTHING or (value is None and kept != _RESPONSE):
+                continue
+            if kept == _FEW:
+                self._add_few(path, value if type(value) in _PLAIN else _NO_CODE)
+                continue
+            if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
+                empty = not value.strip() if isinstance(value, str) else _is_empty(value)
+                mark ^= 0 if empty else hash(value if isinstance(value, str) else str(value)) ^ hash(path)
+                value = "" if empty else "…"
+            elif type(value) not in _PLAIN and (value := self._plain(path, value)) is None:
+                continue
+            if type(value) is str:
+                known = texts.get(value)
+                value = self._text(value) if known is None else known
+            column = columns.get(path)
+            if column is None:
+                column = columns[path] = []
+            if len(column) < number:
+                column += [None] * (number - len(column))
+            column.append(value)
+        self._prints.append(mark)
+        self.table.rows = number + 1
+
+    def _add_few(self, path: str, value: Any) -> None:
+        """Note the value of a column that is kept while it has few different ones."""
+        few = self._few.get(path)
+        if few is None:
+            few = self._few[path] = (bytearray(), {})
+        codes, numbers = few
+        code = numbers.get(value)
+        if code is None:
+            if value is _NO_CODE or len(numbers) >= _MOST_VALUES:
+                self._kept[path] = _NOTHING
+                del self._few[path]
+                return
+            code = numbers[value] = len(numbers)
+        missing = self.table.rows - len(codes)
+        if missing:
+            codes.extend(bytes([_MISSING]) * missing)
+        codes.append(code)
 
     def _plain(self, path: str, value: Any) -> Any:
         """A value that is neither text, number nor truth, as one of these; None for one that does not count."""
@@ -272,12 +343,13 @@ class _Reader:
 
     def _kept_of(self, path: str) -> int:
         """How a column is kept."""
-        kept = _VALUES if path in self.named or role_of(path) or verdict_rank(path) else _NOTHING
+        known = path in self.named or role_of(path) or verdict_rank(path) or is_maximum(path) or path == "c"
+        kept = _VALUES if known else _FEW if len(self._kept) < _MOST_COLUMNS else _NOTHING
         if role_of(path) == "response" and path not in self.named:
             kept = _RESPONSE
         if len(self._kept) < _MOST_COLUMNS:
             self._kept[path] = kept
-            if kept == _NOTHING:
+            if not known:
                 self.table.others.add(path)
         return kept
 
@@ -285,7 +357,25 @@ class _Reader:
         rows = self.table.rows
         for path, column in self._columns.items():
             self.table.columns[path] = np.fromiter(column + [None] * (rows - len(column)), np.object_, rows)
+        for path, (codes, numbers) in self._few.items():
+            codes.extend(bytes([_MISSING]) * (rows - len(codes)))
+            self.table.few[path] = np.frombuffer(bytes(codes), np.uint8), list(numbers)
+        prints = np.array(self._prints, np.int64)
+        self.table.prints = prints if prints.any() else None
         return self.table
+
+
+def _is_summary(record: Mapping[str, Any], usual: set[str]) -> bool:
+    """Whether the last record of a file, whose first one has the usual keys, sums the others up: it names no sample and
+    has further keys or a count, or it has a word such as "total" in place of an id."""
+    there = {name: value for name, value in record.items() if value is not None}
+    ids = [str(value).strip().lower() for name, value in there.items() if role_of(name) == "id"]
+    if names_sample(there):
+        return bool(ids) and all(id in _SUMMARIES for id in ids)
+    if not any(role_of(name) in ("id", "prompt", "response") for name in usual):
+        return False
+    numbers = [verdict_number(value) for name, value in there.items() if verdict_rank(name)]
+    return bool(there.keys() - usual) or any(number is not None and number > 1 for number in numbers)
 
 
 def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
@@ -352,129 +442,3 @@ def _whole(first: bytes, lines: Iterable[bytes], place: str) -> str:
         if len(text) > _LARGEST_DOCUMENT:
             raise DataError(f"{place} is a JSON document of more than {_LARGEST_DOCUMENT >> 20} MB; write it as JSONL")
     return text.decode().strip()
-
-
-def _names_sample(record: Mapping[str, Any]) -> bool:
-    return any(role_of(path) in _NAMING and path != "name" for path in _flat(record))
-
-
-def _has_verdict(record: Any) -> bool:
-    return isinstance(record, dict) and any(
-        verdict_rank(path) for row in islice(_spread(record, "", frozenset()), 1) for path in row
-    )
-
-
-def _samples_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Iterable[dict[str, Any]]]]:
-    """Where in a document samples are: the path of keys, and the records."""
-    if isinstance(value, list) and value and any(map(_has_verdict, value[:20])):
-        yield path, value
-    if not isinstance(value, dict) or not value or depth > 3:
-        return
-    if (rows := _by_key(value, path)) is not None:
-        yield path, rows
-        return
-    inside = [
-        samples
-        for key, below in value.items()
-        if key not in _NOT_SEARCHED
-        for samples in _samples_in(below, f"{path}.{key}".lstrip("."), depth + 1)
-    ]
-    names = not path and any(role_of(key) in ("id", "prompt") for key in value) and _has_verdict(value)
-    if names and (not inside or len(list(_spread(value, "", frozenset()))) > 1):
-        yield path, [value]
-    else:
-        yield from inside
-
-
-def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
-    """The records of an object that has them by id, or their columns by name; None if it is neither."""
-    items, leaf = list(value.values()), path.rpartition(".")[2]
-    lists = [item for item in items if isinstance(item, list) and item]
-    is_table = len(lists) == len(items) and len({*map(len, lists)}) == 1
-    if is_table and any(map(verdict_rank, value)) and any(role_of(key) in ("id", "prompt") for key in value):
-        return [dict(zip(value, row, strict=True)) for row in zip(*items, strict=True)]
-    if any(map(verdict_rank, value)) or any(map(role_of, value)):
-        return None
-    if all(isinstance(item, dict) for item in items):
-        rows = [{"id": key, **item} for key, item in value.items()]
-    elif len(lists) == len(items) and all(isinstance(item[0], dict) for item in lists):
-        rows = [{"id": key, **row} for key, item in value.items() for row in item if isinstance(row, dict)]
-        ids = {
-            (key, str(row[n]))
-            for key, item in value.items()
-            for row in item
-            if isinstance(row, dict)
-            for n in row
-            if role_of(n) == "id"
-        }
-        if len(ids) > len(value):
-            return None  # sets of problems
-    elif verdict_rank(leaf) and (all(isinstance(i, bool) for i in items) or len(lists) == len(items)):
-        rows = [{"id": key, leaf: item} for key, item in value.items()]
-    else:
-        return None
-    numbers = [
-        v for row in rows[:50] for key, v in _flat(row).items() if verdict_rank(key) and isinstance(v, float | int)
-    ]
-    is_summary = any(abs(number) > 1 for number in numbers)  # percent, or counts
-    return rows if any(map(_has_verdict, rows[:20])) and not is_summary else None
-
-
-def _flat(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
-    """A record's values by the path of their keys; lists stay whole."""
-    flat: dict[str, Any] = {}
-    for key, value in record.items():
-        if isinstance(value, dict) and depth < _DEEPEST:
-            flat |= _flat(value, f"{prefix}{key}.", depth + 1)
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def _spread(record: Mapping[str, Any], place: str, named: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """The samples of a record: one, or one for each element of its lists of verdicts."""
-    flat = _flat(record)
-    lists = {path: value for path, value in flat.items() if isinstance(value, list)}
-    verdicts = {path: value for path, value in lists.items() if value and _are_verdicts(path, value, named)}
-    if not verdicts:
-        for path, value in lists.items():
-            if role_of(path) == "answer" and len(value) == 1:
-                flat[path] = value[0]
-        yield {path: value for path, value in flat.items() if path not in lists or role_of(path) or path in named}
-        return
-    lengths = {path: len(value) for path, value in verdicts.items()}
-    if len(set(lengths.values())) > 1:
-        raise DataError(f"{place}: a row has lists of different lengths: {lengths}")
-    length = next(iter(lengths.values()))
-    # A row's own score next to the scores of its samples is their mean or their best.
-    shared = {path: value for path, value in flat.items() if path not in lists and not verdict_rank(path)}
-    shared |= {path: value for path, value in lists.items() if role_of(path) in ("prompt", "id")}
-    roles = ("answer", "response", "error")
-    joint = [path for path in lists if role_of(path) in roles and len(lists[path]) == length]
-    joint += [path for path in lists if role_of(path) == "prompt" and [*map(type, lists[path])] == [str] * length]
-    for place_in_list in range(length):
-        row = dict(shared)
-        for path in dict.fromkeys([*verdicts, *joint]):
-            item = lists[path][place_in_list]
-            if isinstance(item, dict):
-                inside = _flat(item, f"{path}.").items()
-                row |= {name: value for name, value in inside if role_of(name) not in ("id", "prompt", "task")}
-            else:
-                row[path] = item
-        yield row
-
-
-def _are_verdicts(path: str, values: list[Any], named: frozenset[str]) -> bool:
-    """Whether a list holds one verdict for each sample."""
-    leaf = path.lower().rpartition(".")[2]
-    if all(isinstance(value, dict) for value in values):
-        inside = _flat(cast(dict[str, Any], values[0]))
-        judged = any(map(verdict_rank, inside)) or any(name.startswith(f"{path}.") for name in named)
-        sure = leaf in SAMPLE_LISTS or (
-            leaf in UNSURE_LISTS and any(role_of(name) in ("response", "answer") for name in inside)
-        )
-        return judged and sure
-    plain = not any(
-        isinstance(value, list | dict) or verdict_number(value) is None for value in values if value is not None
-    )
-    return plain and (path in named or verdict_rank(path) in (1, 2)) and role_of(path) != "response"

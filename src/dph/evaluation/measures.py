@@ -22,11 +22,13 @@ from numpy.typing import ArrayLike, NDArray
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from dph.evaluation.passk import bootstrap_interval, majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
+from dph.evaluation.intervals import mean_interval
+from dph.evaluation.passk import majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
 from dph.tasks import Task, style_of
 from dph.types import UNPARSED, Group, Problem, SamplingParams
 from dph.verifiers.math.answer import find_answer
 from dph.verifiers.sql.text import extract_sql
+from dph.verifiers.thoughts import without_thoughts
 
 AMONG = 32
 """Distinct things are counted among this many samples (styles: paper App. B), or among all if there are fewer."""
@@ -207,7 +209,8 @@ def _of_scored(texts: Sequence[str | None], group: Group) -> list[str | None]:
 
 def answer_of(problem: Problem, response: str) -> str | None:
     """The answer of a response, its query or its final answer, without differences of writing. None without one."""
-    return _ANSWERS[problem.verifier](response) if problem.verifier in _ANSWERS else None
+    read = _ANSWERS.get(problem.verifier)
+    return read(without_thoughts(response, problem.prompt)) if read else None
 
 
 def _query(response: str) -> str | None:
@@ -257,9 +260,9 @@ def greedy_verdict(group: Group) -> bool | None:
 
 
 def summarise(scored: Sequence[Scores], n: int) -> dict[str, Any]:
-    """Metrics of a split with 95 % intervals by bootstrap over the "problems" that have each: with fewer than n judged
+    """Metrics of a split with 95 % intervals over the "problems" that have each: with fewer than n judged
     samples only pass@k for those k that they reach. Layout: docs/reference/metrics.md."""
-    metrics = {name: _with_interval(values) for name, values in metric_values(scored, n).items()}
+    metrics = {name: _with_interval(values, metric(name).highest) for name, values in metric_values(scored, n).items()}
     styles = sum((Counter(item.get("style_counts")) for item in scored), Counter[str]())
     return {
         "problems": len(scored),
@@ -284,6 +287,6 @@ def metric_values(scored: Sequence[Scores], n: int) -> dict[str, NDArray[np.floa
     return {name: values for name, values in arrays.items() if values.size}
 
 
-def _with_interval(values: NDArray[np.float64]) -> dict[str, float]:
-    interval = bootstrap_interval(values)
+def _with_interval(values: NDArray[np.float64], highest: float) -> dict[str, float]:
+    interval = mean_interval(values, 0.0, highest)
     return {"mean": interval.estimate, "low": interval.low, "high": interval.high, "problems": len(values)}

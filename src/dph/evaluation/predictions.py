@@ -1,20 +1,18 @@
 """The predictions of `dph verify`: files (Spider's and BIRD's formats, or rows: docs/guides/verifiers.md), their
-problems, and a summary of their verdicts by difficulty and by outcome. Loads numpy only for several samples.
+problems, and a summary of their verdicts by difficulty and by outcome.
 """
 
-import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any, Literal
 
 from dph.config import VerifyConfig
 from dph.errors import DataError, RowsError, counted
 from dph.process.progress import say
 from dph.tasks.tables import KINDS, parse_file, read_rows, read_text
-from dph.types import UNPARSED, UNSCORED, Interval, Outcome, Problem
+from dph.types import UNPARSED, UNSCORED, Outcome, Problem
 from dph.verifiers.sql.rules import get_rule
 
 Key = Literal["id", "line", "position", "number"]
@@ -197,10 +195,14 @@ Judged = tuple[Problem, list[dict[str, Any]]]
 
 
 def judged_rows(
-    problem: Problem, texts: Sequence[str], verdicts: Sequence[Mapping[str, Any]], flags: Sequence[str]
+    problem: Problem,
+    texts: Sequence[str],
+    verdicts: Sequence[Mapping[str, Any]],
+    answers: Sequence[str | None],
+    flags: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """The rows of a problem's predictions. verdicts: with the fields of `Verdict`; flags: why the gold answer may judge
-    wrongly."""
+    """The rows of a problem's predictions. verdicts: with the fields of `Verdict`; answers: those that were judged;
+    flags: why the gold answer may judge wrongly."""
     difficulty, db_id = str(problem.meta.get("difficulty", "")), problem.meta.get("db_id")
     return [
         {
@@ -214,9 +216,10 @@ def judged_rows(
             "db_id": db_id,
             "gold_flags": [str(flag) for flag in flags],
             "prediction": text,
+            "extracted_answer": answer,
             "gold": problem.answer,
         }
-        for sample, (text, verdict) in enumerate(zip(texts, verdicts, strict=True))
+        for sample, (text, verdict, answer) in enumerate(zip(texts, verdicts, answers, strict=True))
     ]
 
 
@@ -256,38 +259,25 @@ def _rules(config: VerifyConfig, problems: Sequence[Problem]) -> dict[str, str]:
 
 
 def _metrics(items: Sequence[Sequence[Mapping[str, Any]]], samples: int) -> dict[str, Any]:
-    """With one prediction per problem "accuracy" with a Wilson interval, else mean@n and pass@k with bootstrap
-    intervals. A problem counts towards pass@k only if k of its predictions were judged, and towards the others only if
-    one was; "problems" is the number of those that count, if some do not."""
+    """With one prediction per problem "accuracy", else mean@n and pass@k, with their intervals. A problem counts
+    towards pass@k only if k of its predictions were judged, and towards the others only if one was; "problems" is the
+    number of those that count, if some do not."""
+    from dph.evaluation.intervals import mean_interval  # numpy takes a while, and the sums come last
+    from dph.evaluation.passk import sample_metrics
+
     judged = [[row for row in rows if row["outcome"] not in UNSCORED] for rows in items]
     counts = [(len(rows), sum(row["correct"] for row in rows)) for rows in judged if rows]
     if not counts:
         return {}
+    metrics = sample_metrics(counts, samples)
     if samples == 1:
-        accuracy = wilson_interval(sum(correct for _, correct in counts), len(counts))
-        intervals = {"accuracy": (accuracy, len(counts))}
-    else:
-        from dph.evaluation.passk import bootstrap_interval, sample_metrics  # which load numpy
-
-        metrics = sample_metrics(counts, samples)
-        intervals = {name: (bootstrap_interval(values), len(values)) for name, values in metrics.items()}
+        metrics = {"accuracy": metrics["mean@1"]}
+    intervals = {name: (mean_interval(values), len(values)) for name, values in metrics.items()}
     return {
         name: {"mean": interval.estimate, "low": interval.low, "high": interval.high}
         | ({"problems": problems} if problems < len(items) else {})
         for name, (interval, problems) in intervals.items()
     }
-
-
-def wilson_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
-    """Wilson's score interval of a share of successes (Wilson 1927), which has a width at 0 and at 1 too."""
-    if not 0 <= successes <= count or count < 1:
-        raise ValueError(f"a share needs 0 ≤ successes ≤ count and count ≥ 1, but they are {successes} and {count}")
-    share, z = successes / count, NormalDist().inv_cdf((1.0 + level) / 2.0)
-    width = z * math.sqrt(share * (1.0 - share) / count + z * z / (4 * count * count))
-    centre, scale = share + z * z / (2 * count), 1.0 + z * z / count
-    # Rounding must not push the bounds past the share itself, at 0 or 1.
-    low, high = min(share, (centre - width) / scale), max(share, (centre + width) / scale)
-    return Interval(share, low, high, level)
 
 
 def table_of(summary: Mapping[str, Any]) -> str:
@@ -317,6 +307,7 @@ def table_of(summary: Mapping[str, Any]) -> str:
 
 
 _FLAGS = {
+    "decimal_comma": "that may be numbers with a decimal comma",
     "empty": "with an empty result",
     "changes": "that ask for the time or for random numbers",
     "limit_ties": "whose LIMIT cuts through a tie",

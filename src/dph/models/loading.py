@@ -23,7 +23,7 @@ from dph.config import ModelConfig
 from dph.config.checks import ask_hub, check_model
 from dph.config.files import expanded, irregular
 from dph.config.text import read_json
-from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory, reason_of
+from dph.errors import ModelError, SettingsError, UserError, how_to_install, is_out_of_memory, reason_of
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.runs.directory import RunDir
@@ -323,7 +323,7 @@ def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise ModelError("low-rank adapters need peft; install it with: pip install 'dph-rl[peft]'") from error
+        raise ModelError(f"low-rank adapters need peft; install it with: {how_to_install('peft')}") from error
     targets = config.lora_targets
     lora = LoraConfig(
         r=config.lora_rank,

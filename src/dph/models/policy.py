@@ -1,8 +1,4 @@
-"""A policy: a causal language model with its tokenizer: log-probabilities, texts as token ids, hashes, and files.
-
-Chat templates are programs that come with a model: transformers runs them in a sandbox, which forbids access to this
-process and its machine; here any error is one sentence, and so is a template that does not end.
-"""
+"""A policy: a causal language model with its tokenizer: log-probabilities, texts as token ids, hashes, and files."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +12,18 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig
-from dph.errors import ModelError, reason_of
+from dph.errors import ModelError
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
+from dph.models.chat import (
+    PLAIN,
+    Rendering,
+    check_variables,
+    encode_problem,
+    known_ids,
+    prompt_ids,
+    tokenizer_hash,
+)
 from dph.models.lean import cast_layers, make_lean
 from dph.models.loading import as_os_errors, choose_precision, computed_in, load_model, save_tokenizer
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
@@ -36,15 +41,9 @@ from dph.models.traits import (
 )
 from dph.models.trial import GrowingTrial, replaced, scale, with_first_layers
 from dph.process.progress import say
-from dph.process.user_code import TimeLimitReached, time_limit
-from dph.types import Message, as_messages, as_text
+from dph.types import Message, Problem
 
 T = TypeVar("T")
-
-LONGEST_SECONDS = 10.0
-"""Time of a chat template for one prompt; real templates take less than a thousandth of it."""
-MOST_ADDED = 1_000_000
-"""Characters that a template may add to one prompt: splitting hundreds of megabytes into tokens takes minutes."""
 
 
 class Policy:
@@ -55,14 +54,24 @@ class Policy:
     causal is refused, and so are rows in which a rotary embedding depends on the row's length.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, precision: str = "fp32", shared_prefix: bool = True) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        precision: str = "fp32",
+        shared_prefix: bool = True,
+        rendering: Rendering = PLAIN,
+    ) -> None:
         """
         Args:
             model: a transformers causal language model, possibly wrapped by peft.
             precision: of the computation, "fp32", or "bf16" for autocast.
             shared_prefix: compute the common prefix of rows once, if the model allows it.
+            rendering: date and variables of the tokenizer's chat template.
 
-        Raises UserError if the tokenizer has no EOS token or the model's end tokens are not token ids.
+        Raises UserError if the tokenizer has no EOS token, the model's end tokens are not token ids, or the chat
+        template does not have a variable.
         """
         if tokenizer.eos_token_id is None:
             raise ModelError("the tokenizer has no EOS token, so no response could ever end; set one in its config")
@@ -72,7 +81,8 @@ class Policy:
         if not all(isinstance(i, int) for i in ids):
             raise ModelError(f"eos_token_id of the model's generation_config.json is {eos!r}, which is not a token id")
         self.eos_ids = frozenset([*ids, int(tokenizer.eos_token_id)])
-        self.precision, self.shared_prefix = precision, shared_prefix
+        check_variables(tokenizer, rendering)
+        self.precision, self.shared_prefix, self.rendering = precision, shared_prefix, rendering
         self._said_sharing = self._said_budget = False
 
     @classmethod
@@ -83,7 +93,8 @@ class Policy:
         """
         precision = choose_precision(config) if config.precision == "auto" else config.precision
         model, tokenizer = load_model(config, seed)
-        policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=config.shared_prefix)
+        how = {"precision": computed_in(precision), "shared_prefix": config.shared_prefix}
+        policy = cls(model, tokenizer, rendering=Rendering.of(config), **how)
         _ = policy.head  # refuses a model that cannot be a policy
         return policy
 
@@ -317,29 +328,27 @@ class Policy:
     # Texts -----------------------------------------------------------------------------------------------------
 
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
-        """Token ids of a prompt, by the tokenizer's chat template. Without one, special tokens that the tokenizer puts
-        before a text stay (BOS), and those that it appends are left out (EOS). Raises UserError as `render_prompt`, and
+        """Token ids of a prompt, as `dph.models.chat.prompt_ids`. Raises UserError if the chat template rejects it, and
         for a token id outside the model's vocabulary."""
-        return self._checked(prompt_ids(self.tokenizer, prompt))
+        return known_ids(self.tokenizer, prompt_ids(self.tokenizer, prompt, self.rendering), self._vocabulary)
+
+    def encode_problem(self, problem: Problem) -> list[int]:
+        """The same of a problem, with its own variables of the chat template; an error names the problem."""
+        return encode_problem(self.tokenizer, problem, self.rendering, self._vocabulary)
 
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a response, ending with EOS. Raises UserError for ids outside the model's vocabulary."""
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return self._checked([*ids, int(self.tokenizer.eos_token_id)])
+        return known_ids(self.tokenizer, [*ids, int(self.tokenizer.eos_token_id)], self._vocabulary)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of a response without special tokens."""
         return self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    def _checked(self, ids: list[int]) -> list[int]:
-        """Return the ids if each has an embedding. On a GPU, a larger id would kill the process without a reason."""
-        size = int(self.config.vocab_size)
-        if ids and max(ids) >= size:
-            raise ModelError(
-                f"the tokenizer produced token id {max(ids)}, but the model has only {size} tokens: they do not belong "
-                "together"
-            )
-        return ids
+    @property
+    def _vocabulary(self) -> int:
+        """How many tokens the model has."""
+        return int(self.config.vocab_size)
 
     # Files -----------------------------------------------------------------------------------------------------
 
@@ -375,46 +384,6 @@ class Policy:
 def _spread(flat: Tensor, present: Tensor) -> Tensor:
     """Scatter values [K, …] to the positions of [B, T] that are present; the rest is 0."""
     return flat.new_zeros(present.shape + flat.shape[1:]).index_put((present,), flat)
-
-
-def prompt_ids(tokenizer: Any, prompt: str | Sequence[Message]) -> list[int]:
-    """As `Policy.encode_prompt`, with a tokenizer alone."""
-    if getattr(tokenizer, "chat_template", None):
-        return tokenizer(render_prompt(tokenizer, prompt), add_special_tokens=False)["input_ids"]
-    ids, bare = (tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
-    ends = (end for end in range(len(ids), len(bare) - 1, -1) if ids[end - len(bare) : end] == bare)
-    return ids[: next(ends, len(ids))]
-
-
-def render_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> str:
-    """The text of a prompt by a tokenizer's chat template, up to the beginning of the response.
-
-    Raises UserError if the template fails, does not end, or adds over `MOST_ADDED` characters.
-    """
-    messages = [dict(message) for message in as_messages(prompt)]
-    try:
-        with time_limit(LONGEST_SECONDS):
-            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except TimeLimitReached as error:
-        raise ModelError(
-            f"the tokenizer's chat template did not end within {LONGEST_SECONDS:g} s for one prompt; use another "
-            "template"
-        ) from error
-    except Exception as error:  # whatever the template's code raises
-        raise ModelError(f"the tokenizer's chat template rejects the prompt: {reason_of(error)}") from error
-    if len(text) > len(str(messages)) + MOST_ADDED:
-        raise ModelError(
-            f"the tokenizer's chat template makes one prompt {len(text)} characters long; use another template"
-        )
-    return text
-
-
-def tokenizer_hash(tokenizer: Any) -> str:
-    """Hash of everything in a tokenizer that determines how text is tokenised, the chat template included."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    state = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
-    template = getattr(tokenizer, "chat_template", None)
-    return hashlib.blake2b(f"{state}\x1f{template}".encode(), digest_size=16).hexdigest()
 
 
 def merged_state(model: Any) -> dict[str, Tensor]:

@@ -199,9 +199,13 @@ def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int
     return True
 
 
+_CONTEXTS = ("max_position_embeddings", "max_seq_len", "max_target_positions", "n_positions", "n_ctx")
+"""Names of the context in configs: MPT's is max_seq_len, decoders of speech have max_target_positions."""
+
+
 def context_of(config: Any) -> int:
-    """Longest row, in tokens, of a model with this config; huge without a limit (XLNet: -1); MPT's is max_seq_len."""
-    limit = int(getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or -1)
+    """Longest row, in tokens, of a model with this config; huge without a limit (XLNet: -1)."""
+    limit = int(next((found for name in _CONTEXTS if (found := getattr(config, name, None))), -1))
     return min(limit if limit > 0 else 1 << 30, rotary_limit(config))
 
 

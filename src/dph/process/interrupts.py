@@ -26,9 +26,13 @@ _SAME_SECONDS = 1.0
 
 class Interrupts:
     """Within its `with` block, the first signal is held until `allowed` code runs or `check` is called. Interrupted is
-    then raised. A signal over a second later has its default effect."""
+    then raised. A signal over a second later has its default effect.
 
-    def __init__(self) -> None:
+    finishing: what goes on after a signal that is held, which is said at once; "" says nothing.
+    """
+
+    def __init__(self, finishing: str = "") -> None:
+        self._finishing = finishing
         self.signal = 0
         """Number of the received signal, or 0."""
         self._since = 0.0
@@ -61,6 +65,8 @@ class Interrupts:
     def _act(self, number: int, frame: FrameType | None) -> None:
         if self._allowed and not _is_importing(frame):
             raise Interrupted(number)
+        if self._finishing and is_first_process():
+            _write(f"{self._finishing}; a second signal ends the process at once")
 
     def check(self) -> None:
         """Raises Interrupted if a signal has been received."""
@@ -117,10 +123,16 @@ class CommandInterrupts(Interrupts):
 
     def _tell(self, number: int) -> int:
         """Say on standard error that the command was interrupted; returns its exit status."""
+        _write(self._message)
         with contextlib.suppress(OSError, ValueError, RuntimeError):  # closed, or in the middle of a write
-            os.write(2, f"dph: {self._message}\n".encode())
             sys.stdout.flush()
         return 128 + number
+
+
+def _write(message: str) -> None:
+    """Write a message of a signal's handler on standard error, below the bar if there is one."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{chr(10) * os.isatty(2)}dph: {message}\n".encode())
 
 
 def _is_importing(frame: FrameType | None) -> bool:

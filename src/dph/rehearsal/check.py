@@ -13,6 +13,7 @@ from typing import Any
 
 from dph.config import RehearsalConfig, RewardConfig, RolloutConfig, VerifierConfig, flatten, to_dict
 from dph.errors import DataError, ModelError, RunError, refused
+from dph.models.chat import Rendering, tokenizer_hash
 from dph.models.policy import Policy
 from dph.process.progress import say, warn
 from dph.rehearsal.store import Rehearsal, read_rehearsal
@@ -83,12 +84,28 @@ def open_set(path: Path) -> CheckedSet:
 
 
 def check_fit(run: RunDir, policy: Policy, rollout: RolloutConfig, *, same_weights: bool) -> None:
-    """Refuse a rehearsal set that was made with another tokenizer, temperature or top-p than the policy's and
-    training's or, with `same_weights`, with another model than the policy."""
-    facts = {"tokenizer_hash": policy.tokenizer_hash(), **sampling_facts(rollout)}
-    if same_weights:
-        facts["weight_hash"] = policy.weight_hash()
-    check_facts(run, facts)
+    """Refuse a rehearsal set that was made with another tokenizer, temperature, top-p, or date or variables of the chat
+    template than the policy's and training's or, with `same_weights`, with another model than the policy."""
+    facts = {**policy_facts(policy, weights=same_weights), **sampling_facts(rollout)}
+    check_facts(run, facts, model_of(policy))
+
+
+def policy_facts(policy: Policy, *, weights: bool) -> dict[str, Any]:
+    """What the manifest of a set must say for a policy: its tokenizer, how it renders prompts and, if they are to be
+    the same, its weights."""
+    facts = rendering_facts(policy.rendering, policy.tokenizer)
+    return facts | ({"weight_hash": policy.weight_hash()} if weights else {})
+
+
+def rendering_facts(rendering: Rendering, tokenizer: Any) -> dict[str, Any]:
+    """The same of a tokenizer alone, and of what its chat template is given."""
+    facts = {"tokenizer_hash": tokenizer_hash(tokenizer), "chat_template_kwargs": None, "chat_template_date": None}
+    return facts | rendering.facts(tokenizer)
+
+
+def model_of(policy: Policy) -> str:
+    """The folder or name from which a policy's model was loaded, for messages; "" if it was made otherwise."""
+    return str(getattr(policy.causal_lm, "name_or_path", ""))
 
 
 def sampling_facts(rollout: RolloutConfig) -> dict[str, float]:
@@ -96,13 +113,31 @@ def sampling_facts(rollout: RolloutConfig) -> dict[str, float]:
     return {"temperature": rollout.temperature, "top_p": rollout.top_p}
 
 
-def check_facts(run: RunDir, facts: Mapping[str, Any]) -> None:
-    """Raises UserError if a rehearsal set's manifest differs from the facts of this training in one of their keys."""
-    there = {name: run.manifest.get(name) for name in facts}
-    if wrong := [f"{name} {there[name]!r} there, {now!r} here" for name, now in facts.items() if there[name] != now]:
+_OF_MODEL = ("weight_hash", "tokenizer_hash")
+"""Facts whose values say nothing to a reader; the message names the models that have them."""
+
+
+def check_facts(run: RunDir, facts: Mapping[str, Any], model: str = "") -> None:
+    """Raises UserError if a rehearsal set's manifest differs from the facts of this training in one of their keys. A
+    set of an older version does not say on which day its prompts were rendered, which is only reported.
+
+    model: where this training's model is, for the message.
+    """
+    manifest, wrong = run.manifest, []
+    for name, now in facts.items():
+        if (there := manifest.get(name)) != now and (name, there) != ("chat_template_date", None):
+            places = (f" of {manifest.get('model', 'the set')}", f" of {model}" if model else "")
+            before, here = places if name in _OF_MODEL else ("", "")
+            wrong.append(f"{name} {there!r}{before} there, {now!r}{here} here")
+    if wrong:
         raise RunError(
             f"the rehearsal set of {run.path} does not fit this run ({'; '.join(wrong)}); run `dph presample` with "
             "this model and this sampling, or train with the model and sampling of the set"
+        )
+    if (date := facts.get("chat_template_date")) and manifest.get("chat_template_date") is None:
+        warn(
+            f"the rehearsal set of {run.path} does not say on which day its prompts were rendered, and the chat "
+            f"template writes a date: {date} in this run's prompts; if the set's differ, run `dph presample` again"
         )
 
 

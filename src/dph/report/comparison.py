@@ -3,19 +3,21 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dph.errors import SettingsError, counted
-from dph.evaluation.changes import mean_interval
-from dph.evaluation.passk import (
+from dph.evaluation.intervals import (
     Interval,
-    bootstrap_interval,
-    cluster_bootstrap,
-    pass_at_k,
-    ratio_of_sums,
-    widened_by_seeds,
+    difference_over_runs,
+    interval_over_runs,
+    ratio_interval,
+    widened_by_runs,
 )
+from dph.evaluation.losses import missed_among
+from dph.evaluation.passk import pass_at_k
+from dph.evaluation.wording import decimal, in_problems
 from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
 
 KEEP_K = 8
@@ -99,7 +101,7 @@ def mean_of(values: np.ndarray, metric: str) -> Value:
     has_it = np.asarray(~np.isnan(values).any(axis=0))
     if not has_it.any():
         return Value(math.nan)
-    return _value(cluster_bootstrap(values[:, has_it], within=range_of(metric)), has_it)
+    return _value(interval_over_runs(values[:, has_it], range_of(metric)), has_it)
 
 
 def _value(interval: Interval, has_it: np.ndarray) -> Value:
@@ -113,9 +115,10 @@ class Difference:
     after: str
     before: str
     metrics: Mapping[str, Value]
-    lost: int
-    """Problems that a sample of `before` solves and none of `after`."""
-    gained: int
+    lost: float
+    """Problems that a sample of `before` solves and none of `after`. With unequal numbers of samples or several runs it
+    is an expectation: among as many samples as the run with the fewest has, and for one run of each."""
+    gained: float
 
 
 def differences(comparison: Comparison) -> list[Difference]:
@@ -141,13 +144,18 @@ def _difference(comparison: Comparison, after: str, before: str) -> Difference:
         has_it = np.asarray(~np.isnan(old).any(axis=0) & ~np.isnan(new).any(axis=0))
         if has_it.any():
             old, new = old[:, has_it], new[:, has_it]
-            change = new.mean(axis=0) - old.mean(axis=0)
-            interval = mean_interval(change, -1.0, 1.0)
-            if len(rows) > 2:
-                interval = widened_by_seeds(bootstrap_interval(change), [new, old], within=(-1.0, 1.0))
-            metrics[name] = _value(interval, has_it)
-    solved = [(column(side, lambda row: row["correct"]) > 0).any(axis=0) for side in (first, second)]
-    return Difference(after, before, metrics, int((solved[0] & ~solved[1]).sum()), int((solved[1] & ~solved[0]).sum()))
+            metrics[name] = _value(difference_over_runs(new, old), has_it)
+    missed = _missed(first, second)
+    lost, gained = ((1 - one) * other for one, other in (missed, missed[::-1]))
+    return Difference(after, before, metrics, float(lost.sum()), float(gained.sum()))
+
+
+def _missed(*sides: Sequence[Sequence[Mapping[str, Any]]]) -> list[np.ndarray]:
+    """Of each side, the chance [problems] that one of its runs does not solve a problem, among as many samples as the
+    run with the fewest has, of either side."""
+    counts = [[column(side, lambda row, name=name: row[name]) for name in ("samples", "correct")] for side in sides]
+    fewest = np.concatenate([samples for samples, _ in counts]).min(axis=0)
+    return [missed_among(samples, correct, fewest).mean(axis=0) for samples, correct in counts]
 
 
 def headline(comparison: Comparison) -> str:
@@ -168,7 +176,7 @@ def headline(comparison: Comparison) -> str:
 
 def _sentence(change: Difference) -> str:
     changed = ", ".join(f"{name} {points(value)}" for name, value in change.metrics.items() if name != "greedy")
-    lost = f"{counted(change.lost, 'problem')} lost, {change.gained} gained"
+    lost = f"{in_problems(change.lost)} lost, {decimal(change.gained)} gained"
     return f"{change.after} against {change.before}: {changed}: {lost}"
 
 
@@ -200,10 +208,10 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     for name, both, reference in ((f"keep@{k}", kept, ref), (f"explore@{k}", new, 1 - ref)):
         if reference.sum() < FEWEST_PROBLEMS:
             continue
-        interval = bootstrap_interval(np.stack([both, reference], 1), lambda v: ratio_of_sums(v[..., 0], v[..., 1]))
+        interval = ratio_interval(both, reference)
         if others:
             # To first order the rate is the mean of these over problems, and so it is for each seed.
             linear = interval.estimate + reference * (trained - interval.estimate) / reference.mean()
-            interval = widened_by_seeds(interval, [linear], within=range_of(name))
+            interval = widened_by_runs(interval, [linear], range_of(name))
         values[name] = _value(interval, enough)
     return values

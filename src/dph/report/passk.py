@@ -6,7 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dph.evaluation.changes import Comparison, Table, distinct_table, scores_table, verdict
+from dph.evaluation.changes import Comparison
+from dph.evaluation.wording import Table, distinct_table, scores_table, test_of, verdicts
 from dph.report.templates import TEMPLATES, text_of
 from dph.types import Interval
 
@@ -27,10 +28,15 @@ def as_page(comparison: Comparison, read_as: Sequence[str], title: str) -> str:
     for change in comparison.changes:
         for what, problems in (("Lost", change.lost), ("Gained", change.gained)):
             rows = [[p.id, "{}/{}".format(*p.before), "{}/{}".format(*p.after)] for p in problems]
-            tables.append(Table(f"{what} in {change.after}", ["problem", "before", "after"], rows))
+            columns = ["problem", "before", "after"]
+            if change.expected:
+                columns.append("chance")
+                rows = [[*row, f"{100 * p.chance:.0f}"] for row, p in zip(rows, problems, strict=True)]
+            tables.append(Table(f"{what} in {change.after}", columns, rows))
     return TEMPLATES.get_template("passk.html").render(
         title=title,
-        verdicts=[verdict(change) for change in comparison.changes],
+        verdicts=verdicts(comparison),
+        tests=[test_of(change) for change in comparison.changes],
         read_as=[*read_as, *comparison.notes],
         charts=charts,
         **{"width": _WIDTH, "height": _HEIGHT, "edge": _EDGE},

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from dph.errors import counted, visible
 from dph.evaluation.measures import METRICS, metric
+from dph.evaluation.wording import decimal
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, differences, points, retention
 from dph.report.data import Split, TrainRun, Value, monitored_metric
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
@@ -113,10 +114,11 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
     """All tables of a report, the one with all metrics of the main split first."""
     labels, base, main = comparison.runs, comparison.base, comparison.main
     summaries = comparison.splits[main]
-    notes = ["Percent, styles as counts per problem; with 95 % bootstrap intervals over problems."]
+    notes = ["Percent, styles as counts per problem; with 95 % intervals over problems."]
     if any(len(group) > 1 for group in labels.values()):
         seeds = ", ".join(f"{label} {len(group)}" for label, group in labels.items())
-        notes.append(f"Runs averaged: {seeds}; of several runs, the intervals cover runs and problems.")
+        cover = "of several runs the intervals cover runs and problems, of one run they hold for that model"
+        notes.append(f"Runs averaged: {seeds}; {cover}.")
     kept = {}
     if base is not None and base in labels:
         kept = {label: retention(group, labels[base][0], main) for label, group in labels.items()}
@@ -155,10 +157,12 @@ def difference_table(comparison: Comparison) -> Table | None:
     for change in changes:
         cells = [Cell(points(change.metrics[name]) if name in change.metrics else "–") for name in names]
         label = Cell(f"{change.after} − {change.before}")
-        rows.append([label, *cells, Cell(str(change.lost)), Cell(str(change.gained))])
+        rows.append([label, *cells, Cell(decimal(change.lost)), Cell(decimal(change.gained))])
     note = (
-        "Points of percent, paired by problem, with 95 % intervals over problems (and runs, if there are several). "
-        "Lost: problems that a sample of the second solves and none of the first; gained: the reverse."
+        "Points of percent, paired by problem, with 95 % intervals over problems and, of a label with several runs, "
+        "over runs; a label with one run counts as that very model. "
+        "Lost: problems that a sample of the second solves and none of the first; gained: the reverse; with several "
+        "runs or unequal numbers of samples, the expectation for one run of each at the smallest number of samples."
     )
     title = f"Split {comparison.main}: differences"
     return Table(title, ["", *(metric(name).title for name in names), "lost", "gained"], rows, note) if rows else None

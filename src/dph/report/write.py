@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dph.config.files import read_bytes
-from dph.errors import RunError, refused, visible
+from dph.errors import RunError, how_to_install, refused, visible
 from dph.process.progress import say
 from dph.report.comparison import compare, headline
 from dph.report.data import EvalRun, TrainRun, read_runs
@@ -39,7 +39,7 @@ def write_report(
     files: dict[Path, str | bytes] = {}
     page = out / "report.md"
     if missing := [name for name in DRAWN_WITH if find_spec(name) is None]:
-        say(f"the report has tables only, because {' and '.join(missing)} is missing: pip install 'dph-rl[report]'")
+        say(f"the report has tables only, because {' and '.join(missing)} is missing: {how_to_install('report')}")
     else:
         from dph.report import plots
         from dph.report.page import page_data, render, settings_of

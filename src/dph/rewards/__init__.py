@@ -22,6 +22,7 @@ from typing import Any
 
 from dph.errors import DataError, SettingsError, UserError
 from dph.registry import check_option, settings_of
+from dph.rewards.unjudged import UnjudgedWatch, refuse_unjudgeable
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import plain
 from dph.verifiers.function_worker import split_reference
@@ -33,7 +34,7 @@ _LOG = logging.getLogger("dph")
 _WORKERS = 2
 _NOT_META = {"prompts", "completions", "completion_ids"}  # columns that TRL adds
 _RESPONDING = {None, "assistant"}  # roles
-_TEXTS = {"text", "output_text"}  # types of the parts of a message
+_TEXTS = {"text", "input_text", "output_text"}  # types of the parts of a message
 
 _Item = tuple[Problem, str]
 
@@ -59,6 +60,7 @@ class RewardFunction:
         if not isinstance(answer_column, str):
             raise SettingsError(f"answer_column must be a column's name, not {answer_column!r:.60}")
         self._text = with_calls if options.get("reward") == "paper" else text_of
+        self._watch = UnjudgedWatch()
         content = ""
         if kind == "function" and isinstance(file := options.get("function"), str):
             path, name = split_reference(file)
@@ -79,8 +81,25 @@ class RewardFunction:
             columns: lists with one entry per completion: the gold answers, and what else the verifier needs, such as
                 `db` for SQL. Other values are ignored.
 
-        Raises UserError for completions, gold answers or prompts of another form or number.
+        Raises UserError for completions, gold answers or prompts of another form or number, and after batches of which
+        nothing could be judged (see `dph.rewards.unjudged`).
         """
+        items, verdicts = self._verdicts(completions, columns)
+        self._watch.note(_with_gold(items, verdicts))
+        return [_reward(verdict) for verdict in verdicts]
+
+    def check_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Raises UserError if rows of a data set, of which there is at least one, lack what the verifier needs, or none
+        of them can be judged: then a trainer that would begin with them learns nothing."""
+        columns = {name: [row.get(name) for row in rows] for name in rows[0]}
+        columns["prompts"] = columns.pop("prompt", [""] * len(rows))
+        if self._kind == "function":  # code of the user's, which may not expect an empty response
+            self._items([""] * len(rows), columns)
+        else:
+            refuse_unjudgeable(_with_gold(*self._verdicts([""] * len(rows), columns)))
+
+    def _items(self, completions: Sequence[Any], columns: dict[str, Any]) -> tuple[list[_Item], set[str]]:
+        """The problems and texts of a batch, and the names of the columns that have no entry for each completion."""
         if self._answers not in columns:
             raise UserError(
                 f"the reward function needs a column {self._answers!r} with the gold answers; the data set has: "
@@ -100,16 +119,20 @@ class RewardFunction:
                 items.append(_item(self._text(completion), answer, meta, prompt, f"row {row + 1}"))
             except DataError as error:
                 raise DataError(f"row {row + 1} of the batch: {error}") from error
+        return items, columns.keys() - used.keys()
+
+    def _verdicts(self, completions: Sequence[Any], columns: dict[str, Any]) -> tuple[list[_Item], list[Verdict]]:
+        items, left_out = self._items(completions, columns)
         try:
-            return [_reward(verdict) for verdict in self._judge(items)]
+            return items, self._judge(items)
         except UserError as error:
-            if left := [name for name in columns.keys() - used.keys() if repr(name) in str(error)]:
+            if left := [name for name in left_out if repr(name) in str(error)]:
                 raise DataError(f"{error}; {left[0]!r} is not a list with one entry for each completion") from error
             raise
 
     def score(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> float | None:
         """The reward of one response. prompt: text or messages; with it, an answer copied from the question, or in a
-        unit that the question excludes, is wrong. meta: what else the verifier needs, such as db="path" for SQL."""
+        unit or a form that the question excludes, is wrong. meta: what else a verifier needs, as db="path" for SQL."""
         return _reward(self.verdict(response, answer, prompt, **meta))
 
     def verdict(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> Verdict:
@@ -243,6 +266,11 @@ def _content(message: Any) -> str:
         raise DataError(f"a text or a list of messages with 'role' and 'content' is needed, not {message!r:.60}")
     parts = [part if isinstance(part, Mapping) else {"text": part} for part in content]
     return "".join(str(part.get("text") or "") for part in parts if part.get("type", "text") in _TEXTS)
+
+
+def _with_gold(items: Sequence[_Item], verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts of rows with a gold answer: in a data set of several tasks, the others are another function's."""
+    return [verdict for (problem, _), verdict in zip(items, verdicts, strict=True) if problem.answer is not None]
 
 
 def _reward(verdict: Verdict) -> float | None:

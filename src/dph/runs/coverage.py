@@ -21,6 +21,8 @@ from dph.runs.directory import drop_lines, step_lines
 FILE = "coverage.jsonl"
 CERTIFICATE = "certificate.jsonl"
 """The same of the certification set: step 0 is the base model, others are the checkpoints that were checked."""
+MONITORED = "monitor.jsonl"
+"""The same of the monitored problems at each measured step."""
 CLASSES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
 """Difficulty by the pass rate of the reference policy: above the first number, up to the second; hard from 0 on."""
 

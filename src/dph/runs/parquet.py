@@ -1,6 +1,6 @@
 """Tables in Parquet files: read whole, or row by row, with one sentence for what a file must not hold."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, time
 from decimal import Decimal
@@ -42,24 +42,30 @@ def read_parquet(
         return table if only is None else table.filter(pc.field(only[0]) == only[1])
 
 
-def rows_of(table: "pa.Table") -> list[dict[str, Any]]:
-    """The rows of a table as dictionaries. Raises ValueError, naming the column, for values that Python lacks, such as
-    dates after the year 9999 and texts that are not UTF-8."""
-    columns = {name: _values(name, column) for name, column in zip(table.column_names, table.columns, strict=True)}
+def rows_of(table: "pa.Table", spare: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The rows of a table as dictionaries. spare: columns that are None if they cannot be read. Raises ValueError,
+    naming the column, for values that Python lacks, such as dates after the year 9999 and texts that are not UTF-8."""
+    columns: dict[str, list[Any]] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            columns[name] = _values(name, column)
+        except RefusedTable:
+            if name not in spare:
+                raise
+            columns[name] = [None] * len(column)
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def iterate_rows(stream: BinaryIO, wanted: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a file one after the other, without the columns of plain values whose names are not `wanted`, a
-    function of the name. Raises ValueError as `read_parquet` and `rows_of` do."""
+    """The rows of a file one after the other. wanted: says by its name whether a column of plain values is needed; the
+    others are None if they cannot be read. Raises ValueError as `read_parquet` and `rows_of` do."""
     import pyarrow as pa
 
     with _sentences(), _opened_table(stream, "rows") as file:
         schema = file.schema_arrow
-        names = [field.name for field in schema if pa.types.is_nested(field.type) or wanted(field.name)]
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=names):
-            # Without a column that is wanted there are rows still.
-            yield from rows_of(pa.Table.from_batches([batch])) if names else [{}] * batch.num_rows
+        spare = {field.name for field in schema if not (pa.types.is_nested(field.type) or wanted(field.name))}
+        for batch in file.iter_batches(_ROWS_AT_ONCE):
+            yield from rows_of(pa.Table.from_batches([batch]), spare)
 
 
 def plain_value(value: Any) -> Any:

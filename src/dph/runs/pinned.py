@@ -19,7 +19,7 @@ from dph.config import absolute
 from dph.config.text import read_json
 from dph.errors import RunError
 from dph.runs.files import Stamp, file_stamp, write_atomically
-from dph.types import Problem
+from dph.types import TEMPLATE_COLUMN, Problem
 
 _FILE = "inputs.json"
 ANEW = "start a new run with a different --out"
@@ -103,8 +103,10 @@ def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str
 
 
 def _problem_hashes(problems: Sequence[Problem]) -> dict[str, str]:
-    """A short hash of the prompt, the answer and the verifier of each problem, by id, in the order of the problems."""
-    return {p.id: _short([p.prompt, p.answer, p.verifier]) for p in problems}
+    """A short hash of the prompt, the answer and the verifier of each problem, and of its own variables of the chat
+    template if it has any, by id, in the order of the problems."""
+    own = {p.id: [p.meta[TEMPLATE_COLUMN]] if p.meta.get(TEMPLATE_COLUMN) else [] for p in problems}
+    return {p.id: _short([p.prompt, p.answer, p.verifier, *own[p.id]]) for p in problems}
 
 
 def _short(facts: list[Any]) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from dph.errors import SettingsError, UserError
+from dph.errors import SettingsError, UserError, how_to_install
 from dph.process.progress import say
 from dph.runs.directory import RunDir
 from dph.runs.files import naming
@@ -67,7 +67,7 @@ class Metrics:
     def begin(self, step: int) -> None:
         """Start logging after `step`: TensorBoard, for which the extra `report` is needed, drops later ones."""
         if self._leads and importlib.util.find_spec("tensorboard") is None:
-            say("nothing is written for TensorBoard, which is not installed: pip install 'dph-rl[report]'")
+            say(f"nothing is written for TensorBoard, which is not installed: {how_to_install('report')}")
         elif self._leads:
             from torch.utils.tensorboard.writer import SummaryWriter
 

@@ -11,6 +11,7 @@ from typing import Any
 from dph.config import RolloutConfig, SamplerConfig
 from dph.errors import DataError, JudgeError, counted
 from dph.models.batch import fitting_rows
+from dph.models.chat import own_variables, unused_variables
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.progress import doing, say
@@ -18,7 +19,7 @@ from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
-from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
+from dph.types import TEMPLATE_COLUMN, Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
 from dph.verifiers.golds import tried_golds
 
@@ -41,7 +42,8 @@ def encode_problems(
     Raises UserError if no problem is left, or if max_tokens leaves no room for a prompt in the model's context.
     """
     limit = longest_prompt(policy.context_length, max_prompt_tokens, max_tokens)
-    encoded = [Prompted(problem, policy.encode_prompt(problem.prompt)) for problem in problems]
+    encoded = [Prompted(problem, policy.encode_problem(problem)) for problem in problems]
+    say_unused_variables(policy.tokenizer, problems)
     fitting = [item for item in encoded if 0 < len(item.prompt_ids) <= limit]
     if len(fitting) < len(encoded):
         gone = len(encoded) - len(fitting)
@@ -49,6 +51,14 @@ def encode_problems(
     if not fitting:
         raise DataError(f"no problem has a prompt of at most {limit} tokens; raise rollout.max_prompt_tokens")
     return fitting
+
+
+def say_unused_variables(tokenizer: Any, problems: Sequence[Problem]) -> None:
+    """Say which variables of problems' own columns the chat template does not have, so that they change nothing."""
+    unused = [name for problem in problems for name in unused_variables(tokenizer, own_variables(problem))]
+    if unused:
+        names, of = ", ".join(dict.fromkeys(unused)), "the tokenizer's chat template does not use"
+        say(f"without effect: the column {TEMPLATE_COLUMN} sets variables that {of}: {names}")
 
 
 def longest_prompt(context: int, max_prompt_tokens: int, max_tokens: int) -> int:

@@ -23,7 +23,7 @@ import torch
 
 from dph.config import ModelConfig, SamplerConfig
 from dph.config.checks import check_alone
-from dph.errors import ModelError, SettingsError
+from dph.errors import ModelError, SettingsError, how_to_install
 from dph.models.loading import model_folder
 from dph.models.policy import Policy
 from dph.process.progress import say
@@ -176,7 +176,7 @@ def start_engine(
         from vllm import LLM
     except ImportError as error:
         raise ModelError(
-            f"vLLM cannot be imported ({error}); in a separate environment run: pip install 'dph-rl[vllm]', or sample "
+            f"vLLM cannot be imported ({error}); in a separate environment run: {how_to_install('vllm')}, or sample "
             "with --sampler.engine hf"
         ) from error
     say("starting vLLM")

@@ -7,8 +7,9 @@ from pathlib import Path
 from dph.config import AuditConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, Reading, narrowed
 from dph.errors import UserError
 from dph.evaluation.certificate import Certificate
-from dph.evaluation.changes import as_json, as_text, compare
+from dph.evaluation.changes import compare
 from dph.evaluation.samples import read_samples
+from dph.evaluation.wording import as_json, as_text
 from dph.models.loading import read_config
 from dph.process.progress import say
 from dph.runs.directory import find_model

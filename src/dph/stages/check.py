@@ -15,8 +15,8 @@ from dph.config import CheckConfig
 from dph.config.checks import check_train
 from dph.errors import DataError, JudgeError, RowsError, SettingsError, counted, one_line, visible
 from dph.models.batch import fitting_tokens
+from dph.models.chat import Rendering, check_variables, date_sentence, encode_problem, writes_date
 from dph.models.loading import choose_precision, load_tokenizer, read_config
-from dph.models.policy import prompt_ids
 from dph.models.traits import context_of
 from dph.process.distributed import World
 from dph.process.memory import peak_memory
@@ -24,7 +24,7 @@ from dph.process.progress import progress
 from dph.rehearsal.check import open_set
 from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import Rehearsal, RehearsalSet
-from dph.sampling.rollouts import longest_prompt
+from dph.sampling.rollouts import longest_prompt, say_unused_variables
 from dph.tasks import Task
 from dph.training.frame import Clock, load_policy
 from dph.training.loop import Learner
@@ -110,10 +110,13 @@ def _check_test(config: CheckConfig, task: Task, verifiers: Verifiers, trained: 
 
 def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
     """Print the lengths of prompts and gold answers and one whole prompt; returns the ids of prompts that are used."""
-    tokenizer, rollout = load_tokenizer(config.model), config.rollout
-    context = context_of(read_config(config.model).get_text_config())
-    limit = longest_prompt(context, rollout.max_prompt_tokens, rollout.max_tokens)
-    prompts = [len(prompt_ids(tokenizer, problem.prompt)) for problem in problems]
+    tokenizer, rollout, rendering = load_tokenizer(config.model), config.rollout, Rendering.of(config.model)
+    settings = read_config(config.model).get_text_config()
+    limit = longest_prompt(context_of(settings), rollout.max_prompt_tokens, rollout.max_tokens)
+    check_variables(tokenizer, rendering)
+    say_unused_variables(tokenizer, problems)
+    vocabulary = int(settings.vocab_size)
+    prompts = [len(encode_problem(tokenizer, problem, rendering, vocabulary)) for problem in problems]
     fitting = [problem for problem, length in zip(problems, prompts, strict=True) if 0 < length <= limit]
     refused = f"{len(problems) - len(fitting)} ({1 - len(fitting) / len(problems):.0%})"
     _print("prompts", f"{_lengths(prompts)}, allowed {limit}; empty or longer, so left out: {refused}")
@@ -125,8 +128,10 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
     if not fitting:
         raise DataError(f"no problem has a prompt of at most {limit} tokens; raise --rollout.max-prompt-tokens")
     print(f"\nthe prompt of problem {one_line(fitting[0].id)}, as the model reads it:\n")
-    text = tokenizer.decode(prompt_ids(tokenizer, fitting[0].prompt), clean_up_tokenization_spaces=False)
+    text = tokenizer.decode(encode_problem(tokenizer, fitting[0], rendering), clean_up_tokenization_spaces=False)
     print("\n".join(f"    {visible(line)}".rstrip() for line in text.split("\n")), end="\n\n")
+    if writes_date(tokenizer):
+        _print("date", date_sentence(rendering))
     return {problem.id for problem in fitting}
 
 

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.build import make_sampler, make_task, make_verifiers, select, split_names
-from dph.config import EvalConfig, absolute
-from dph.errors import counted
+from dph.config import EvalConfig, ModelConfig, absolute, differences
+from dph.errors import UserError, counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.evaluation.measures import MEASURES, Scores, diversity_of, greedy_verdict, score_group, summarise
+from dph.models.chat import noted_rendering
 from dph.models.loading import settled
 from dph.models.policy import Policy
 from dph.process.distributed import World
-from dph.process.progress import say
+from dph.process.progress import say, warn
 from dph.runs.chunks import Chunks
-from dph.runs.directory import RunDir
+from dph.runs.directory import RunDir, find_model
 from dph.runs.files import write_atomically, written_atomically
 from dph.runs.pinned import content_hashes
 from dph.sampling.rollouts import Prompted, encode_problems, refuse_unjudged, settled_rows, still_usable
@@ -55,6 +56,9 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     contents = {split: content_hashes(problems) for split, problems in chosen.items()}
     facts = {"weight_hash": policy.weight_hash(), "tokenizer_hash": policy.tokenizer_hash(), "label": label_of(config)}
     inputs = {"the model's weights": facts["weight_hash"], "the tokenizer's rules": facts["tokenizer_hash"]}
+    noted_rendering(run, policy, world)
+    if world.leads:
+        _warn_of_other_prompts(config.model)
     hashes = {f"{split}: {id}": content for split in contents for id, content in contents[split].items()}
     rollout, params = config.rollout, config.rollout.params()
     with (
@@ -97,6 +101,19 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     _say_scores(splits)
     world.wait()
     return run.path
+
+
+def _warn_of_other_prompts(config: ModelConfig) -> None:
+    """Warn if the run that trained the model rendered prompts otherwise than this evaluation does."""
+    try:
+        run = find_model(config.path).run
+        there = {} if run is None else RunDir.open(run).settings()["model"]
+    except (UserError, KeyError):  # an evaluation does not depend on where its model came from
+        return
+    there = {name: there.get(name, getattr(ModelConfig(), name)) for name in ("chat_template_kwargs", "date")}
+    other = differences(there, {name: getattr(config, name) for name in there})
+    if run is not None and other:
+        warn(f"the model of {run} was trained with other prompts than it is evaluated with ({'; '.join(other)})")
 
 
 def _sampled(

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from dph.config import PasskConfig
-from dph.evaluation.changes import Comparison, as_json, as_text, compare
+from dph.evaluation.changes import Comparison, compare
 from dph.evaluation.samples import NONE, read_samples
+from dph.evaluation.wording import as_json, as_text
 from dph.process.progress import say
 from dph.runs.files import write_atomically
 

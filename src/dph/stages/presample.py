@@ -23,6 +23,7 @@ from dph.config.checks import check_presample
 from dph.errors import counted
 from dph.evaluation.certificate import upper_bound
 from dph.models.batch import Tokens, fitting_tokens
+from dph.models.chat import noted_rendering
 from dph.models.loading import settled
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -73,6 +74,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
     (_, problems), policy = world.together(lambda: (load_problems(config.task), Policy.load(config.model)))
     contents = content_hashes(problems)
     hashes = {"weight_hash": policy.weight_hash(), "tokenizer_hash": policy.tokenizer_hash()}
+    rendered = noted_rendering(run, policy, world)
     inputs = {"the model's weights": hashes["weight_hash"], "the tokenizer's rules": hashes["tokenizer_hash"]}
     with Chunks(run.path, inputs, contents, world) as chunks:
         with make_verifiers(config.verifier, config.reward, reward) as verifiers:
@@ -120,7 +122,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             row = {"problem_id": id, "set": where, "correct": correct, "samples": samples, "refined": refined}
             row["new_correct"], row["new_samples"] = tried.get(id, (0, 0))
             partition.append(row | {"content": contents[id]})
-        facts = _write(run, config, hashes | {"precision": policy.precision}, partition, rows)
+        facts = _write(run, config, hashes | rendered | {"precision": policy.precision}, partition, rows)
     perfect = f"{facts['perfect']} near-perfect ({counted(len(rows), 'stored response')})"
     say(f"{counted(facts['explore'], 'prompt')} to explore, {perfect}, {facts['dropped']} dropped")
     if facts.get("certify"):
@@ -190,7 +192,7 @@ def _rehearsals(
 def _write(
     run: RunDir,
     config: PresampleConfig,
-    model: Mapping[str, str],
+    model: Mapping[str, Any],
     partition: list[dict[str, Any]],
     rows: Sequence[Rehearsal],
 ) -> dict[str, int]:

@@ -11,8 +11,9 @@ import torch
 
 from dph.build import make_task
 from dph.config import SftConfig
-from dph.errors import DataError, RunError, SettingsError, counted
+from dph.errors import DataError, ModelError, RunError, SettingsError, counted
 from dph.models.batch import Tokens, microbatches
+from dph.models.chat import Rendering, noted_rendering
 from dph.models.loading import choose_device, computed_in, settled, weight_type
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -21,14 +22,16 @@ from dph.process.progress import say
 from dph.process.user_code import ask
 from dph.runs.directory import RunDir
 from dph.runs.pinned import ANEW
+from dph.sampling.rollouts import say_unused_variables
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
-from dph.tasks.records import read_prompt
+from dph.tasks.records import read_prompt, row_variables
 from dph.tasks.tables import placed_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Clock, Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
 from dph.training.optim import Optimizer
+from dph.types import TEMPLATE_COLUMN, Problem
 
 
 def sft(config: SftConfig, *, resume: bool = False) -> Path:
@@ -42,11 +45,12 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     saved = newest_checkpoint(run, world)
 
     def load() -> tuple[Policy, list[Tokens]]:
-        texts = _texts(config)
-        policy = starting_policy(config, texts, saved)
-        return policy, _rows(policy, texts)
+        problems = _demonstrations(config)
+        policy = starting_policy(config, [(problem.prompt, problem.answer) for problem in problems], saved)
+        return policy, _rows(policy, problems)
 
     policy, rows = world.together(load)
+    noted_rendering(run, policy, world)
     world.decided(lambda: _pin(run, rows, fresh=saved is None))
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps)
     state = TrainState() if saved is None else checkpoints.restore(saved, policy, optimizer)
@@ -79,11 +83,14 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     return finish(run, world, policy.save, facts)
 
 
-def _texts(config: SftConfig) -> list[tuple[Any, str]]:
-    """(prompt, response) pairs from the data file, or the task's own demonstrations."""
+def _demonstrations(config: SftConfig) -> list[Problem]:
+    """Rows of the data file, or the task's own demonstrations, as problems, whose answers are the responses and whose
+    ids are their places, for messages."""
     if config.data:
         rows = placed_rows(Path(config.data), required=("prompt",), texts=("response",))
-        return [(read_prompt(row["prompt"], where), row["response"]) for where, row in rows]
+        own = [{TEMPLATE_COLUMN: row_variables(row, where)} for where, row in rows]
+        read = [(where, read_prompt(row["prompt"], where), row["response"]) for where, row in rows]
+        return [Problem(*one, verifier="", meta=meta) for one, meta in zip(read, own, strict=True)]
     task = make_task(config.task)
     if not isinstance(task, Demonstrates):
         raise SettingsError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")
@@ -96,7 +103,7 @@ def _texts(config: SftConfig) -> list[tuple[Any, str]]:
         ),
         "rows with the texts prompt and response",
     )
-    return [(row["prompt"], row["response"]) for row in rows]
+    return [Problem(f"demonstration {n}", row["prompt"], row["response"], "") for n, row in enumerate(rows, 1)]
 
 
 def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | None) -> Policy:
@@ -114,17 +121,19 @@ def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: 
     policy.model.to(choose_device(config.model.device))
     for parameter in policy.model.parameters():
         parameter.data = parameter.data.to(weight_type(config.model.precision))
-    policy = Policy(policy.model, policy.tokenizer, precision=computed_in(config.model.precision))
+    rendering, precision = Rendering.of(config.model), computed_in(config.model.precision)
+    policy = Policy(policy.model, policy.tokenizer, precision=precision, rendering=rendering)
     policy.keep_less()
     return policy
 
 
-def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
+def _rows(policy: Policy, problems: Sequence[Problem]) -> list[Tokens]:
     rows = []
-    for prompt, response in texts:
+    for problem in problems:
         # arrays take a ninth of the memory of lists, which matters with many demonstrations
-        ids = (array("i", tokens) for tokens in (policy.encode_prompt(prompt), policy.encode_response(response)))
+        ids = (array("i", tokens) for tokens in (policy.encode_problem(problem), _response(policy, problem)))
         rows.append(Tokens(*ids))
+    say_unused_variables(policy.tokenizer, problems)
     fitting = [row for row in rows if row.prompt_ids and row.length <= policy.context_length]
     if len(fitting) < len(rows):
         gone = len(rows) - len(fitting)
@@ -132,6 +141,13 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
     if not fitting:
         raise DataError(f"no row fits into the model's context of {policy.context_length} tokens; shorten the rows")
     return fitting
+
+
+def _response(policy: Policy, problem: Problem) -> list[int]:
+    try:
+        return policy.encode_response(problem.answer)
+    except ModelError as error:
+        raise ModelError(f"{problem.id}: {error}") from error
 
 
 def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:

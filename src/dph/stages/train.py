@@ -11,6 +11,7 @@ from dph.errors import counted
 from dph.evaluation.certification import CertificationSet
 from dph.evaluation.evaluator import Evaluator
 from dph.models.card import save_with_card
+from dph.models.chat import noted_rendering
 from dph.models.interpolation import save_share
 from dph.models.loading import settled
 from dph.models.policy import Policy
@@ -21,7 +22,7 @@ from dph.rehearsal.check import CheckedSet, check_rehearsal, open_rehearsal, war
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import drop_visits
-from dph.runs.directory import RunDir, read_metrics
+from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
@@ -50,7 +51,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     stop; Interrupted on SIGINT, SIGTERM and SIGHUP. In both cases the state is saved first.
     """
     check_train(config)
-    Advantage(config.advantage.name, config.advantage.options)  # a mistake in its settings shows before the run begins
+    Advantage(config.advantage.name, config.advantage_options)  # a mistake in its settings shows before the run begins
     if unused := objective_of(config).unused:
         say(f"policy loss {config.loss.policy!r} does not use: {', '.join(unused)}")
     world, run = open_run(config, "train", resume=resume, versions=judging_versions())
@@ -96,6 +97,7 @@ def load(
     task, problems, stored, held = data_of(config, run, verifiers, world, fresh=fresh)
 
     policy = load_policy(config.model, config.seed, saved)
+    noted_rendering(run, policy, world)
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
     state = TrainState() if saved is None else checkpoints.restore(saved, policy, optimizer)
@@ -162,9 +164,8 @@ def measuring(
     config, world, rollout = explorer.config, explorer.world, explorer.config.rollout
     params = rollout.params(config.monitor.n)
     evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed)
-    lines, shuffle = read_metrics(run.path), config.task.shuffle
-    sets = monitored_sets(config.monitor, task, lines, shuffle=shuffle) if config.monitor.every else []
-    monitor = Monitor(config.monitor, evaluator, sets, world)
+    sets = monitored_sets(config.monitor, task, shuffle=config.task.shuffle) if config.monitor.every else []
+    monitor = Monitor(config.monitor, evaluator, sets, world, run.path, logged)
     if held is None:
         return monitor, None
     held.check_apart("monitored", (problem.id for problem in monitor.problems))

@@ -27,6 +27,7 @@ from dph.runs.files import write_atomically
 from dph.runs.pinned import ANEW, content_hashes
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers, judging_versions
+from dph.verifiers.sql.text import extract_sql
 
 PROBLEMS_AT_ONCE = 64
 _NAMED = 5  # problems that a message names at most
@@ -56,14 +57,18 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
                 raise RunError(f"{name} are not those that {run.path} has judged; restore them, or {ANEW}")
         return run.path
     with Chunks(run.path if run else None, {"the predictions": digests["the predictions"]}, contents) as chunks:
-        with make_verifiers(config.verifier, bare_sql=bare) as verifiers:
-            judged, excluded = _judge(verifiers, pairing, chunks, bare=bare)
+        several = any(len(predictions) > 1 for _, predictions in pairing.pairs)
+        with make_verifiers(config.verifier, bare_sql=bare, answers=several) as verifiers:
+            judged, excluded = _judge(verifiers, pairing, chunks, bare=bare, several=several)
         if not judged:
             raise JudgeError("no problem is left: none has a gold answer that can be judged against")
         summary = summarise(config, judged, excluded)
         print(table_of(summary))
         if not bare and summary["outcomes"].keys() == {Outcome.NO_ANSWER}:
-            say("no response holds an answer in its block or box; if they are bare SQL or answers, say so with --bare")
+            hint = "if they are bare SQL or answers, say so with --bare"
+            if any(problem.verifier == "math" for problem, _ in judged):
+                hint += "; if they end as in 'The answer is 12.', read such words with --verifier.fallback phrase"
+            say(f"no response holds an answer in its block or box; {hint}")
         if run is None:
             return None
         rows = [json.dumps(row, ensure_ascii=False) + "\n" for _, rows in judged for row in rows]
@@ -122,7 +127,7 @@ def _paired(
 
 
 def _judge(
-    verifiers: Verifiers, pairing: Pairing, chunks: Chunks, *, bare: bool
+    verifiers: Verifiers, pairing: Pairing, chunks: Chunks, *, bare: bool, several: bool
 ) -> tuple[list[Judged], dict[str, str]]:
     """The judged problems, and those whose gold answer fails with the reason. Raises UserError if a prediction could
     not be judged: a score without it would not be the benchmark's."""
@@ -132,7 +137,9 @@ def _judge(
         broken = verifiers.check([problem for problem, _ in some])
         usable = [(problem, predictions) for problem, predictions in some if problem.id not in broken]
         flags = verifiers.flags([problem for problem, _ in usable])
-        verdicts = iter(verifiers.verify(list(_responses(usable, bare=bare))))
+        responses = list(_responses(usable, bare=bare))
+        verdicts = iter(verifiers.verify(responses))
+        answers = iter(_answers(verifiers, responses, bare=bare, several=several))
         values: list[dict[str, Any]] = []
         for problem, predictions in some:
             if problem.id in broken:
@@ -141,7 +148,10 @@ def _judge(
             rows = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
             if lost := [verdict.detail for verdict in rows if verdict.outcome is Outcome.INFRA_ERROR]:
                 raise JudgeError(f"a prediction for problem {problem.id} could not be judged: {lost[0]}")
-            values.append({"verdicts": [asdict(verdict) for verdict in rows], "flags": flags.get(problem.id, [])})
+            told = [next(answers) for _ in predictions] or [None]
+            told = [None if v.outcome is Outcome.NO_ANSWER else one for one, v in zip(told, rows, strict=True)]
+            verdicts_of = [asdict(verdict) for verdict in rows]
+            values.append({"verdicts": verdicts_of, "answers": told, "flags": flags.get(problem.id, [])})
         return values
 
     values = chunks.map("problems", pairing.pairs, PROBLEMS_AT_ONCE, judge, "judging")
@@ -152,12 +162,34 @@ def _judge(
             excluded[problem.id] = value["excluded"]
             continue
         texts = [prediction.text for prediction in predictions] or [""]
-        judged.append((problem, judged_rows(problem, texts, value["verdicts"], value["flags"])))
+        answers = value.get("answers") or [None] * len(texts)
+        judged.append((problem, judged_rows(problem, texts, value["verdicts"], answers, value["flags"])))
     for problem_id, reason in list(excluded.items())[:_NAMED]:
         say(f"problem {problem_id} is left out, its gold answer fails: {reason}")
     if len(excluded) > _NAMED:
         say(f"… and {counted(len(excluded) - _NAMED, 'more problem')}")
     return judged, excluded
+
+
+def _answers(
+    verifiers: Verifiers, responses: Sequence[tuple[Problem, str]], *, bare: bool, several: bool
+) -> list[str | None]:
+    """The answer of each response that was judged, as a text that equal answers share: of SQL what the query returns,
+    or the query itself if no problem has several responses; None without one."""
+    known = [verifiers.tell("judged", responses), verifiers.tell("answers", responses) if several else []]
+    told = [next(filter(None, of_each), None) for of_each in zip(*filter(None, known), strict=True)]
+    told = told or [None] * len(responses)
+
+    def own(problem: Problem, text: str) -> str | None:
+        if problem.verifier == "sql":
+            return None if several else text if bare else extract_sql(text)
+        if problem.verifier == "exact":
+            from dph.evaluation.measures import answer_of  # slow to load
+
+            return answer_of(problem, text)
+        return None
+
+    return [one or own(*response) for one, response in zip(told, responses, strict=True)]
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:

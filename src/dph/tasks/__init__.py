@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from dph.errors import SettingsError, near
 from dph.process.user_code import ask
 from dph.registry import Registry
-from dph.types import Problem
+from dph.types import TEMPLATE_COLUMN, Problem
 
 __all__ = ["TASKS", "Demonstrates", "Task", "load_task", "problems_of", "register_task", "style_of"]
 
@@ -49,6 +49,8 @@ def load_task(name: str, /, **options: Any) -> Task:
         needed_first = sorted(takes, key=lambda name: takes[name].default is not inspect.Parameter.empty)
         names, wrong = ", ".join(needed_first) or "none", ", ".join(map(repr, unknown))
         meant = near(unknown[0], takes)
+        if TEMPLATE_COLUMN in unknown:
+            meant = "; variables of the chat template are the setting --model.chat-template-kwargs NAME VALUE"
         raise SettingsError(f"task {name!r} does not take these options: {wrong}{meant}; it takes: {names}")
     missing = [key for key, item in takes.items() if item.default is item.empty and key not in options]
     if missing:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dph.config.checks import ask_hub
 from dph.config.files import expanded, irregular
-from dph.errors import DataError, SettingsError, one_line
+from dph.errors import DataError, SettingsError, how_to_install, one_line
 from dph.tasks import register_task
 from dph.tasks.records import RowTask
 from dph.tasks.tables import with_short_floats
@@ -85,7 +85,7 @@ def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:
         import datasets
         import datasets.config
     except ImportError as error:
-        raise DataError("data sets of a hub need the library datasets; run: pip install 'dph-rl[hub]'") from error
+        raise DataError(f"data sets of a hub need the library datasets; run: {how_to_install('hub')}") from error
     if saved and (odd := irregular(folder)):
         raise DataError(f"cannot load the data set {name!r}: {odd} in it is not a regular file; remove it")
     try:

@@ -3,6 +3,7 @@ publish), and how columns become prompts and answers.
 """
 
 import ast
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,18 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from dph.config.checks import template_variables
 from dph.config.text import parse_json
 from dph.errors import DataError, RowsError, SettingsError, counted
 from dph.process.progress import say
 from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import KINDS, absent, placed_rows
-from dph.types import Message, Problem, as_messages
+from dph.types import TEMPLATE_COLUMN, Message, Problem, as_messages
 from dph.verifiers import Verifiers
 from dph.verifiers.exact import gold_fault, plain_gold
 from dph.verifiers.golds import gold_response, tried_golds
 
-_TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model"}
+_TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model", TEMPLATE_COLUMN}
 _BUILT_IN = ("sql", "math", "exact")
 _VERL_ANSWER = "reward_model.ground_truth"
 _CASELESS = {"id", "verifier", "db", "db_id", "reward_model"}
@@ -105,6 +107,8 @@ class RowTask(Task):
         else:
             answer = json_meta({"answer": answer}, ()).get("answer")
         meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
+        if own := row_variables(row, where):
+            meta[TEMPLATE_COLUMN] = own
         if verifier == "sql":
             named = row.get("db") or meta.get("db_id") or (str(Path(self.db).absolute()) if self.db else None)
             meta["db"] = _database(named, where, roots)
@@ -288,6 +292,26 @@ def read_prompt(prompt: Any, where: str) -> str | tuple[Message, ...]:
             )
         return tuple(Message(role=message["role"], content=message["content"]) for message in prompt)
     raise DataError(f"{where}: the prompt must be text or a list of messages with 'role' and 'content'")
+
+
+def row_variables(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The variables of the chat template that a row sets, as JSON in a file of texts; null sets none, as Parquet fills
+    in what other rows name. Raises DataError for what is no table of them."""
+    value = row.get(TEMPLATE_COLUMN)
+    if isinstance(value, str) and value.strip():
+        with contextlib.suppress(ValueError):
+            value = parse_json(value)
+    if value in (None, ""):
+        return {}
+    if not isinstance(value, Mapping):
+        raise DataError(
+            f"{where}: {TEMPLATE_COLUMN} must hold variables of the chat template by name, such as "
+            f'{{"enable_thinking": false}}, not {value!r:.100}'
+        )
+    try:
+        return template_variables({name: one for name, one in value.items() if one is not None}, TEMPLATE_COLUMN)
+    except SettingsError as error:
+        raise DataError(f"{where}: {error}") from error
 
 
 def _read(value: Any, where: str) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from dph.config.files import MOST_COLUMNS, opened, read_bytes, read_unpacked
-from dph.config.text import decoded, is_json, parse_json, refuse_other_kinds
+from dph.config.text import decoded, delimiter_of, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, RowsError, counted, refused
 from dph.runs.parquet import read_parquet, rows_of
 
@@ -168,7 +168,7 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
     """The rows below the first line, without those whose cells are all empty, and without columns that have no name."""
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     first = text.lstrip("\n").partition("\n")[0]
-    reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count), strict=True)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter_of(first), strict=True)
     rows: list[tuple[int, Any]] = []
     faults, names, end = [], list[str](), 0
     try:

@@ -135,7 +135,8 @@ class Frame:
         if self.world.leads and not (steps and self.config.optim.lr):
             said = "optim.lr is 0" if steps else "steps is 0"
             say(f"{said}: nothing is trained, and the final model is the one that the run begins with")
-        with Interrupts() as interrupts:
+        finishing = "a signal came: the step is finished and its state saved, then the run stops"
+        with Interrupts(finishing) as interrupts:
             try:
                 self._repeat(step, measure or (lambda *_: {}), interrupts)
             except Interrupted as error:

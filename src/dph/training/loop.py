@@ -62,7 +62,7 @@ class Learner:
     ) -> None:
         """problems: those to draw prompts from. token_budget: tokens per micro-batch of an update. run: the run
         directory that keeps the number of rows that are sampled together."""
-        rollout, advantage = config.rollout, Advantage(config.advantage.name, config.advantage.options)
+        rollout, advantage = config.rollout, Advantage(config.advantage.name, config.advantage_options)
         objective = objective_of(config)
         needs_reference = objective.needs_reference or advantage.needs_reference
         self.reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None

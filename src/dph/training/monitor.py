@@ -12,11 +12,11 @@ from dph.errors import RunError, SettingsError
 from dph.evaluation.certificate import Certificate, Counts
 from dph.evaluation.certification import CertificationSet, solved
 from dph.evaluation.evaluator import Evaluator
+from dph.evaluation.falls import ALPHA, FallAlarm
 from dph.evaluation.measures import Scores, metric_values, score_group
-from dph.evaluation.passk import bootstrap_interval
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.runs.coverage import CERTIFICATE, drop_visits, read_visits, write_visits
+from dph.runs.coverage import CERTIFICATE, MONITORED, drop_visits, read_visits, write_visits
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically
 from dph.runs.samples import MONITOR, Sample
@@ -25,28 +25,29 @@ from dph.training.checkpoints import path_of, steps_saved
 from dph.types import Group, Problem
 
 
-@dataclass(slots=True)
 class PassAlarm:
-    """Watches pass@k of the monitored problems for a fall below its best that the choice of problems does not explain:
-    the best lies above the 95 % interval of the newest value."""
+    """Says that pass@k of the monitored problems has fallen (`FallAlarm`: at most 5 % of the runs in which it does not
+    are told so, over all their steps and sets)."""
 
-    best: float = -math.inf
-    step: int = 0
-    """The step of the best value."""
-    _lasted: int = 0
+    def __init__(self, name: str, n: int, sets: int = 1) -> None:
+        """name: of the set, before the metric. n: samples of a problem. sets: how many alarms share the error."""
+        self._name, self._alarm, self._told = name, FallAlarm(n, ALPHA / sets), 0
 
-    def note(self, step: int, name: str, value: float, high: float = math.inf) -> str | None:
-        """Take a measured step into account; high: the upper end of the value's interval. A fall that lasts is
-        reported in its 1st, 2nd, 4th, 8th, … measured step."""
-        self._lasted = self._lasted + 1 if high < self.best else 0
-        if value > self.best:
-            self.best, self.step = value, step
-        if self._lasted.bit_count() != 1:  # a power of two
+    def note(self, step: int, counts: Counts) -> str | None:
+        """Take a measured step into account; counts: the correct and the judged samples of each problem. A fall that
+        shows again is told at its 1st, 2nd, 4th, 8th, … step."""
+        fall = self._alarm.note(step, counts)
+        self._told += fall is not None
+        if fall is None or self._told.bit_count() != 1:  # a power of two
             return None
+        before, after = (
+            f"{value:.1%} at {f'step {first}' if first == last else f'steps {first} to {last}'}"
+            for value, (first, last) in ((fall.before, fall.steps_before), (fall.after, fall.steps_after))
+        )
         return (
-            f"{name} of the monitored problems has fallen from {self.best:.1%} at step {self.step} to {value:.1%} "
-            f"(95 % interval up to {high:.1%}): the policy loses solutions that it had; a rehearsal set (preset "
-            "dph_js), a larger loss.eta or a smaller optim.lr keeps more of them"
+            f"{self._name}pass@{fall.k} of the monitored problems has fallen from {before} to {after} (a run without a "
+            "fall is told so with a probability of at most 5 %): the policy loses solutions that it had; a rehearsal "
+            "set (preset dph_js), a larger loss.eta or a smaller optim.lr keeps more of them"
         )
 
 
@@ -64,21 +65,16 @@ class MonitoredSet:
     alarm: PassAlarm
 
 
-def monitored_sets(
-    config: MonitorConfig, task: Task, logged: Sequence[Mapping[str, float]] = (), *, shuffle: bool = False
-) -> list[MonitoredSet]:
-    """The set of the training task, then the set of each table `monitor.sets`; their alarms know the steps of `logged`,
-    the lines of metrics.jsonl. Raises UserError as `make_task` and `select` do."""
+def monitored_sets(config: MonitorConfig, task: Task, *, shuffle: bool = False) -> list[MonitoredSet]:
+    """The set of the training task, then the set of each table `monitor.sets`. Raises UserError as `make_task` and
+    `select` do."""
     chosen = {"eval/": (task, config.split, config.limit, config.n)}
     for name, one in config.sets.items():
         its = make_task(TaskConfig(one.task, one.options)) if one.task else task
         chosen[f"monitor/{name}/"] = (its, one.split, one.limit, one.n)
     sets = []
     for prefix, (its, split, limit, n) in chosen.items():
-        alarm = PassAlarm()
-        for line in logged:
-            for name in deciding(line, prefix):
-                alarm.note(int(line["step"]), name, line[name])
+        alarm = PassAlarm(prefix.removeprefix("eval/"), n, len(chosen))
         sets.append(MonitoredSet(prefix, its, split, select(its, split, limit, shuffle=shuffle), n, alarm))
     return sets
 
@@ -98,9 +94,36 @@ class Measured:
 class Monitor:
     """Evaluation during training on a few held-out problems, spread over processes."""
 
-    def __init__(self, config: MonitorConfig, evaluator: Evaluator, sets: Sequence[MonitoredSet], world: World) -> None:
-        self._evaluator, self._sets, self._world = evaluator, sets, world
+    def __init__(
+        self,
+        config: MonitorConfig,
+        evaluator: Evaluator,
+        sets: Sequence[MonitoredSet],
+        world: World,
+        run: Path,
+        after: int,
+    ) -> None:
+        """run: run directory, whose monitor.jsonl gets a line for each measured step. after: the last step whose
+        measurement counts, of a resumed run; -1 for a new one."""
+        self._evaluator, self._sets, self._world, self._run = evaluator, sets, world, run
         self._every, self._kept = config.every, config.kept_responses
+        for step, visits in read_visits(run, MONITORED).items():
+            if step <= after:
+                self._alarms(step, {id: (correct, judged) for id, correct, judged in visits})
+        if world.leads:
+            drop_visits(run, after, MONITORED)
+
+    def _alarms(self, step: int, counts: Counts) -> list[str]:
+        """What the alarms say of a step; counts: of all sets, by the ids that monitor.jsonl has."""
+        said = [
+            one.alarm.note(step, {p.id: counts[name] for p in one.problems if (name := self._id(one, p)) in counts})
+            for one in self._sets
+        ]
+        return [message for message in said if message]
+
+    def _id(self, one: MonitoredSet, problem: Problem) -> str:
+        """A problem's id in monitor.jsonl: the sets beyond the first may have the same problems."""
+        return problem.id if one is self._sets[0] else one.prefix + problem.id
 
     @property
     def problems(self) -> list[Problem]:
@@ -118,19 +141,27 @@ class Monitor:
     def measure(self, step: int) -> Measured:
         """Answer the problems of every set, from the same random keys at every step."""
         every = [self._measure(step, one) for one in self._sets]
-        values = {name: value for measured in every for name, value in measured.values.items()}
-        return Measured(values, every[0].samples, [message for measured in every for message in measured.warnings])
+        values = {name: value for of_set, _, _ in every for name, value in of_set.items()}
+        counts = {id: each for _, of_set, _ in every for id, each in of_set.items()}
+        if self._world.leads:
+            write_visits(self._run, step, [(id, *each) for id, each in counts.items()], MONITORED)
+        return Measured(values, every[0][2], self._alarms(step, counts))
 
-    def _measure(self, step: int, one: MonitoredSet) -> Measured:
+    def _measure(self, step: int, one: MonitoredSet) -> tuple[dict[str, float], Counts, list[Sample]]:
+        """Of one set: its metrics, the correct and the judged samples of each problem, and the responses to keep."""
         places = {one.problems[i].id: i for i in self._world.share(len(one.problems))}
         pairs, scored = self._world.together(lambda: self._score(one, [one.problems[i] for i in places.values()]))
-        every = [item for scored_of_rank in self._world.gather(scored) for item in scored_of_rank]
+        parts = self._world.gather(list(zip(places, scored, strict=True)))
+        by_id = {id: item for part in parts for id, item in part}
+        every = list(by_id.values())
         measured = {one.prefix + name: of_problems for name, of_problems in metric_values(every, one.n).items()}
         counts = {name.replace(one.prefix, f"{one.prefix}problems/"): len(some) for name, some in measured.items()}
         values = {name: float(of_problems.mean()) for name, of_problems in measured.items()}
         values |= {name: float(count) for name, count in counts.items() if count < len(every)}
-        highs = {name: bootstrap_interval(measured[name]).high for name in deciding(values, one.prefix)}
-        noted = [one.alarm.note(step, name.removeprefix("eval/"), values[name], highs[name]) for name in highs]
+        counts = {
+            self._id(one, problem): (by_id[problem.id]["correct"], by_id[problem.id]["samples"])
+            for problem in one.problems
+        }
         placed = [
             (places[group.problem.id], Sample.of(step, MONITOR, group.problem, first + i, rollout))
             for pair in pairs
@@ -138,7 +169,7 @@ class Monitor:
             if group is not None
             for i, rollout in enumerate(group.rollouts)
         ]
-        return Measured(values, self.pick(placed), [message for message in noted if message])
+        return values, counts, self.pick(placed)
 
     def pick(self, placed: Sequence[tuple[int, Sample]]) -> list[Sample]:
         """The responses to keep, out of all processes' responses with the places of their groups: the first of every

@@ -17,6 +17,7 @@ from typing import Any
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list
 from dph.verifiers.protocol import register_verifier
+from dph.verifiers.thoughts import without_thoughts
 
 Tree = int | tuple[str, "Tree", "Tree"]
 """A number, or (operator, left, right)."""
@@ -129,7 +130,7 @@ def _text(body: Body) -> str:
 
 def read(problem: Problem, response: str) -> tuple[Tree | None, str]:
     """The tree of a response that uses only given numbers, each at most once, and ""; or None and the reason."""
-    tree = parse(response)
+    tree = parse(without_thoughts(response, problem.prompt))
     if tree is None:
         return None, _UNREADABLE
     if Counter[Any](numbers(tree)) - Counter(_given(problem)):

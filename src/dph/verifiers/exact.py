@@ -9,6 +9,7 @@ from typing import Any, Literal
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.protocol import register_verifier
+from dph.verifiers.thoughts import without_thoughts
 
 _MOST_DIGITS = 4000  # of a whole number that Python writes
 
@@ -86,7 +87,7 @@ class ExactVerifier:
         self._part = part
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        return [self._judge(problem, response.strip()) for problem, response in items]
+        return [self._judge(problem, response) for problem, response in items]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Problems whose answer is empty, or neither text nor a number: id → reason."""
@@ -95,9 +96,11 @@ class ExactVerifier:
     def close(self) -> None:
         """Does nothing: this verifier holds no resources."""
 
-    def _judge(self, problem: Problem, text: str) -> Verdict:
+    def _judge(self, problem: Problem, response: str) -> Verdict:
         if fault := gold_faults([problem], _answers).get(problem.id):
             return Verdict(Outcome.GOLD_ERROR, 0.0, fault)
+        tagged = any(answer != without_thoughts(answer) for answer in _answers(problem))
+        text = (response if tagged else without_thoughts(response, problem.prompt)).strip()
         if not text:
             return Verdict(Outcome.NO_ANSWER, 0.0, "empty response")
         if any(answer and self._matches(text, answer) for answer in _answers(problem)):

@@ -11,6 +11,7 @@ FORMS: Mapping[str, str] = {"sql": "```sql\n{}\n```", "math": "\\boxed{{{}}}"}
 
 WEAK: Mapping[str, str] = {
     "changes": "another result each time: date('now') or random()",
+    "decimal_comma": "two numbers, unless the comma is a decimal one",
     "empty": "no rows, which every query without rows equals",
     "limit_ties": "rows tie at its LIMIT",
     "order_ties": "its ORDER BY leaves rows tied",

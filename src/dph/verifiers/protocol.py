@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from numbers import Real
 from typing import Any, Literal, Protocol, Self
 
@@ -106,12 +106,15 @@ class Verifiers:
         texts = self._of_each("readings", problems, problems)
         return [texts.get(i, str(problem.answer)) for i, problem in enumerate(problems)]
 
-    def tell(self, what: Literal["answers", "solutions"], items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+    def tell(
+        self, what: Literal["answers", "judged", "solutions"], items: Sequence[tuple[Problem, str]]
+    ) -> list[str | None]:
         """The answer of each response, or its way to solve the problem: a text that equal answers (solutions) share,
         and None for a response without one.
 
-        Only verifiers with a method of this name know (answers: SQL, what the query returns; solutions: countdown, the
-        expression up to order and brackets); with others None, and an empty list if no verifier of these problems does.
+        Only verifiers with a method of this name know (answers: SQL, what the query returns; judged: mathematics, the
+        answer that was compared; solutions: countdown, the expression up to order and brackets); with others None, and
+        an empty list if no verifier of these problems does.
         Evaluations count distinct answers and solutions.
         """
         texts = self._of_each(what, [problem for problem, _ in items], items)
@@ -158,6 +161,12 @@ def short_key(question: Any) -> bytes:
     return hashlib.blake2b(repr(question).encode(errors="surrogatepass"), digest_size=16).digest()
 
 
+@lru_cache(1024)
+def _shared(verdict: Verdict) -> Verdict:
+    """One object for equal verdicts: a cache holds tens of thousands, and nearly all of them are right or wrong."""
+    return verdict
+
+
 def judge_once(
     asked: Sequence[Any], cache: LRU, judge: Callable[[list[Any]], Iterable[tuple[Any, Verdict]]]
 ) -> list[Verdict]:
@@ -169,5 +178,5 @@ def judge_once(
     for question, verdict in judge([question for question, verdict in verdicts.items() if verdict is None]):
         verdicts[question] = verdict
         if verdict.scored:
-            cache.put(keys[question], verdict)
+            cache.put(keys[question], _shared(verdict))
     return [question if isinstance(question, Verdict) else verdicts[question] for question in asked]

@@ -6,10 +6,12 @@ prompts of a presample run, `VerifierReward` its verifiers as a reward function,
 training keeps.
 """
 
+from dph.errors import how_to_install
+
 try:
     import trl  # noqa: F401
 except ImportError as error:
-    raise ImportError("dph.integrations.trl needs TRL; install it with: pip install 'dph-rl[trl]'") from error
+    raise ImportError(f"dph.integrations.trl needs TRL; install it with: {how_to_install('trl')}") from error
 
 from dph.integrations.trl.certify import CertifyCallback as CertifyCallback
 from dph.integrations.trl.config import DPHConfig as DPHConfig

@@ -36,7 +36,8 @@ class CertifyCallback(TrainerCallback):
         if args.world_size > 1:
             raise SettingsError("CertifyCallback works in one process; certify saved checkpoints with `dph certify`")
         precision = "bf16" if args.bf16 or args.fp16 else "fp32"
-        policy = Policy(kwargs["model"], kwargs["processing_class"], precision=precision)
+        how = {"precision": precision, "rendering": self._held.rendering}
+        policy = Policy(kwargs["model"], kwargs["processing_class"], **how)
         self._held.check(policy, base=state.global_step == 0)
         run, longest = Path(args.output_dir), self._held.made.rollout.longest
         run.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
 """The exploration set of a presample run as TRL's dataset, and this package's verifiers as TRL's reward function."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,13 @@ from datasets import Dataset
 
 from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import TaskConfig, VerifierConfig, from_dict
-from dph.errors import UserError
-from dph.models.policy import render_prompt
+from dph.errors import DataError, UserError
+from dph.models.chat import Rendering, encode_problem, refuse_own_variables
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems
 from dph.rewards import text_of, with_calls
-from dph.types import as_messages, as_text, problem_json, read_problem
+from dph.rewards.unjudged import UnjudgedWatch, refuse_unjudgeable
+from dph.types import Problem, Verdict, as_messages, as_text, problem_json, read_problem
 from dph.verifiers.sql.tool import SqlTool, database_of
 
 
@@ -25,16 +26,18 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
     plugins: Python files or modules that register the run's task.
 
     Raises UserError for a run that is not complete, has an empty exploration set, or sampled other problems, and for a
-    prompt that the chat template cannot render.
+    prompt that the chat template cannot render or that sets variables of its own, which TRL does not read.
     """
     for plugin in plugins:
         load_plugin(plugin)
-    task = from_dict(TaskConfig, open_presampled(Path(path)).manifest["task"])
+    made = open_presampled(Path(path)).manifest
+    task = from_dict(TaskConfig, made["task"])
     chosen = training_problems(str(path), task, "explore", load_problems(task)[1])
     form = as_messages if getattr(tokenizer, "chat_template", None) else as_text
+    refuse_own_variables(chosen, "GRPOTrainer", "DPHConfig(chat_template_kwargs=…)")
     if form is as_messages:
         for problem in chosen:  # TRL does so later, without a limit
-            render_prompt(tokenizer, problem.prompt)
+            encode_problem(tokenizer, problem, Rendering.recorded(made))
     return Dataset.from_list([{"prompt": form(one.prompt), "problem": problem_json(one)} for one in chosen])
 
 
@@ -46,7 +49,7 @@ class SqlEnvironment:
 
     def reset(self, problem: str, **_: Any) -> None:
         """Begin an episode. problem: the column of `exploration_set`."""
-        self._database = database_of(read_problem(problem))
+        self._database = database_of(_problem(problem))
 
     def query(self, sql: str) -> str:
         """Run a read-only SQL query on the database of the question.
@@ -60,6 +63,22 @@ class SqlEnvironment:
         return self.tool.query(self._database, sql)
 
 
+_OWN_DATA = (
+    'make the data set with exploration_set or, for one of your own, use dph.rewards.reward_function("math"), which '
+    "reads the column `answer`"
+)
+
+
+def _problem(text: Any) -> Problem:
+    """The problem in a value of the column `problem`. Raises UserError for another value, such as a question."""
+    try:
+        return read_problem(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"the column `problem` holds {text!r:.60}, not a problem as exploration_set writes it; {_OWN_DATA}"
+        ) from error
+
+
 class VerifierReward:
     """A reward function for GRPOTrainer: the verifiers' rewards, or None if the judging itself failed."""
 
@@ -68,18 +87,26 @@ class VerifierReward:
         config = config or VerifierConfig()
         self._verifiers = make_verifiers(config)
         self._text = with_calls if config.reward == "paper" else text_of
+        self._watch = UnjudgedWatch()
 
     def __call__(self, completions: Sequence[Any], problem: Sequence[str] = (), **_: Any) -> list[float | None]:
         """completions: texts, or conversations whose last message is the response; the scheme `paper` also pays for a
-        call of the SQL tool in an earlier one. problem: the column of `exploration_set`; UserError without it."""
-        if not problem:
-            raise UserError(
-                "VerifierReward judges by the column `problem`, which the dataset lacks; make it with exploration_set, "
-                "or give a reward function of your own"
-            )
-        items = zip(map(read_problem, problem), map(self._text, completions), strict=True)
-        verdicts = self._verifiers.verify(list(items))
+        call of the SQL tool in an earlier one. problem: the column of `exploration_set`. Raises UserError without
+        it, and if none of the first responses can be judged."""
+        verdicts = self._verdicts(completions, problem)
+        self._watch.note(verdicts)
         return [verdict.reward if verdict.scored else None for verdict in verdicts]
+
+    def check_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Raises UserError if rows of a data set lack the column `problem`, or none of them can be judged."""
+        problems = [row["problem"] for row in rows if row.get("problem") is not None]
+        refuse_unjudgeable(self._verdicts([""] * len(problems), problems))
+
+    def _verdicts(self, completions: Sequence[Any], problem: Sequence[str]) -> Sequence[Verdict]:
+        if not problem:
+            raise UserError(f"VerifierReward judges by the column `problem`, which the dataset lacks; {_OWN_DATA}")
+        items = zip(map(_problem, problem), map(self._text, completions), strict=True)
+        return self._verifiers.verify(list(items))
 
     def close(self) -> None:
         """Stop the verifiers' worker processes."""

@@ -11,6 +11,7 @@ from trl import GRPOTrainer
 
 from dph.errors import UserError
 from dph.evaluation.passk import coverage_shares
+from dph.integrations.trl.columns import CheckedRewardsMixin
 from dph.integrations.trl.members import ADVANTAGES, REWARDS, missing
 from dph.objective import Advantage, GroupView
 from dph.process.progress import warn
@@ -18,7 +19,7 @@ from dph.runs.coverage import Ledger
 from dph.types import Outcome, Verdict
 
 
-class AdvantageMixin(GRPOTrainer):
+class AdvantageMixin(CheckedRewardsMixin, GRPOTrainer):
     """Replaces TRL's advantages; rewards, their weights and everything else remain TRL's."""
 
     def __init__(
@@ -108,7 +109,7 @@ def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, text
     return torch.cat(advantages)
 
 
-class PassAtKMixin(GRPOTrainer):
+class PassAtKMixin(CheckedRewardsMixin, GRPOTrainer):
     """Logs, for every reward function that gave only 0 and 1 (None is not a score), under `rewards/NAME/`:
 
     * pass@K for K = 2, 4, … up to the size of a group, with its interval over the step's groups, and cover@τ; see

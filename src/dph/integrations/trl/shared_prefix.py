@@ -7,7 +7,7 @@ target per token, and its positions count the padding on the left; the packed ro
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from torch.distributed.fsdp import FSDPModule
 from trl import GRPOTrainer
 
 from dph.errors import UserError
+from dph.integrations.trl.columns import CheckedRewardsMixin
 from dph.integrations.trl.members import SHARED_PREFIX, missing
 from dph.models.batch import Tokens
 from dph.models.packing import group_by_prompt, pack
@@ -39,8 +40,11 @@ _SUPPORTED = {
     *("max_length", "max_new_tokens", "temperature", "top_p"),
 }
 """Settings of transformers' generation that the sampler has too."""
-_NEUTRAL = {"do_sample": True, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
-"""Settings that it does not have, with the value that changes nothing; of all others None and False change nothing."""
+_NEUTRAL = {"do_sample": True} | dict.fromkeys(
+    ("repetition_penalty", "encoder_repetition_penalty", "typical_p", "num_beams", "num_beam_groups", "guidance_scale"),
+    1,
+)
+"""Settings that it does not have, with the value that changes nothing; of all others None, 0 and False do not."""
 
 
 def refusal(args: Any, parallelism: Any) -> str | None:
@@ -87,7 +91,7 @@ _SCATTERED = (
 )
 
 
-class SharedPrefixMixin(GRPOTrainer):
+class SharedPrefixMixin(CheckedRewardsMixin, GRPOTrainer):
     """Computes each prompt of a micro-batch once, in passes for log-probabilities and in the update:
     `class Trainer(SharedPrefixMixin, GRPOTrainer): pass`. Loss, advantages, metrics and everything else remain TRL's.
     """
@@ -380,12 +384,13 @@ def group_rows(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 # Responses by this package's sampler, which computes and stores the prompt of a group once ----------------------------
 
 
-def unknown_setting(model: Any, chosen: Any) -> str | None:
-    """A setting of transformers' generation, with its value, that the sampler does not have; None if there is none.
-    The model's own generation config holds for everything that the call's config, `chosen`, leaves open."""
+def unknown_setting(model: Any, chosen: Any, more: Collection[str] = ()) -> str | None:
+    """A setting of transformers' generation, with its value, that the sampler does not have and that is not one `more`;
+    None if there is none. The model's own generation config holds for all that the call's, `chosen`, leaves open."""
     settings = model.generation_config.to_diff_dict() | chosen.to_diff_dict()
     changed = (pair for pair in settings.items() if pair[1] not in (None, _NEUTRAL.get(pair[0], False)))
-    return min((f"{name}={value!r}" for name, value in changed if name not in _SUPPORTED), default=None)
+    known = {*_SUPPORTED, *more}
+    return min((f"{name}={value!r}" for name, value in changed if name not in known), default=None)
 
 
 def sample_groups(sampler: HFSampler, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[list[int]]:

@@ -24,9 +24,12 @@ from dph.errors import UserError
 from dph.integrations.trl.config import DPHConfig
 from dph.integrations.trl.members import REHEARSAL, missing
 from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
+from dph.integrations.trl.sampling import reshaped
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin, padded_rows
+from dph.models.chat import Rendering, date_sentence, dated_template, template_of
 from dph.models.policy import Policy
 from dph.objective import Objective, mean_metrics
+from dph.process.progress import warn
 from dph.rehearsal.check import check_fit, check_start, open_set
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.training.rows import Row, collate, rehearsal_row
@@ -42,13 +45,16 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
     ) -> None:
         """rehearsal_set: stored responses, or the run directory of a `dph presample` with the model that training
         starts from; not used if rehearsal_rows is 0. Raises UserError for a run directory that was made with another
-        model, tokenizer, temperature or top-p."""
+        model, tokenizer, sampling distribution, or variables of the chat template.
+
+        A chat template that writes today's date writes the run directory's, or that of `dph.config.ModelConfig`."""
         super().__init__(*args, **kwargs)
         if not isinstance(self.args, DPHConfig):
             raise UserError("DPHTrainer takes its settings as a DPHConfig; give it args=DPHConfig(…)")
         self._objective = Objective(self.args.loss_config())
+        self._rendering = Rendering(variables=self.args.chat_template_kwargs or {})
         if not self.args.rehearses:
-            return
+            return self._fix_date()
         if lacks := missing(REHEARSAL, self, ("_metrics", "_tokenizer")):
             raise UserError(f"stored responses cannot be trained on, because {lacks}; install TRL 1.16")
         if rehearsal_set is None:
@@ -56,6 +62,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
                 "DPHTrainer needs a rehearsal_set; give it the run directory of `dph presample`, or rehearsal_rows=0"
             )
         stored = self._open(Path(rehearsal_set)) if isinstance(rehearsal_set, str | Path) else rehearsal_set
+        self._fix_date()
         if not stored:
             raise UserError("the rehearsal set is empty; give it stored responses, or set rehearsal_rows to 0")
         self._rehearsal = RehearsalSet(stored, self.args.seed)
@@ -67,13 +74,32 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
     def _open(self, path: Path) -> Sequence[Rehearsal]:
         """The stored responses of a presample run, checked against this model and its sampling."""
         checked = open_set(path)
-        model = self.accelerator.unwrap_model(self.model)
-        policy = Policy(model, self._tokenizer, precision="bf16" if self.args.bf16 or self.args.fp16 else "fp32")
+        if setting := reshaped(self):
+            raise UserError(
+                f"the rehearsal set of {path} was sampled from the model's distribution at its temperature and top-p, "
+                f"but {setting} makes this trainer sample from another; leave it out, or train without stored "
+                "responses (rehearsal_rows=0)"
+            )
+        self._rendering = replace(self._rendering, date=Rendering.recorded(checked.run.manifest).date)
+        model, precision = self.accelerator.unwrap_model(self.model), "fp32"
+        if self.args.bf16 or self.args.fp16:
+            precision = "bf16"
+        policy = Policy(model, self._tokenizer, precision=precision, rendering=self._rendering)
         rollout = RolloutConfig(temperature=self.args.temperature, top_p=self.args.top_p)
         check_fit(checked.run, policy, rollout, same_weights=False)
         if count := min(self.args.rehearsal_check_rows, len(checked.stored)):
             check_start(checked, policy, rollout, count, self.args.rehearsal_check_tokens)
         return checked.stored
+
+    def _fix_date(self) -> None:
+        """Let TRL render prompts with one date, if the chat template writes today's."""
+        template = getattr(self, "chat_template", None) or template_of(self.processing_class)
+        if (dated := dated_template(template, self._rendering.date)) == template:
+            return
+        if lacks := missing({}, self, ("chat_template",)):
+            return warn(f"prompts hold the date of the day on which they are rendered, because {lacks}")
+        self.chat_template = dated  # which TRL hands to apply_chat_template
+        warn(date_sentence(self._rendering, "in place of the day's, as in the rehearsal set"))
 
     def stored_rows(self, step: int, rollouts: int) -> list[Rehearsal]:
         """The stored responses of an optimizer step, over all processes: a function of the seed and the step alone; one

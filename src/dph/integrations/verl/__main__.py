@@ -5,9 +5,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from dph.config import ModelConfig
 from dph.config.files import expanded
 from dph.errors import UserError
 from dph.integrations.verl.settings import check_registered, configured
+from dph.models.chat import dated_template, template_of
 from dph.process.progress import show_messages
 
 
@@ -19,11 +21,29 @@ def run(config: Any) -> None:
     from verl.utils.device import auto_set_device
 
     plain: Any = OmegaConf.to_container(config, resolve=True)
-    configured(plain)
+    settings, *_ = configured(plain)
     _check_files(plain["data"])
+    if template := date_in_template(plain["actor_rollout_ref"]["model"], settings.date):
+        escaped = template.replace("${", r"\${")  # no interpolation of OmegaConf's
+        OmegaConf.update(config, "actor_rollout_ref.model.custom_chat_template", escaped)
     auto_set_device(config)
     validate_config(config, need_reference_policy(config), need_critic(config))
     run_ppo(config, task_runner_class=TaskRunnerV1)
+
+
+def date_in_template(model: dict[str, Any], date: str) -> str:
+    """The chat template with a date in place of today's, which verl renders prompts with if it is told to; "" if the
+    template writes no date. model: verl's settings of this name."""
+    from dph.models.loading import load_tokenizer
+
+    template = model.get("custom_chat_template")
+    if template is None:
+        path = model.get("tokenizer_path") or model["path"]
+        if "://" in path:
+            return ""  # verl copies it; the trainer compares the prompts' date with the rehearsal set's
+        template = template_of(load_tokenizer(ModelConfig(path, trust_remote_code=bool(model["trust_remote_code"]))))
+    dated = dated_template(template, date)
+    return "" if dated == template else dated
 
 
 def _check_files(data: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from dph.config import ModelConfig, TrainConfig, from_dict, read_settings
 from dph.errors import UserError
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.settings import QUERY_TOOL
-from dph.models.policy import render_prompt
+from dph.models.chat import Rendering, check_variables, encode_problem, refuse_own_variables
 from dph.process.progress import say, show_messages
 from dph.rehearsal.partition import training_problems
 from dph.runs.files import written_atomically
@@ -61,8 +61,9 @@ def chat_tokenizer(model: ModelConfig) -> Any:
 
 def convert(config: TrainConfig, out: Path) -> None:
     """Write train.parquet and val.parquet. Raises UserError for fewer prompts than a step takes, and for a prompt that
-    the chat template cannot render."""
-    tokenizer = chat_tokenizer(config.model)
+    the chat template cannot render or that sets variables of its own, which verl does not read."""
+    tokenizer, rendering = chat_tokenizer(config.model), Rendering.of(config.model)
+    check_variables(tokenizer, rendering)
     task, problems = load_problems(config.task)
     chosen = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems)
     with make_verifiers(config.verifier) as verifiers:
@@ -75,8 +76,10 @@ def convert(config: TrainConfig, out: Path) -> None:
     sets = monitored_sets(config.monitor, task, shuffle=config.task.shuffle)
     sources = {one.prefix: one.prefix.rstrip("/") for one in sets} | {"eval/": config.task.name}
     held_out = [(problem, sources[one.prefix], one.split) for one in sets for problem in one.problems]
-    for problem in [*train, *(problem for problem, *_ in held_out)]:
-        render_prompt(tokenizer, problem.prompt)
+    every = [*train, *(problem for problem, *_ in held_out)]
+    refuse_own_variables(every, "verl", "model.chat_template_kwargs")
+    for problem in every:
+        encode_problem(tokenizer, problem, rendering)
     out.mkdir(parents=True, exist_ok=True)
     write_rows(out / "train.parquet", [(problem, config.task.name, config.task.split) for problem in train])
     write_rows(out / "val.parquet", held_out)

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from dph.config import (
     LossConfig,
+    ModelConfig,
     RehearsalTerm,
     RewardConfig,
     VerlConfig,
@@ -27,8 +28,9 @@ from dph.config import (
     narrowed,
     to_dict,
 )
+from dph.config.checks import template_variables
 from dph.config.components import NonNegative, NonNegativeInt, Share
-from dph.errors import UserError
+from dph.errors import UserError, how_to_install
 from dph.objective import POLICY_LOSSES, Advantage, Objective
 from dph.registry import read_option
 
@@ -83,6 +85,8 @@ class DPHSettings(RehearsalTerm):
     bf16 explains less. With a larger one the run stops before the update."""
     plugins: tuple[str, ...] = ()
     """Python files or modules that register divergences, policy losses or advantages; every process imports them."""
+    date: str = ModelConfig.date
+    """Date, YYYY-MM-DD, in place of today's in prompts whose chat template writes today's."""
 
 
 def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Advantage]:
@@ -94,9 +98,25 @@ def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Adva
     check_bounds(settings, "dph.")
     if settings.rows and not settings.rehearsal:
         raise UserError(f"dph.rows is {settings.rows}, but dph.rehearsal names no run of `dph presample`")
+    if settings.rows:
+        _check_sampling(config["actor_rollout_ref"].get("rollout") or {})
     for plugin in settings.plugins:
         load_plugin(plugin)
     return settings, _loss_config(config, settings), _advantage(config, settings)
+
+
+def _check_sampling(rollout: Mapping[str, Any]) -> None:
+    """Raises UserError for a setting by which verl samples otherwise than stored responses were sampled: from the
+    model's distribution at a temperature and with top-p."""
+    kwargs = rollout.get("engine_kwargs") or {}
+    settings = {f"engine_kwargs.{name}": (of or {}).get("logits_processors") for name, of in kwargs.items()}
+    neutral = {"top_k": (None, -1, 0), "repetition_penalty": (None, 1), "ignore_eos": (None, False)}
+    settings |= {name: None if rollout.get(name) in values else rollout[name] for name, values in neutral.items()}
+    if changed := [f"{name}={value!r}" for name, value in settings.items() if value]:
+        raise UserError(
+            f"stored responses were sampled from the model's distribution at its temperature and top-p, but "
+            f"actor_rollout_ref.rollout.{changed[0]} samples from another; leave it out, or set dph.rows to 0"
+        )
 
 
 def _advantage(config: Mapping[str, Any], settings: DPHSettings) -> Advantage:
@@ -265,7 +285,7 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
             f"a mini-batch of {rows} responses does not divide over {ranks} data-parallel ranks; change "
             "rollout.prompts, rollout.n, optim.minibatches or cluster.gpus"
         )
-    bound_advantage(config.advantage.name, config.advantage.options)
+    bound_advantage(config.advantage.name, config.advantage_options)
     check_policy_loss(config.loss.policy)
     without_counterpart = {
         "a launch of verl judges by verifiers only: put the reward function into a verifier "
@@ -306,6 +326,7 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
         "lora_alpha": model.lora_alpha,
         "target_modules": targets[0] if len(targets) == 1 else targets,
     }
+    variables = template_variables(model.chat_template_kwargs)
     offloaded = {"offload_policy": layout.offload == "cpu", "param_offload": layout.offload == "between"}
     environment = {"env_vars": {"VERL_ENGINE_VENDOR": VENDOR}}
     return {
@@ -332,6 +353,7 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
             "filter_overlong_prompts": True,
             "seed": config.seed,
             "trust_remote_code": model.trust_remote_code,
+            **({"apply_chat_template_kwargs": variables} if variables else {}),
         },
         "algorithm": {
             "filter_groups": {"enable": config.dynamic_sampling.enabled},
@@ -419,7 +441,7 @@ def _rollout(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
 
 def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
     """The block `dph`, see `DPHSettings`. Whether the advantage `group` divides by the deviation is verl's setting."""
-    loss, rows, options = config.loss, config.stored_rows, config.advantage.options
+    loss, rows, options = config.loss, config.stored_rows, config.advantage_options
     if config.advantage.name == "group":
         options = {name: value for name, value in options.items() if name != "normalize_std"}
     return to_dict(narrowed(RehearsalTerm, loss)) | {
@@ -436,6 +458,7 @@ def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
         "mask_truncated": config.rollout.mask_truncated,
         "max_unjudged": config.max_unjudged,
         "plugins": list(config.plugins),
+        "date": config.model.date,
     }
 
 
@@ -445,7 +468,7 @@ def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
 def check_registered() -> None:
     """Raises UserError, with what to install, if verl is missing or cannot import our plug-in; verl itself logs such an
     error at debug level only."""
-    install = "make a separate environment and run there: pip install 'dph-rl[verl]'"
+    install = f"make a separate environment and run there: {how_to_install('verl')}"
     if find_spec("verl") is None:
         raise UserError(f"verl is not installed; {install}")
     try:

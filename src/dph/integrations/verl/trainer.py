@@ -41,10 +41,10 @@ from dph.integrations.sampler import check_sampler
 from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured
-from dph.models.policy import tokenizer_hash
+from dph.models.chat import Rendering, dated_template
 from dph.objective import Advantage
 from dph.process.progress import warn
-from dph.rehearsal.check import CheckedSet, check_deviation, check_facts, open_set
+from dph.rehearsal.check import CheckedSet, check_deviation, check_facts, open_set, rendering_facts
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.runs.coverage import Ledger
 from dph.training.rollouts import Shaping
@@ -87,6 +87,11 @@ class GroupedBatchMixin(PPOTrainer):
         metrics["shared_prefix/rank_imbalance"] = max(work) / (sum(work) / len(work))
         batch.reorder([index for share in shares for index in share])
         return batch
+
+
+def _plain(config: Any) -> Any:
+    """A part of verl's configuration in plain containers; None without one."""
+    return None if config is None else OmegaConf.to_container(config, resolve=True)
 
 
 def _work(lengths: list[int]) -> list[float]:
@@ -419,7 +424,13 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
             path = Path(self._dph.rehearsal)
             checked = open_set(path)
             sampling = {"temperature": float(rollout.temperature), "top_p": float(rollout.top_p)}
-            facts = {"tokenizer_hash": tokenizer_hash(self.tokenizer), **sampling}
+            rendering = Rendering(self._dph.date, _plain(self.config.data.get("apply_chat_template_kwargs")) or {})
+            if dated_template(template := str(self.tokenizer.chat_template), rendering.date) != template:
+                raise UserError(
+                    "the chat template writes today's date, so that prompts change from day to day; start training "
+                    "with `python -m dph.integrations.verl`, which puts dph.date in its place"
+                )
+            facts = {**rendering_facts(rendering, self.tokenizer), **sampling}
             check_facts(checked.run, facts)  # the weights are compared before the first update
             self._stored = checked, RehearsalSet(checked.stored, self._dph.seed)
 

@@ -69,7 +69,7 @@ class _SplitAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
-        out, lse = torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
+        out, lse = torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.promote_types(q.dtype, torch.float32))
         for bucket in layout.buckets:
             results = _attend(bucket.take(q), bucket.take(k), bucket.take(v), True, scale)
             for x, values in zip((out, lse), results, strict=True):

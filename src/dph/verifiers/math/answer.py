@@ -1,7 +1,10 @@
 """Finds the answer in a mathematical response."""
 
 import re
+from functools import lru_cache
 from typing import Literal
+
+from dph.verifiers.math.last_number import last_number
 
 Decimals = Literal["exact", "rounded"]
 Fallback = Literal["none", "phrase", "last_number", "library"]
@@ -45,12 +48,16 @@ _DENIED = (
     re.compile(r"[\s$.]*\b(?:is|was) (?:wrong|incorrect|not (?:the (?:answer|solution)|correct|right))", re.I),
 )
 _OR = re.compile(r"[\s$]*,?\s*or\s+(?:\$([^$]{1,60})\$|(-?\d[\d./]*)(?!\w))")
-_PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.I)
+_PHRASE = re.compile(
+    r"answer\s{0,3}(?:is|:)|####|(?:respuesta|resposta)(?: final)? ?(?:es|é|:)|antwort ?(?:ist|lautet|:)|"
+    r"r[ée]ponse ?(?:est|:)|risposta(?: finale)? ?(?:è|:)|ответ ?:|odpowied[źz] ?:|"
+    r"答案\s?(?:[是为為][:：]?|[:：])|答え?\s?[:：は]|답\s?[:：은]",
+    re.I,
+)
 FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
 _CLAUSE = re.compile(
     r"\.(?=\s|$)|\n|[,;]?\s(?:because|since|which|as|so|where|thus|hence|by)\b|[,;]\s(?:and|but)\s(?=[a-z])"
 )
-_LAST_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
 
 
 def find_answer(response: str, fallback: Fallback = "none") -> str | None:
@@ -59,7 +66,7 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
 
     None if there is no box, or the last one is empty or never closed. fallback: what is read without a box.
     "phrase": what follows the last "answer is", "answer:" or "####": the formula that follows at once, or else the
-    words up to the end of the clause; "last_number": this, or else the last number.
+    words up to the end of the clause; "last_number": this, or else the last number (see `last_number`).
     """
     boxes, parts = _boxes(response), list[str | None]()
     end = len(response)
@@ -83,10 +90,19 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
         if (formula := FORMULA.match(rest)) and not re.match(r",?\s*or\b", rest[formula.end() :].lstrip("$ ")):
             return next(filter(None, formula.groups())).strip() or None
         return _CLAUSE.split(rest, maxsplit=1)[0].strip(" $*") or None
-    numbers = _LAST_NUMBER.findall(response) if fallback == "last_number" else []
-    return numbers[-1] if numbers else None
+    return last_number(response) if fallback == "last_number" else None
 
 
+def around_box(response: str, answer: str) -> tuple[str, str]:
+    """What precedes and what follows the box that an answer is the content of, in its line; "" if it is none's."""
+    boxes = _boxes(response)
+    if not boxes or boxes[-1][2] != answer:
+        return "", ""
+    start, end = boxes[-1][:2]
+    return response[max(0, start - 20) : start].rpartition("\n")[2], response[end : end + 100].partition("\n")[0]
+
+
+@lru_cache(maxsize=4)  # the answer of a response, and what stands beside it
 def _boxes(text: str) -> list[tuple[int, int, str | None]]:
     r"""Start, end and content of each box that is in no other one; its content is None if it is empty or never closed.
     In `\\}` the brace closes: `\\` ends a line."""

@@ -7,11 +7,12 @@ from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Literal, get_args
 
-from dph.errors import UserError
+from dph.errors import UserError, how_to_install
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
-from dph.verifiers.math.answer import Decimals, Fallback, find_answer, strip_dollars
+from dph.verifiers.math.answer import Decimals, Fallback, around_box, find_answer, strip_dollars
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
+from dph.verifiers.thoughts import without_thoughts
 
 PolicyName = Literal["typed", "math_verify", "qwen"]
 
@@ -55,15 +56,41 @@ def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exac
     if fallback == "library":
         if name != "math_verify":
             raise UserError(f"only the math policy math_verify can search the whole response, not {name}")
-        return AnswerPolicy("math_verify_text", lambda _, x: x.strip() or None, _formulas, _same_text, _LONGEST_TEXT)
+        return AnswerPolicy("math_verify_text", _whole, _formulas, _same_text, _LONGEST_TEXT)
     if name == "qwen":
         extract = partial(_extract_qwen, fallback=fallback or "last_number")
         return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)
-    policy = AnswerPolicy("math_verify", lambda _, text: find_answer(text, fallback or "none"), gold_texts, _same_text)
+    policy = AnswerPolicy("math_verify", partial(_extract, fallback=fallback or "none"), gold_texts, _same_text)
     if name == "typed":
         judge = partial(_judge_typed, decimals=decimals)
-        return replace(policy, algebra="", judge=judge, gold_fault=_unread, reading=_reading)
+        extract = partial(_extract_typed, fallback=fallback or "none")
+        return replace(policy, algebra="", extract=extract, judge=judge, gold_fault=_unread, reading=_reading)
     return policy
+
+
+def _whole(problem: Problem, response: str) -> str | None:
+    return without_thoughts(response, problem.prompt).strip() or None
+
+
+def _extract(problem: Problem, response: str, *, fallback: Fallback) -> str | None:
+    return find_answer(without_thoughts(response, problem.prompt), fallback)
+
+
+def _extract_typed(problem: Problem, response: str, *, fallback: Fallback) -> str | None:
+    """The answer, with the unit that stands beside its box."""
+    from dph.verifiers.math.typed import read
+    from dph.verifiers.math.typed.beside import currency_beside, unit_beside
+
+    text = without_thoughts(response, problem.prompt)
+    answer = find_answer(text, fallback)
+    if not answer or not any(sides := around_box(text, answer)):
+        return answer
+    things = "\\" in sides[1] and any(gold and gold.words for gold in map(read, gold_texts(problem)))
+    currency, unit = currency_beside(sides[0]), unit_beside(sides[1], things=things)
+    typed = read(answer) if currency or unit else None
+    if typed is None or (typed.items[-1] if typed.kind == "assigned" else typed).kind != "expression":
+        return answer
+    return f"{currency} {answer}" if currency else rf"{answer}\text{{ {unit}}}"
 
 
 def _same_text(given: str, gold: str) -> bool | None:
@@ -79,7 +106,7 @@ def check_policy(name: str) -> None:
             f"no math policy is named {name!r}; use typed for training, qwen for published scores, or math_verify"
         )
     if name == "qwen" and find_spec("word2number") is None:
-        raise UserError("the math policy qwen needs word2number; install it with: pip install 'dph-rl[math]'")
+        raise UserError(f"the math policy qwen needs word2number; install it with: {how_to_install('math')}")
 
 
 def _unread(problem: Problem) -> str:

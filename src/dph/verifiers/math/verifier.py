@@ -1,5 +1,6 @@
 r"""The math verifier: a response is correct iff its answer equals the gold answer, or one of several."""
 
+import re
 import sys
 from collections.abc import Sequence
 
@@ -9,9 +10,11 @@ from dph.verifiers.exact import gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Decimals, Fallback
 from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
+from dph.verifiers.math.typed import answer_key
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive
 from dph.verifiers.sandbox.pool import GRACE, Request, UsesWorkers, WorkerPool, read_reply
 
+_MAY_BE_DECIMAL = re.compile(r"-?\d{1,9},(?!\d{3}$)\d{1,9}")
 _FALLBACKS = (None, "none", "phrase", "last_number", "library")
 _Question = tuple[tuple[str, ...], str]
 
@@ -65,9 +68,21 @@ class MathVerifier(UsesWorkers):
         unread = {p.id: self._policy.gold_fault(p) for p in problems if p.id not in faults}
         return faults | {id: fault for id, fault in unread.items() if fault}
 
+    def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
+        """Problems with an answer that is two numbers, or one with a decimal comma, 4,5: id → its flag."""
+        doubtful = [p.id for p in problems if any(map(_MAY_BE_DECIMAL.fullmatch, gold_texts(p)))]
+        return {id: ["decimal_comma"] for id in doubtful}
+
     def readings(self, problems: Sequence[Problem]) -> list[str]:
         """The accepted answers of each problem as the policy reads them."""
         return [" or ".join(map(self._policy.reading, gold_texts(problem))) for problem in problems]
+
+    def judged(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        """The answer of each response that is compared with the gold answers, in a form that equal numbers share; None
+        for a response without one."""
+        answers = [self._policy.extract(problem, response) for problem, response in items]
+        longest = self._policy.longest
+        return [None if answer is None else answer_key(answer[: longest + 1]) for answer in answers]
 
     def _asked(self, problem: Problem, response: str) -> Verdict | _Question:
         """The verdict on a response, or the question that takes algebra."""

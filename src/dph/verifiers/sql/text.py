@@ -32,7 +32,16 @@ def plain_text(sql: str) -> str:
     return "".join(parts).strip(" ").removesuffix(";").rstrip(" ")
 
 
-_OPENING = re.compile(r"```[ \t]*sql\b", re.IGNORECASE)
+_OPENING = re.compile(
+    r"""```[ \t]*(?:\{[ \t]*\.?sql\b[^}`\n]*+\}(?=[ \t]*\n)|sql\b
+    (?:(?:[ \t]++(?:[\w.-]++=(?:"[^"`\n]*+"|'[^'`\n]*+'|[^\s"'`]++)|[\w/-]++\.sql
+                  |(?:show)?line(?:nos|numbers)|copy|numberlines)
+     |[ \t]*+\{[^}`\n]*+\}|[:,][\w./=-]++)++(?=[ \t]*\r?\n))?)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""A fence with the language sql, and the attributes that some renderers read after it: title="q.sql", {1,3}, :q.sql."""
+_QUOTED_FENCE = re.compile(r"^[ \t]*((?:>[ \t]?)+)[ \t]*```", re.MULTILINE)
+_QUOTED_LINE = re.compile(r"[ \t]*>")
 _LINE_FENCE = re.compile(r"^[ \t]*(?=```)", re.MULTILINE)
 _MARK = re.compile(r"""```|['"`]|--|/\*""")
 _END_OF_COMMENT = re.compile(r"```|\n")
@@ -46,11 +55,14 @@ _NO_BREAK = re.compile(r"[^\r\n]")
 def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
     """The content of the last ```sql fence, stripped; None if there is none or it is empty.
 
-    The language tag may be in any case, and the block may be on one line. A fence at the start of a line always ends a
+    The language tag may be in any case, attributes may follow it, the block may be on one line, and all of its lines
+    may be quoted with `>`. A fence at the start of a line always ends a
     block. A fence in the middle of a line ends one unless it is inside a literal, a quoted name or a block comment, so
     that SELECT '```' is read as intended. The last block decides: a response that was truncated inside it has no
     answer, unless `unterminated` accepts the open block.
     """
+    if ">" in response and _QUOTED_FENCE.search(response):
+        response = _without_quotes(response)
     fences = _Fences(response)
     start, end = None, None
     opening = _OPENING.search(response)
@@ -64,6 +76,21 @@ def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
     if start is None or (end is None and not unterminated):
         return None
     return response[start:end].strip() or None
+
+
+def _without_quotes(text: str) -> str:
+    """A text in which quoted lines, > SELECT 1, are plain where a fence among them is quoted too."""
+    lines, start = text.split("\n"), 0
+    while start < len(lines):
+        end = start
+        while end < len(lines) and _QUOTED_LINE.match(lines[end]):
+            end += 1
+        fences = [fence for line in lines[start:end] if (fence := _QUOTED_FENCE.match(line))]
+        if fences:
+            marks = re.compile(rf"[ \t]*(?:>[ \t]?){{1,{fences[0][1].count('>')}}}")
+            lines[start:end] = [marks.sub("", line, count=1) for line in lines[start:end]]
+        start = max(end, start + 1)
+    return "\n".join(lines)
 
 
 class _Fences:

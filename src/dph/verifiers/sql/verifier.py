@@ -13,7 +13,8 @@ from dph.verifiers.sandbox.pool import GRACE, Reply, Request, UsesWorkers, Worke
 from dph.verifiers.sql.files import Databases, MissingDatabase, database_finder
 from dph.verifiers.sql.rewards import REWARDS, RewardName, calls_with_sql
 from dph.verifiers.sql.rules import Columns, Options, Rule, get_rule
-from dph.verifiers.sql.text import GoldFlag, changes_by_itself, plain_text, tie_probes
+from dph.verifiers.sql.text import GoldFlag, changes_by_itself, extract_sql, plain_text, tie_probes
+from dph.verifiers.thoughts import without_thoughts
 
 Answer = Literal["block", "whole"]
 
@@ -225,6 +226,8 @@ class SqlVerifier(UsesWorkers):
         if self._whole:
             sql = response if response.strip() else None
         else:
+            if self._rule.extract is extract_sql:  # the authors' code reads thoughts too
+                response = without_thoughts(response, problem.prompt)
             sql = self._rule.extract(response, unterminated=self._unterminated)
         if sql is None:
             return self._verdict(Outcome.NO_ANSWER, "no SQL")

@@ -1,6 +1,7 @@
 r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
 
-Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit;
+Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit, a fraction with
+what it can be reduced by;
 ("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
 ("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("%", a) ("deg", a)
 ("f", name, args …) ("call", name, args …) ("seq", open, items, close) ("set", items) ("matrix", rows) ("cases", rows)
@@ -13,6 +14,7 @@ A construct that is not understood is an error; it is never skipped.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from math import gcd
 from typing import Any
 
 from dph.verifiers.math.typed.text import word_list
@@ -41,6 +43,7 @@ class Budget:
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.known: dict[object, object] = {}  # values that were computed
+        self.matrices = True  # whether letters in AB^{-1} may be matrices
 
     def spend(self, steps: int = 1) -> None:
         """Raises Unevaluable if nothing is left."""
@@ -68,7 +71,9 @@ _FUNCTIONS = _table("""sin sen ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh
     arccos acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ;
     det ; sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im ; cis""")
 FUNCTIONS = frozenset(_FUNCTIONS)
-_NAMED_FUNCTIONS = {*word_list("sin cos tan cot csc sinh cosh tanh arcsin arccos arctan ln log exp pi")}  # \text{sin}
+_NAMED_FUNCTIONS = {
+    *word_list("sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan ln log exp cis pi")
+}  # \text{sin}
 _AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
 _INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
 _GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu
@@ -345,11 +350,11 @@ class Parser:
                 left = mixed
             else:
                 self.ambiguous |= slash
+                bracketed = self.at("(") or self.tokens[self.place - 1] == ("op", ")")  # 2(1/2) is 1
                 right = self.power()
-                if left[0] == right[0] == "n" and (left[2], right[2]) == ("int", "frac") and 0 < right[1] < 1:
-                    left = ("n", left[1] + right[1], "mixed")
-                else:
-                    left = times(left, right)
+                forms = (left[2], right[2]) if left[0] == right[0] == "n" else ()
+                mixed = forms == ("int", "frac") and 0 < right[1] < 1 and not bracketed
+                left = ("n", left[1] + right[1], "mixed", right[3]) if mixed else times(left, right)
 
     def mixed(self, whole: Node) -> Node | None:
         """`1 1/2`: an integer, a blank and a proper fraction of digits; None if something else follows."""
@@ -357,7 +362,7 @@ class Parser:
         if whole[2:3] == ("int",) and slash == ("op", "/") and kind == "num" and top.isdigit() and bottom.isdigit():
             self.place += 3
             if len(bottom) < 20 and int(bottom) > int(top) > 0 and not self.starts() and not self.at("^", "!"):
-                return ("n", whole[1] + Fraction(int(top), int(bottom)), "mixed")
+                return ("n", whole[1] + Fraction(int(top), int(bottom)), "mixed", gcd(int(top), int(bottom)))
             self.place -= 3
         return None
 
@@ -426,7 +431,7 @@ class Parser:
         kind, value = self.take()
         match kind:
             case "num":
-                node = _number(value)
+                node = decimal_node(value)
             case "rep":
                 node = _repeating(value)
             case "node":
@@ -665,7 +670,8 @@ def _decimal(digits: str) -> Fraction:
     return Fraction(digits.rstrip("."))
 
 
-def _number(text: str) -> Node:
+def decimal_node(text: str) -> Node:
+    """The number that digits write, with a decimal point or an exponent."""
     digits, _, exponent = text.lower().partition("e")
     places = len(digits.partition(".")[2])
     if not exponent:
@@ -689,7 +695,8 @@ def _repeating(text: str) -> Node:
 def fraction(top: Node, bottom: Node) -> Node:
     """A quotient; a number if both are written as one."""
     if top[0] == bottom[0] == "n" and {top[2], bottom[2]} <= {"int", "dec"} and bottom[1]:
-        return top if bottom[1] == 1 else ("n", top[1] / bottom[1], "frac")
+        common = gcd(int(top[1]), int(bottom[1])) if top[2] == bottom[2] == "int" else 2
+        return top if bottom[1] == 1 else ("n", top[1] / bottom[1], "frac", common)
     return ("/", top, bottom)
 
 

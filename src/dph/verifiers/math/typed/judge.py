@@ -3,7 +3,7 @@
 import operator
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -11,23 +11,24 @@ from itertools import combinations
 from typing import Any
 
 from dph.types import UNPARSED
-from dph.verifiers.math.answer import FORMULA, Decimals
+from dph.verifiers.math.answer import Decimals
+from dph.verifiers.math.typed.asked import keeps_order, may_be_on_matrices, order_of, rules_of
+from dph.verifiers.math.typed.conditions import may_exclude, may_hedge
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
+from dph.verifiers.math.typed.languages import thing
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
-from dph.verifiers.math.typed.text import bare_text, stands_in, word_list
+from dph.verifiers.math.typed.text import bare_text, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
 from dph.verifiers.math.typed.values import (
-    Formula,
     alone,
     canonical,
     contains_pi,
     digits,
     exact,
-    formula_of,
     identical,
     is_unfinished,
-    leaves,
     mp,
+    numeral,
     numeric,
     operations,
     proportional,
@@ -41,8 +42,8 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc", "ln log logb", "! binom", "floor ceil",
     "sinh cosh tanh coth arsinh",
 ))  # fmt: skip
-_MOST_FORMULAS = 20
 _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": operator.and_, "minus": operator.gt}
+_LETTER = re.compile("(?<![A-Za-z])[A-Z](?![A-Za-z])")
 _HUNDRED = integer_node(100)
 _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
@@ -69,55 +70,6 @@ def answer_key(answer: str) -> str:
     return bare_text(answer) if value is None else str(value)
 
 
-def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
-    """Whether the question holds an answer, in any order of terms, except a gold answer, number, choice or text."""
-    typed = read(answer)
-    if typed is None or any(bare_text(gold) == bare_text(answer) or read(gold) == typed for gold in golds):
-        return False
-    value = typed.items[0] if typed.kind == "assigned" else typed
-    number = value.kind in ("expression", "quantity") and numeral(value.value)
-    if number or value.kind in ("letters", "text"):
-        return False
-    if stands_in(answer, question):
-        return True
-    known = [*map(read, golds)]
-    wanted = [*map(_formula, known)]
-    formulas = ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
-    asked = [formula for text in formulas if (formula := _formula(read(text)))[0]]
-    if typed.kind == "equation" and all(x and x.kind == "expression" for x in known):  # x² − 1 = (x + 1)(x − 1)
-        own = [_sides(side) for side in typed.value]
-    else:
-        own = [_formula(typed)]
-    return all(any(_is_work_left(one, formula, wanted) for formula in asked) for one in own)
-
-
-_Formula = tuple[frozenset[Formula], int]
-
-
-def _formula(answer: Answer | None) -> _Formula:
-    """The sides of an equation, or an expression, as formulas, and how long they are; nothing for other answers."""
-    while answer and (answer.kind == "assigned" or (answer.kind == "set" and len(answer.items) == 1)):
-        answer = answer.items[-1]
-    if answer is None or answer.kind not in ("expression", "quantity", "equation"):
-        return frozenset(), 0
-    return _sides(*answer.value) if answer.kind == "equation" else _sides(answer.value)
-
-
-def _sides(*nodes: Node) -> _Formula:
-    try:
-        return frozenset(map(formula_of, nodes)), leaves(nodes)
-    except Unevaluable:
-        return frozenset(), 0
-
-
-def _is_work_left(answer: _Formula, asked: _Formula, golds: Sequence[_Formula]) -> bool:
-    """Whether an answer is a formula of the question, and not the gold answer's, or has as much of it yet to do."""
-    if answer[0] != asked[0]:
-        return False
-    same = [gold for gold in golds if gold[0] == answer[0]]
-    return all(answer[1] >= asked[1] > gold[1] for gold in same)
-
-
 def any_of(results: Iterable[bool | None]) -> bool | None:
     """Or, with None for what is not known."""
     found = [*results]
@@ -132,20 +84,6 @@ def all_of(results: Iterable[bool | None]) -> bool | None:
             return False
         unknown |= result is None
     return None if unknown else True
-
-
-def numeral(node: Node) -> str:
-    """int, dec, frac, mixed, rep, sci or ten (a power) for a number written as a result; "" if yet to be computed."""
-    match node:
-        case ("n", _, form, *_):
-            return form
-        case ("-", inner):
-            return numeral(inner)
-        case ("/", top, ("n", bottom, "int")) if bottom == 1:
-            return numeral(top)
-        case ("/", *parts) if {*map(numeral, parts)} <= {"int", "dec", "frac"}:
-            return "frac"
-    return ""
 
 
 def _form_allowed(gold: Node, answer: Node) -> bool:
@@ -166,6 +104,15 @@ def _form_allowed(gold: Node, answer: Node) -> bool:
     return not used - known - set().union(*(family for family in _FAMILIES if known & family))
 
 
+def _ends(pieces: Sequence[Any]) -> Iterator[Node]:
+    """The finite ends of intervals and of their unions, intersections and differences."""
+    for piece in pieces:
+        if piece[0] in _SET_RULES:
+            yield from (end for part in piece[1:] for end in _ends(part))
+        else:
+            yield from (end for end in (piece[0], piece[2]) if not sign_of_infinity(end))
+
+
 def _is_clock(terms: Sequence[Node]) -> bool:
     """Whether a:b may be a time, as 12:00 and 7:45, for which 14:90 is not another way to write it."""
     hour, minute = (exact(terms[0]), exact(terms[-1])) if len(terms) == 2 else (None, None)
@@ -177,12 +124,19 @@ class Comparison:
 
     def __init__(self, decimals: Decimals, question: str) -> None:
         self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
-        self.question = question
+        self.question, self.rules, self.order = question, rules_of(question), order_of(question)
+        self.budget.matrices = may_be_on_matrices(question)
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
         if gold.said and answer.said and not gold.said & answer.said:
             return False  # a sum and a product
+        if self.order and gold.kind == answer.kind == "letters":
+            return _LETTER.findall(gold_text) == _LETTER.findall(answer_text)
+        if answer.hedged and not may_hedge(gold, gold_text, self.question):
+            return False
+        if answer.excluded and not may_exclude(gold, answer, self.question, self.budget):
+            return False
         equal = gold == answer or self.equal(gold, answer)
         if equal is not True and gold.kind in ("expression", "assigned", "list"):
             equal = self.families(gold, answer) or equal
@@ -211,6 +165,10 @@ class Comparison:
         return gold.kind == answer.kind and gold.value == answer.value
 
     # Values.
+    def form_allowed(self, gold: Node, answer: Node) -> bool:
+        """Whether an answer is a result in the form that the question asks for."""
+        return _form_allowed(gold, answer) and all(rule.allows(gold, answer) for rule in self.rules)
+
     def identical(self, gold: Node, answer: Node) -> bool | None:
         return identical(gold, answer, self.budget)
 
@@ -218,7 +176,7 @@ class Comparison:
         decimal = self.rounded and numeral(gold) in ("dec", "sci")
         if decimal and not symbols(answer) | operations(answer) & _HEAVY and abs(self.error(answer, gold)[0]) <= 0.5:
             return True
-        return _form_allowed(gold, answer) and self.identical(gold, answer)
+        return self.form_allowed(gold, answer) and self.identical(gold, answer)
 
     def quantities(self, gold: Answer, answer: Answer) -> bool | None:
         """Equal up to exact conversion; either side may leave its unit out."""
@@ -240,17 +198,17 @@ class Comparison:
                 return squared and len(left) == len(right) == 1 and self.expressions(g, a)
             if factor == other:
                 return self.expressions(g, a)
-            worked_out = _form_allowed(g, a) or (numeral(a) and (exact(a) or 1) % 1)
+            worked_out = self.form_allowed(g, a) or (numeral(a) and (exact(a) or 1) % 1)
             return bool(worked_out) and self.identical(("*", ("n", factor, ""), g), ("*", ("n", other, ""), a))
         if left is None and right == () and other != 1:  # mm per m
-            return _form_allowed(g, a) and self.identical(g, ("*", ("n", other, ""), a))
+            return self.form_allowed(g, a) and self.identical(g, ("*", ("n", other, ""), a))
         fits = left is not None or right is None or fits_question((right, other), self.question)
         if PERCENT in (left, right):
-            share = ("/", (g if left else a), _HUNDRED)
+            share = ("*", ("n", (factor if left else other) / 100, ""), g if left else a)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
             asked = self.question != "" or numeral(g) in ("int", "dec", "mixed")  # 13/12 % is nobody's 13/12
-            plain &= left is not None or (fits and asked)
-            loose = _form_allowed(g, a) or bool(numeral(g) and numeral(a))
+            plain &= left is not None or (fits and asked and other == 1)
+            loose = self.form_allowed(g, a) or bool(numeral(g) and numeral(a))
             same = loose and self.identical(*((share, a) if left else (g, share)))
             return any_of([plain and self.expressions(g, a), same])
         if DEGREE in (left, right) and contains_pi(a if left else g):
@@ -258,12 +216,15 @@ class Comparison:
         return fits and self.expressions(g, a)
 
     def entries(self, gold: Node, answer: Node) -> bool | None:
-        scalar = not symbols(gold) and not operations(answer)  # a scalar may be drawn out of the matrix
+        drawn_out = exact(answer) is None  # a scalar may be; with numbers, it was multiplied in
+        scalar = drawn_out and not symbols(gold) and not operations(answer)
         return any_of([self.expressions(gold, answer), scalar and self.identical(gold, answer)])
 
     def ratios(self, gold: Answer, answer: Answer) -> bool | None:
         if gold.kind == answer.kind:
             left, right = gold.value, answer.value
+            if not all(rule.allows(("ratio", left), ("ratio", right)) for rule in self.rules):
+                return False
             if len(left) != len(right) or any(exact(term) == 0 for term in (*left, *right)) or _is_clock(left):
                 return len(left) == len(right) and all_of(map(self.identical, left, right))
             pairs = zip(left[1:], right[1:], strict=True)
@@ -298,7 +259,7 @@ class Comparison:
         them, the order does."""
         sides = (gold, answer)
         if max(len(x.items) for x in sides) > _LONGEST_LIST:
-            return None
+            return _same_numbers(gold, answer)
         by_name = [_names_differ(x) for x in sides]
         if all(by_name):
             named = {repr(x.name): x for x in answer.items}
@@ -319,6 +280,8 @@ class Comparison:
             return False
         if all(len({str(name[1]).split("_")[0] for name in x}) < 2 for x in names):  # x_1 and x_2 only count
             sides = gold, answer = tuple(replace(x, items=(*map(_value_of, x.items),)) for x in sides)
+        if keeps_order(self.order, [exact(x.value) if x.kind == "expression" else None for x in gold.items]):
+            return self.in_order(gold.items, answer.items)
         if "set" not in (gold.kind, answer.kind):
             return self.matched(gold, answer)
         found = [
@@ -330,7 +293,7 @@ class Comparison:
         """(x − 1)(x + 1) = x² − 1 for one of its sides."""
         if gold.kind != "expression" or not symbols(gold.value):
             return gold.kind == answer.kind
-        allowed = any(_form_allowed(gold.value, side) for side in answer.value)
+        allowed = any(self.form_allowed(gold.value, side) for side in answer.value)
         return allowed and all_of(self.identical(gold.value, side) for side in answer.value)
 
     def sets_of_one(self, gold: Answer, answer: Answer) -> bool | None:
@@ -338,8 +301,11 @@ class Comparison:
         return "set" not in {x.kind for x in single} and self.equal(*single)
 
     def all_alternatives(self, gold: Answer, answer: Answer) -> bool | None:
-        """1/2 or 0.5 for 1/2."""
-        several = answer.kind == "list" and {*answer.links} == {"or"} and len({x.name for x in answer.items}) == 1
+        """1/2 or 0.5 for 1/2; and the same in two boxes, which a comma joins."""
+        forms = {numeral(x.value) for x in answer.items if x.kind == "expression"} - {"", "int"}
+        apart = {*answer.links} == {","} and len(forms) == len(answer.items)
+        several = answer.kind == "list" and ({*answer.links} == {"or"} or apart)
+        several = several and len({x.name for x in answer.items}) == 1
         return several and all_of(self.equal(gold, x) for x in answer.items)
 
     def letters(self, gold: Answer, answer: Answer) -> bool | None:
@@ -367,7 +333,16 @@ class Comparison:
 
     def sets_of_reals(self, gold: Answer, answer: Answer) -> bool | None:
         left, right = to_intervals(gold), to_intervals(answer)
-        return left is not None and right is not None and self.intervals(left, right)
+        if left is None or right is None:
+            return False
+        return self.intervals(left, right) and self.ends_allowed(left, right)
+
+    def ends_allowed(self, gold: Sequence[Any], answer: Sequence[Any]) -> bool:
+        """Whether the ends of an answer's intervals are results, as the gold answer's are: x > 3, not x > 6/2."""
+        known = [*_ends(gold)]
+        return all(
+            any(_form_allowed(x, end) for x in known) for end in _ends(answer) if end not in known and not symbols(end)
+        )
 
     # Names and chains.
     def named(self, gold: Answer, answer: Answer) -> bool | None:
@@ -404,14 +379,24 @@ class Comparison:
         return self.chain(gold, answer)
 
     def chain(self, gold: Answer, answer: Answer) -> bool | None:
-        """Every member of the answer's chain must be right; after an approximation sign, to its last digit."""
+        """Every member of the answer's chain must be right, or a right one in another unit (1.5 m = 150 cm); after an
+        approximation sign, to its last digit."""
         exactly = _exact_members(answer)
         equal = [self.equal(gold, x) for x in exactly]
         if len(answer.items) == 1:
             return equal[0]
-        right = [any_of([same, self.same_value(gold, x)]) for same, x in zip(equal, exactly, strict=True)]
+        known = [x for same, x in zip(equal, exactly, strict=True) if same and x.kind == "quantity"]
+        right = [
+            any_of([same, self.same_value(gold, x), any_of(self.converted(y, x) for y in known)])
+            for same, x in zip(equal, exactly, strict=True)
+        ]
         rounded = [self.approximates(gold, x) for x in answer.items if x not in exactly]
         return all_of([*right, *rounded, any_of(equal)])
+
+    def converted(self, known: Answer, other: Answer) -> bool | None:
+        """Whether a quantity is another one in another unit."""
+        units = [x.unit for x in (known, other) if x.kind == "quantity" and x.unit]
+        return len(units) == 2 and units[0][0] == units[1][0] and self.quantities(known, other)
 
     def same_value(self, gold: Answer, answer: Answer) -> bool | None:
         """Equality of value, whatever the form."""
@@ -562,7 +547,7 @@ def _merged(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int]
 
 
 def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
-    texts = [re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda word: word[0].lower(), " ".join(x)) for x in (left, right)]
+    texts = [re.sub(r"\w{4,}|\b\w[a-z]*\b", lambda word: word[0].lower(), thing(" ".join(x))) for x in (left, right)]
     first, second = (re.sub(r"[.,]|s\b", "", text.replace("/", " per ")).split() for text in texts)  # GB is not Gb
     things = {str(" ".join(words).partition(" of")[0].split()[-1:]) for words in (first, second)}
     extra = {*first} ^ {*second}
@@ -588,6 +573,19 @@ def _letters(answer: Answer) -> frozenset[str] | None:
             run = "".join(factor[1] for factor in factors)
     in_order = len(run) > 1 and run in ("".join(letters) for letters in combinations("ABCDEFGH", len(run)))
     return frozenset(run) if in_order else None
+
+
+def _same_numbers(gold: Answer, answer: Answer) -> bool | None:
+    """Equality of long lists and sets of numbers; None if there are other members."""
+    values = [
+        [exact(y.value) if y.kind == "expression" and numeral(y.value) else None for y in x.items]
+        for x in (gold, answer)
+    ]
+    if "tuple" in (gold.kind, answer.kind) or any(None in side for side in values):
+        return None
+    known = [[value for value in side if value is not None] for side in values]
+    left, right = (sorted({*side} if "set" in (gold.kind, answer.kind) else side) for side in known)
+    return left == right
 
 
 def _value_of(answer: Answer) -> Answer:

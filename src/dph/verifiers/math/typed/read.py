@@ -14,15 +14,27 @@ from dph.verifiers.math.typed.grammar import (
     INFINITY,
     LONGEST,
     Node,
+    decimal_node,
     fraction,
     holds,
     integer_node,
     readings,
     replaced,
+    signed,
     times,
 )
+from dph.verifiers.math.typed.languages import chinese_number, number_of, scale_of
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
-from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, counts_things, introduces, read_unit
+from dph.verifiers.math.typed.units import (
+    CODES,
+    DEGREE,
+    SPELLED_UNITS,
+    Unit,
+    adds_a_name,
+    counts_things,
+    introduces,
+    read_unit,
+)
 from dph.verifiers.math.typed.values import exact, symbols
 
 MINUS_INFINITY = ("-", INFINITY)
@@ -45,11 +57,14 @@ class Answer:
     links: tuple[str, ...] = ()  # connectors of a list, relations of a chain
     others: tuple["Answer", ...] = field(default=(), compare=False)  # further readings of the text
     said: frozenset[str] = field(default=frozenset(), compare=False)  # words that name it before it
+    hedged: bool = field(default=False, compare=False)  # about 5
+    excluded: tuple[Node, ...] = field(default=(), compare=False)  # values that an expression's letter may not have
 
 
 _MOST_TEXTS = 20
 _MEASURED = {*word_list("old long tall wide high deep")}
 _DEGREES = {"C": "celsius", "F": "fahrenheit", "CELSIUS": "celsius", "FAHRENHEIT": "fahrenheit", "K": "kelvin"}
+_POUND_STERLING: Unit = ((("GBP", 1),), Fraction(1))
 _NOT_IN_EXPRESSIONS = {*word_list("text rel seq set named ratio where setop unit units pm mod cases matrix")}
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _MONTHS = word_list("january february march april may june july august september october november december")
@@ -80,6 +95,9 @@ def _number_in_words(words: str) -> Any:
             high, low = _number_in_words(before), _number_in_words(after.strip() or "zero")
             whole = high and low and 0 < high[1] < 1000 and 0 <= low[1] < size and (high[2] == "int" or not low[1])
             return _number(high[1] * size + low[1]) if whole else None
+    if share := re.fullmatch("(.+) (?:out of|in) (.+)", words):
+        top, bottom = map(_number_in_words, share.groups())
+        return _number(top[1] / bottom[1]) if top and bottom and bottom[1] else None
     count, _, part = words.removesuffix("s").rpartition(" ")
     before, both, after = words.rpartition(" and ")
     number, top = (int(x) if x.isdecimal() else _NUMBER_WORDS.get(x) for x in (words, count))
@@ -94,7 +112,7 @@ def _number_in_words(words: str) -> Any:
 
 
 def _number(value: Fraction) -> Node:
-    return ("n", value, "int" if value.denominator == 1 else "frac")
+    return ("n", value, "int") if value.denominator == 1 else ("n", value, "frac", 1)
 
 
 def _ordinal(words: str) -> Node | None:
@@ -118,6 +136,10 @@ _SHORT_WORDS = word_list("""yes no odd one two six ten up on off red all any tie
 _ALL = "(?:the set of )?(?:all |any |the )?"
 _SIGNS = {"": "", "positive ": ">0", "negative ": "<0", "non-?negative ": ">=0", "non-?positive ": "<=0"}
 _SETS = {"real": "R", "integer": "Z", "rational": "Q", "complex": "C", "natural": "N"}
+_QUADRANTS = {
+    "I": "first|1st|i|1|one", "II": "second|2nd|ii|2|two", "III": "third|3rd|iii|3|three",
+    "IV": "fourth|4th|iv|4|four",
+}  # fmt: skip
 _WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
     "(?:(?:plus|positive) )?infinity": r"\\infty", "(?:minus|negative) infinity": r"-\\infty",
     "(?:there (?:is|are) |the (?:equation|system|inequality) has )?(?:(?:no|zero) (?:real |such )?(?:solutions?|roots?|"
@@ -125,7 +147,13 @@ _WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
     r"(\d\d?:\d\d) in the morning": r"\1 a.m.", r"(\d\d?:\d\d) (?:in the (?:afternoon|evening)|at night)": r"\1 p.m.",
     r"[a-z] ?= ?(\d\d?:\d\d.*)|at (\d\d?:\d\d.*)": r"\1\2", "([a-z]{2,})!": r"\1",
     "(?:(?:(?:the )?limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
-    "undefined", "(?:12 )?noon": "12 p.m.", "(?:12 )?midnight": "12 a.m.", "on ((?!on ).* \\d.*)": r"\1",
+    "undefined",
+    "(?:12(?::00)? )?(?:noon|midday)(?: [(]?12(?::00)? ?p[.]?m[.]?[)]?)?": "12 p.m.",
+    "(?:12(?::00)? )?midnight": "12 a.m.",
+    r"(\d\d?:\d\d) ?(?:uhr|h|hrs|hours|o'clock)": r"\1", r"(\d\d?) (?:o'clock|uhr)": r"\1:00",
+    **{rf"(?:in )?(?:the )?(?:(?:{place})[ -]quadrant|quadrant (?:{place})|q ?(?:{place}))": f"quadrant {numeral}"
+       for numeral, place in _QUADRANTS.items()},
+    "on ((?!on ).* \\d.*)": r"\1",
     "(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\\b).*": r"\1",
     "(yes),? (?:it|they|this|there) (?:is|are|does|do|can)": r"\1",
     "(no),? (?:it|they|this|there) (?:is|are|does|do|can)(?: not|n't)": r"\1",
@@ -173,17 +201,23 @@ _DATE = re.compile(
 )
 _CODE = re.compile(r"(?:\d\d?/){2}\d{4}|(?:\d{3}-){1,2}\d{4}|\d{4}(?:/\d\d?){2}|0[xbo][\da-f]+|(?:\([\d ]{2,}\) ?){2,}")
 _BASE = re.compile(
-    r"(-?)\s*[({]?\s*(?=[A-F]*[0-9])([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
+    r"(-?)\s*[({]?\s*(?=[A-F]*[0-9]|[A-F]{2,}[ )}]*_ ?\{? ?16)([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
     r"(?:_\s*(?:\{\s*\(?\s*(?:base\s*)?(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
     r"\(?\s*(?:in )?base[- ]?\s*(\d{1,2}|[a-z]+)\s*\)?)"
 )
 _LEAD = re.compile(
     r"""[\s*]*\x01?\s*(?:(?:(?:so|thus|hence|therefore|finally),?\ )?(?:
     (?:the\ )?(?:(?:final|correct|right)\ )?(?:answer|option|choice)[\s\x02]*(?:is|:)
+    |(?:(?:it\ is|there\ are|is|are)\ )?(?:exactly|precisely|(?:a\ )?total\ of|in\ total|just|only|is|are)
+     (?=[\s\x02]*(?:[-+]?[\d.]|\\(?:frac|sqrt|dollar|pi)(?![a-z])|\())
+    |(?:respuesta|respuesta\ final|antwort|r[eé]ponse|risposta|resposta|ответ|odpowied[zź]|答え|답)\ ?[:：]
+    |(?:la\ respuesta\ es|die\ antwort\ (?:ist|lautet)|la\ r[eé]ponse\ est|la\ risposta\ [eè]|a\ resposta\ [eé])
+     (?![a-z]):?
     |(?:the\ )?(?:point|vertex|center|centre|midpoint|focus)(?=[\s\x02]*\()|(?:\\ell|L)\s*:(?=\s*[xy]\s*=)
     |(?:(?:so|thus|hence|therefore),?\ )?there\ (?:are|is)(?:\ exactly)?(?=[\s\x02]*\d)
     |(?:so|thus|hence|therefore),?(?=\s*\x02)
     |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))
+    |(?:ans|answer|sol|solution)(?:\ ?[.:]{1,2}(?=\ )|(?=\ [-+]?(?:[\d.(]|\\(?:frac|sqrt|dollar))))
     |答案?\s*[是为:]|答案|选(?=\s*[A-H])|共有?(?=\s*\d)
     |\\(?:Rightarrow|implies|to)(?![A-Za-z])|(?P<said>[A-Za-z](?:[A-Za-z'\ ]|\x02\s*[A-Za-z]\s*\x01)*?
      (?:\b(?:are|was|were|has|have|had|is|equal\ to|point|[A-Za-z]{3,}s)|(?P<colon>:)))\s*
@@ -199,12 +233,24 @@ _SAY_NOTHING = {
     *word_list("""the answer value values result final this that these those are was were has have had equal
     point she they there you john""")
 }
+_HEDGE = re.compile(
+    r"^\s*\x01?\s*(?:about|around|roughly|approx\.|(?-i:ca\.?)|circa|environ|aproximadamente|alrededor de|cerca de|"
+    r"etwa|ungef(?:a|ä)hr|rund|около|примерно|приблизительно|约为?|大约|約|およそ)(?![A-Za-z])[\s\x02]*"
+    r"(?=[-+]?(?:[\d.]|\\(?:dollar|euro|gbp|frac)))",
+    re.I,
+)
+_ROUNDED = re.compile(
+    r"\s*,?\s*\(?\s*\x01\s*\(?\s*(?:(?:when )?rounded(?: (?:off|up|down))?(?: to [\w ]+)?|"
+    r"to (?:the nearest|\d+) [a-z ]+|approximately|approx\.?)\s*\)?\s*\x02\s*\)?$"
+)
+"""What says that a value is rounded: before it, and after it."""
 _LABEL = re.compile(
     r"[ ,;.\x01\x02]*(?<![^ ,;.\x01\x02])(?:and[ \x02]+)?(?:\(?(?P<part>[a-h])\)[:.]?(?=[ \x02])|"
     r"(?P<thing>[A-Za-z]{3,}) ?:(?=[ \x02]*[-\d\\(\[]))[ \x02]*"
 )
 _TAIL = re.compile(
-    r"""(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
+    r"""(?<=[\d}])\s*\x01\s*(?:exactly|precisely|in\ total|altogether)\s*\x02$
+    |(?<=\d)\s*\x01\s*(?:\w+\ ){0,2}(?:values?|solutions?|choices|integers?|pairs?)\ (?:of|for)\s*\x02
      \s*\(?[a-z](?:\s*,\s*[a-z])*\)?$
     |(?<=\d)\s*\x01\s*(?:\w+\ )?ways\ to(?:\ [a-z]+){1,5}\s*\x02$
     |(?:(?<=%)|(?<=\d))\s*\x01\s*(?:of\ (?:the|all)\ |each)[^\x02\d]*\x02$
@@ -221,6 +267,15 @@ _THOUSANDS = re.compile(
     r"([-+]?\s*(?:\\(?:dollar|euro|gbp|rupee)\s*)?[-+]?\s*)(\d{1,3}(?:,\d{3})+|(?P<indian>\d{1,2}(?:,\d\d)+,\d{3}))(?![\d,])"
     r"((?:\.\d+)?\s*(?:\\?%|\x01[^\x02]*\x02(?:\s*\^\s*\{?\d\}?)?|\\dollar|\\euro|\^\s*\{?\s*\\circ\s*\}?|"
     r"[A-Za-z ]{2,25})?)"
+)
+_DECIMAL_COMMA = re.compile(
+    r"(?:[A-Za-z]\w{0,3} ?= ?)?[-+]?\s*"
+    r"(?P<before>(?:\\(?:dollar|euro|gbp|yen|rupee)|(?:[A-Z]{3}|R|[Kk]r|Fr|z[lł])\.? )\s*)?"
+    r"[-+]?\s*\d{1,3}(?P<groups>(?:[. ]\d{3})+|\d*),(?!\d{3}(?!\d))\d+\s*"
+    r"(?P<after>\\?%|\\(?:euro|dollar|gbp|cent)|\^\s*\{?\s*\\circ.*|\x01?(?P<words>[^\x02\d]+)\x02?.*)?"
+)
+_DOLLARS = dict(
+    C="CAD", CA="CAD", CDN="CAD", A="AUD", AU="AUD", R="BRL", HK="HKD", NT="TWD", S="SGD", NZ="NZD", MX="MXN"
 )
 _LONG_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _KNOWN_WORDS = (
@@ -242,6 +297,13 @@ def _unbracketed(found: re.Match[str]) -> str:
     return f" \x01{found[2]}\x02" if unit else found[0]
 
 
+def _is_decimal_comma(found: re.Match[str]) -> bool:
+    """Whether a comma parts a number's decimals, as in €13,50, 3,5 km and 1.234,50: lists have no unit, no groups."""
+    words = (found["words"] or "").split()
+    unit = found["before"] or (found["after"] and (not words or read_unit(words) or adds_a_name(words, None)))
+    return bool(unit) or found["groups"].startswith((".", " "))
+
+
 def _ungrouped(found: re.Match[str]) -> str:
     """Numbers without the marks between their thousands."""
     mark = next((x for x in " ." if x in found[0]), ",") if re.fullmatch(r"[-+\d .]+", found[0]) else ","
@@ -253,12 +315,16 @@ def _terms(found: re.Match[str]) -> str:
     first = [int(number) for number in found[1].split(",") if number.strip()]
     step = first[1] - first[0] if len(first) > 1 else 1
     every = range(first[0], int(found[2]) + (step > 0) - (step < 0), step) if step else range(0)
-    whole = len(first) < len(every) <= 60 and [*every][: len(first)] == first and every[-1] == int(found[2])
+    whole = len(first) < len(every) <= 1000 and [*every][: len(first)] == first and every[-1] == int(found[2])
     return ", ".join(map(str, every)) if whole else found[0]
 
 
 _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) for pattern, usual in (
-    (r"\x01\s*\x02", " "), (r"\\setminus( *)[a-z] ?= ?", r"\\setminus\1"),
+    (r"\x01\s*\x02", " "), (r"\(\s*\x01(?:where|for|if)\x02\s*(?=[a-z] ?\\ne)", "("),
+    (r"^\x01?\s*(?:[Bb]oth(?=.*\band\b)|[Ee]ither(?=.*\bor\b))\s*\x02?\s*", ""),
+    (r"^([A-Z]) ?: ?(\([^()]*,[^()]*\))$", r"\1 = \2"), (r"\\in ?([ZRQ])(?![\w'^({]| ?_)", r"\\in \\\1\1 "),
+    (r"([a-z]) ?= ?(?:0 ?, ?(?:\\pm ?\d ?, ?)+|\\ldots ?, ?(?:-?\d ?, ?)+)\\ldots", r"\1 \\in \\ZZ "),
+    (r"\\setminus( *)[a-z] ?= ?", r"\\setminus\1"),
     (r"((?:^|[,;]|\band\b) ?\x02? ?[A-Za-z] ?)\x01? ?is ?\x02?(?= ?[-\d(\\])", r"\1 = "),  # a is 3
     (r"(?<=[\d}])\s*\x01?\s*([(\[])\s*(?:\x01|in )*\s*([A-Za-z/^\d ]{1,25}?)\s*\x02?\s*[)\]]\s*\x02?$", _unbracketed),
     (r"(?<![\w.,/^)}])((?:-?\d{1,9} ?, ?){1,9})\\ldots ?, ?(-?\d{1,9})(?! ?(?:[\w.^/({!]|\\(?!\})))", _terms),
@@ -268,11 +334,24 @@ _AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) f
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:more|greater|larger)[\s\x02]*$", r"\\ge \1"),
     (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:less|fewer|smaller)[\s\x02]*$", r"\\le \1"),
     (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", "\\1 \x01places\x02"),
+    (rf"^\x01?\s*({CODES})\.?\s*\x02?\s*(-?[\d.,]+)$", "\\2 \x01\\1\x02"),
+    (r"^\x01?\s*(C|CA|CDN|A|AU|R|HK|NT|S|NZ|MX)\s*\x02?\s*\\dollar\s*([\d.,]+)$",
+     lambda found: f"{found[2]} \x01{_DOLLARS[found[1]]}\x02"),
+    (r"^[-+]?(?:\\(?:dollar|euro|gbp|rupee|yen) ?)?\d{1,3}(?: \d{3})+(?:\.\d+)? ?"
+     r"(?:\x01[^\x02\d]*\x02|[A-Za-z]{2,}|\\[a-z]+)$|"
+     r"^[-+]?\\(?:dollar|euro|gbp|rupee|yen) ?\d{1,3}(?: \d{3})+(?:\.\d+)?$",
+     lambda found: re.sub(r"(?<=\d) (?=\d{3})", "", found[0])),  # 70 000 km
     (r"^[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?$|^[-+]?\d{1,3}(?:\.\d{3}){2,}$", _ungrouped),
-    (r"(?<=[\d}])\s*(?:\x01to\x02|\sto\s)\s*(?=[\d\\])", " : "),
+    (r"^[-+]?\d+\.\d{3}(?: \d{3})* \d{1,3}$", lambda found: found[0].replace(" ", "")),  # 3.141 592 65
+    (r"(?<=[\d}])\s*(?:\x01\s*to\s*\x02|\sto\s)\s*(?=[\d\\])", " : "),
     (r"(?<![\d,.(\[{])\d{1,3}(?:,\d{3})+(?![\d,])(?=\s*(?:=|\\approx|\x01))", _ungrouped),
     (r"^(?!.*(?:[(\[]|, |\\\{|,\d{3}(?!\d|,\d{3}| ?(?:[-+*/.]|\\(?:pi|sqrt|cdot)|$)))).*\d ?[-+*/\\].*$", _ungrouped),
 )]  # fmt: skip
+
+
+_REWRITTEN = (*_PHRASES, *_AS_FORMULA)
+_ONLY_DIGITS = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2}")
 
 
 def _by_label(plain: str) -> str:
@@ -299,41 +378,52 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     """The typed value of a text, or None. units: single letters after numbers may be units."""
     if len(text) > LONGEST:
         return None
+    if _ONLY_DIGITS.fullmatch(text):  # most answers are, and need none of what follows
+        return Answer("expression", signed("-" * (text[0] == "-"), decimal_node(text.lstrip("-"))))
     plain = _by_label(plain_latex(text))
     event, said = None, frozenset[str]()
     if lead := _LEAD.match(plain):
         said = frozenset(re.findall("[a-z]{3,}", (lead["said"] or "").lower())) - _SAY_NOTHING
         event = lead["event"] and ("event", re.sub(r"[^\w'|^<>=+-]", "", lead["event"].replace(r"\mid", "|")))
         plain = _without_lead(lead) + plain[lead.end() :]
+    exactly, plain = (
+        plain,
+        _ROUNDED.sub(
+            "", _HEDGE.sub(lambda hedge: "\x01" * (hedge[0].count("\x01") - hedge[0].count("\x02")), plain, count=1)
+        ),
+    )
+    hedged = plain != exactly
     plain = plain if re.search(r"\\pi.*[kmn] ?\\in ?\\RR", plain) else _TAIL.sub("", plain)
     words = plain_words(plain)
     if not words:
         return None
     if answer := _read_words(words, marked="\x01" in plain):
-        return answer
-    if base := _BASE.fullmatch(re.sub(" ?[\x01\x02] ?", "", plain)):
+        return replace(answer, hedged=hedged)
+    digits = re.sub(" ?[\x01\x02] ?", "", plain)
+    if base := _BASE.fullmatch(digits) or (digits[0] == "{" and _BASE.fullmatch(digits[1:-1])):
         radix = base[3] or base[4] or base[5]
         radix = int(radix) if radix.isdigit() else _NUMBER_WORDS.get(radix, 0)
         digits = base[2].upper().lstrip("0") or "0"
         if 2 <= radix <= 36 and all(int(digit, 36) < radix for digit in digits.replace(".", "")):
             return Answer("base", (base[1], f"0{digits}" if digits[0] == "." else digits, radix))
-    for phrase, usual in (*_PHRASES, *_AS_FORMULA):
+    for phrase, usual in _REWRITTEN if _WORD.search(plain) else _AS_FORMULA:
         plain = phrase.sub(usual, plain).strip()
     if sum(word.lower() not in _KNOWN_WORDS for word in _LONG_WORDS.findall(plain)) > 4:  # prose
         return None
     others: tuple[Answer | None, ...] = ()
     unbraced = plain[1:-1].strip() if re.fullmatch(r"\{[^{}]*\}", plain) else plain
-    indian = "rup" in plain
-    if (grouped := _THOUSANDS.fullmatch(unbraced)) and grouped[2][0] != "0" and (indian or not grouped["indian"]):
+    if (grouped := _THOUSANDS.fullmatch(unbraced)) and grouped[2][0] != "0":
         is_list = not grouped[1].strip() and not grouped[4].strip() and ",0" not in grouped[2]
         others = (_parsed(plain, units),) if is_list else ()
         plain = _ungrouped(grouped)
+    elif (comma := _DECIMAL_COMMA.fullmatch(unbraced)) and _is_decimal_comma(comma):
+        return None
     if (count := _ROWS_OF_WORDS.search(plain)) and counts_things(count[1].split()):  # 5 red balls
         plain = f"{plain[: count.start()]} \x01{count[1]}\x02"
     answer = _parsed(plain, units)
     if answer and event:
         return Answer("assigned", items=(answer,), name=event, links=("=",))
-    return answer and replace(answer, others=(*answer.others, *filter(None, others)), said=said)
+    return answer and replace(answer, others=(*answer.others, *filter(None, others)), said=said, hedged=hedged)
 
 
 def _parsed(plain: str, units: bool) -> Answer | None:
@@ -359,8 +449,8 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if inner := re.fullmatch(r"\( ?([^\W\d_]{2,}) ?\)", words):
         words = inner[1]
     low = words.lower().replace("\\", "")
-    for pattern, usual in _WHOLE:
-        if (found := pattern.fullmatch(low)) and (written := found.expand(usual)) != low:
+    for pattern, usual in _WHOLE if ":" in low or re.search("[a-z]{2}", low) else ():
+        if (found := pattern.fullmatch(low)) and (written := found.expand(usual)).lower() != low:
             return read(written)
     if time := _TIME.fullmatch(low):
         hour = int(time[1]) % 12 + 12 * (time[4] == "p") if time[4] else int(time[1])
@@ -372,6 +462,11 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
             return Answer("date", (int(year) if year else None, month[0], int(day)))
     if _CODE.fullmatch(low):
         return Answer("date", low)
+    if chinese := None if low.isascii() else chinese_number(low):
+        number = _number(chinese[0])
+        return _quantity(number, (chinese[1],)) if chinese[1] else Answer("expression", number)
+    if words == low and len(low) > 2 and (whole := number_of(low)) is not None:  # Nove may be a name
+        return Answer("expression", integer_node(whole))
     if re.search("[a-z]{3}", low):
         twice = re.fullmatch(r"(.+?) \( ?(.+?) ?\)", low)  # 84 (eighty-four)
         if number := _number_in_words(twice[1] if twice else low):
@@ -449,6 +544,18 @@ def _is_name(node: Node | None) -> bool:
             return _is_name(inner) and not re.fullmatch("[a-y]", str(inner[1]))
         case ("f", "norm" | "gcd" | "lcm" | "max" | "min" | "det", *inner):
             return all(map(_is_name, inner))
+    return False
+
+
+def _is_of_capitals(node: Node) -> bool:
+    """Whether powers and products of capital letters name a matrix: M^T, A^2 and (AB)^{-1}, but no sum and no 2A."""
+    match node:
+        case ("s", name):
+            return re.fullmatch(r"[A-Z](?:_\w+)?", name) is not None
+        case ("^", base, ("n", *_) | ("s", *_) | ("text", "T")):
+            return _is_of_capitals(base)
+        case ("*", *factors):
+            return all(map(_is_of_capitals, factors))
     return False
 
 
@@ -576,15 +683,17 @@ def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
         if words[0].upper() not in _DEGREES:
             return None
         value, words = value[1], (_DEGREES[words[0].upper()], *words[1:])
-    while words and (scale := _SCALES.get(words[0].lower().removesuffix("s"))):  # 5 million
-        value = _number(value[1] * scale) if value[0] == "n" else times(value, integer_node(scale))
-        words = words[1:]
+    while words and (scale := scale_of(words[0])):  # 5 million
+        size, rest = scale
+        value = _number(value[1] * size) if value[0] == "n" else times(value, integer_node(size))
+        words = (rest, *words[1:]) if rest else words[1:]
     if not _plain(value) or holds(value, "%"):
         return None
     if not words:
         return Answer("expression", value)
     if unit := read_unit(words[:-1] if words[1:] and words[-1] in _MEASURED else words):
-        return Answer("quantity", value, unit=unit)
+        money = (Answer("quantity", value, unit=_POUND_STERLING),) if words in (("pound",), ("pounds",)) else ()
+        return Answer("quantity", value, unit=unit, others=money)
     return Answer("quantity", value, words=words) if counts_things(words) else None
 
 
@@ -625,6 +734,12 @@ def _cases(rows: tuple[tuple[Node, ...], ...]) -> Answer | None:
     return Answer("cases", items=tuple(Answer("tuple", items=pair, marks="()") for pair in answers if pair))
 
 
+def _worked_out(node: Node) -> Node:
+    """A constant as a number."""
+    value = exact(node)
+    return node if value is None else _number(value)
+
+
 def _matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
     """The rows of a matrix times scalars."""
     match node:
@@ -644,14 +759,14 @@ def _matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
         case ("-", inner) if rows := _matrix(inner):
             return tuple(tuple(("-", cell) for cell in row) for row in rows)
         case ("/", inner, scalar) if not holds(scalar, "matrix", "seq") and (rows := _matrix(inner)):
-            return tuple(tuple(("/", cell, scalar) for cell in row) for row in rows)
+            return tuple(tuple(_worked_out(("/", cell, scalar)) for cell in row) for row in rows)
         case ("^", inner, ("s", "T") | ("text", "T")) if rows := _matrix(inner):
             return tuple(zip(*rows, strict=True))
         case ("*", *factors):
             [*matrices] = [factor for factor in factors if holds(factor, "matrix", "seq")]
             scalars = [factor for factor in factors if factor not in matrices]
             if len(matrices) == 1 and len(scalars) < 4 and (rows := _matrix(matrices[0])):
-                return tuple(tuple(("*", *scalars, cell) for cell in row) for row in rows)
+                return tuple(tuple(_worked_out(("*", *scalars, cell)) for cell in row) for row in rows)
     return None
 
 
@@ -713,7 +828,7 @@ def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
     named_last = len(sides) == 2 and operators == ("=",) and right[0] in ("s", "call")
     if named_last and not _is_name(left) and not symbols(left):
         sides, left, right = (right, left), right, left
-    if _is_name(left):
+    if _is_name(left) or (len(sides) == 2 and holds(right, "matrix") and _is_of_capitals(left)):
         values = _all(sides[1:])
         return Answer("assigned", sides, values, left, links=operators) if values else None
     if len(sides) == 2 and operators == ("=",) and (symbols(left) | symbols(right)):
@@ -722,6 +837,15 @@ def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         is_value = value is not None and value.kind in ("expression", "quantity")
         others = (Answer("assigned", sides, (value,), left, links=operators),) if value and is_value else ()
         return Answer("equation", sides, others=others) if others or _plain(*sides) else None
+    if (
+        len(sides) > 2
+        and symbols(left)
+        and not symbols(sides[1:])
+        and _is_quantity(left)
+        and not _is_to_be_solved(left)
+    ):
+        values = _all(sides[1:])  # m + n = 256 + 37 = 293
+        return Answer("assigned", sides, values, left, links=operators) if values else None
     values = _all(sides)
     return Answer("assigned", items=values, links=("=", *operators)) if values else None
 
@@ -777,10 +901,15 @@ def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...
         return Answer("family", tuple(values), marks=parameters.pop()) if whole else None
     if not rest:
         return Answer("intervals", REALS) if domain == "R" else None
+    image = None if item[0] == "s" else _linear(item)
+    if item[0] != "s" and image is None:  # {x² | x ≥ 1} is not the set of its x
+        return None
     answers = [_relation(*condition[1:]) for condition, _ in rest]
     if any(to_intervals(x) is None or symbols(x and x.name) != symbols(item) for x in answers):
         return None
     whole = _combined([x for x in answers if x], ["or" if link == "or" else "and" for _, link in rest[1:]])
+    if image and whole:
+        return replace(whole, value=tuple(_image(piece, *image) for piece in whole.value), name=None)
     if domain == "R" or whole is None:
         return whole
     piece: Any = whole.value[0] if len(whole.value) == 1 and len(whole.value[0]) == 4 else None
@@ -789,6 +918,34 @@ def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...
         return None
     low, high = ceil(low) + (not piece[1] and low == int(low)), floor(high) - (not piece[3] and high == int(high))
     return Answer("set", items=tuple(Answer("expression", integer_node(n)) for n in range(low, high + 1)))
+
+
+def _linear(node: Node) -> tuple[Fraction, Fraction] | None:
+    """The a and b of an expression a x + b of one letter, with a other than 0."""
+    letters = symbols(node)
+    if len(letters) != 1 or not _plain(node):
+        return None
+    name = ("s", *letters)
+    at = [exact(replaced(node, {name: integer_node(n)})) for n in range(4)]
+    steps = {y - x for x, y in pairwise(at) if x is not None and y is not None}
+    if at[0] is None or None in at or len(steps) != 1 or steps == {0}:
+        return None
+    return steps.pop(), at[0]
+
+
+def _image(piece: Any, factor: Fraction, shift: Fraction) -> Any:
+    """A piece of a set of reals under x ↦ factor · x + shift."""
+    if isinstance(piece[0], str):
+        return (piece[0], *(tuple(_image(part, factor, shift) for part in side) for side in piece[1:]))
+    low, closed, high, also = piece
+    ends = [
+        end if sign_of_infinity(end) else _worked_out(("+", ("*", _number(factor), end), _number(shift)))
+        for end in (low, high)
+    ]
+    if factor > 0:
+        return (ends[0], closed, ends[1], also)
+    flipped = [{1: MINUS_INFINITY, -1: INFINITY}.get(sign_of_infinity(end), end) for end in ends]
+    return (flipped[1], also, flipped[0], closed)
 
 
 def _combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
@@ -816,9 +973,32 @@ def _shared(items: Sequence[Node], links: Sequence[str]) -> Sequence[Node]:
     return items
 
 
+def _restricted(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
+    """An expression, or f(x) = …, and values that its letter may not have: (x + 6)/(x − 4), x ≠ 5; else None."""
+    if len(items) < 2 or "or" in links or items[1][0] != "rel" or items[1][2] not in (("!=",), (r"\notin",)):
+        return None
+    first, *conditions = items[0], *_shared(items[1:], links[1:])
+    value = first[1][-1] if first[0] == "rel" and first[2] == ("=",) and first[1][0] else first
+    letters = symbols(value) if _plain(value) else set()
+    excluded = list[Node]()
+    for condition in conditions:
+        if condition[0] != "rel" or condition[2] not in (("!=",), (r"\notin",)) or condition[1][0] is None:
+            return None
+        name, point = condition[1]
+        if name[0] != "s" or name[1] not in letters or symbols(point):
+            return None
+        points = point[1] if point[0] == "set" else (point,)
+        signs = dict.fromkeys(with_sign(x, sign) for x in points for sign in "pm")
+        excluded += [("rel", (name, x), ("!=",)) for x in signs]
+    whole = _typed(first)
+    return whole and replace(whole, excluded=tuple(excluded))
+
+
 def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     """The typed value of all items of a text."""
     items = _shared(items, links)
+    if restricted := _restricted(items, links):
+        return restricted
     if len(items) == 1:
         match items[0]:
             case ("rel", (("seq", "(", names, ")"), ("seq", "(", values, ")")), ("=",)) if len(names) == len(values):

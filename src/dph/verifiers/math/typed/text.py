@@ -7,6 +7,9 @@ from functools import lru_cache, partial
 from html import unescape
 from typing import Any
 
+from dph.verifiers.math.typed.languages import ALONE_IN_TEXT, LINK_WORDS, link, plain_numbers
+from dph.verifiers.math.typed.macros import without_packages
+
 
 def word_list(text: str) -> list[str]:
     return text.split()
@@ -35,12 +38,13 @@ _RAISED = (("[⁰¹²³⁴-⁹⁺⁻ⁿ]+", "^"), ("[₀-₉₊₋]+", "_"))
 
 def _ascii(text: str) -> str:
     """LaTeX for the Unicode signs of a text."""
+    text = text.replace("‰", " permille ")
     text = re.sub("(?:\\d\u0305)+", lambda run: rf"\overline{{{run[0][::2]}}}", text)
     text = re.sub(r"[µμ](?=[msglLFAVW](?![A-Za-z]))", "u", text)
     for signs, mark in _RAISED:
         text = re.sub(signs, lambda run, mark=mark: f"{mark}{{{_usual(run[0])}}}", text)
     text = re.sub("[¼-¾⅐-⅞]", lambda sign: rf"\frac{{{_usual(sign[0])}}}".replace("⁄", "}{"), text)
-    text = _usual(text.translate(_TRANSLATE)).translate(_TRANSLATE)
+    text = plain_numbers(_usual(text.translate(_TRANSLATE)).translate(_TRANSLATE))
     return re.sub("[Α-Ωα-ω]", _greek, text)
 
 
@@ -59,6 +63,25 @@ _ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1
 _VECTOR = r"(d? ?\\(?:vec|overrightarrow|mathbf|boldsymbol|bm) ?(?:\{ ?[A-Za-z]+ ?\}|[A-Za-z]))"
 
 
+_MARK = (
+    r"(?:\{(?:,|\\,)\}(?:\\!)?|\\!,(?:\s*\\!)?|,\s*\\!|\\[,:;>]|~|\\(?:thin|med|thick)space(?![a-z])|\\text\{,\}|')\s*"
+)
+"""What parts the digits of one number into groups."""
+
+
+_ACCENTS = dict(zip("'`\"^~", "\u0301\u0300\u0308\u0302\u0303", strict=True))
+
+
+def _accented(letter: re.Match[str]) -> str:
+    r"""The letter of \'i and \~{n}."""
+    return unicodedata.normalize("NFC", (letter[2] or letter[3]) + _ACCENTS[letter[1]])
+
+
+_OTHER_NAMES = dict(sh="sinh", ch="cosh", cth="coth", arctg="arctan", arcctg="arccot", tg="tan", ctg="cot", cotg="cot",
+                    sen="sin", arcsen="arcsin", arsh="arsinh", cosec="csc")  # fmt: skip
+"""Functions by the names that other countries use."""
+
+
 def _operator_name(name: re.Match[str]) -> str:
     return rf"\{name[1]} " if name[1].lower() in _OPERATORS else rf"\text{{{name[1]}}}"
 
@@ -67,13 +90,14 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"), (r"<sup>(.*?)</sup>", r"^{\1}"),
     (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|[`'\x22]|__)(.+)\1\s*\Z", r"\2"),
     (rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\"),  # escaped twice
-    (r"\{ ?\\(?:rm|bf|it|sf|tt) ", r"\\text{"),
+    (r"\\(['`\"^~])(?:\{\\?([A-Za-z])(?:math)?\}|([A-Za-z]))", _accented), (r"\\textdegree(?![a-z])", r"^\\circ "),
+    (r"\{ ?\\(?:rm|bf|it|sf|tt) ", r"\\text{"), (r"\\qty(?![A-Za-z]) ?(?=[(\[|])", ""),
     (rf"\\left ?\\\{{ ?{_ROWS} ?\\right ?\.", r"\\begin{cases}\2\\end{cases}"),
     (r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?", ""),
     (r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}", r"\1"),
     (r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?", r"\\binom{\1}{\2}"),
     (r"(?<![\w.^_{])(\d+) ?C ?(\d+)(?!\w| ?\)? ?_)", r"\\binom{\1}{\2}"),
-    (r"\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])|\.{3}", r"\\ldots "),
+    (r"\.{3}|\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])", r"\\ldots "),
     (r"\.(\d{0,20}?)(?:(\d{1,3}?)\2{2,}|(\d{2,6})\3) *\\ldots", r".\1\\overline{\2\3}"),
     (r"\\(?:AA(?![A-Za-z])|text ?\{ ?\\AA ?\})", r"\\text{å}"),
     (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
@@ -88,6 +112,10 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<=\d)!=(?!=)", "! ="), (r"(?<=\d) ?\^ ?\{ ?\\text ?\{ ?(st|nd|rd|th) ?\} ?\}", r"\1"),
     (r"\\set ?\{([^{}]*)\}", r"\\{\1\\}"), (r"\\mathbin ?\{ ?: ?\}", ":"),
     (r"\+/-", r"\\pm "), (r"\\([lr])paren(?![a-z])", lambda side: "()"[side[1] == "r"]),
+    (rf"\\(?:operatorname|mathrm|mathop|rm|text)\*? ?\{{ ?({'|'.join(_OTHER_NAMES)}) ?\}}(?= ?[\\(^{{A-Za-z\d])|"
+     rf"\\({'|'.join(_OTHER_NAMES)})(?![A-Za-z])", lambda name: rf"\{_OTHER_NAMES[name[1] or name[2]]} "),
+    (r"\A\s*(?:\\text ?\{ ?)?(?:the )?(triangle|angle)[ ~]*\}? *([A-Z]{1,4}) ?\}?\s*\Z", r"\\\1 \2"),
+    (r"\A\s*<([^<>=]*,[^<>=]*)>\s*\Z", r"\\langle \1\\rangle "), (r"\\(?:square|Box|qed|qedsymbol)\s*\Z", ""),
     (r"\\nexists(?![a-z])", r"\\text{does not exist}"), (r"\\root ?(\d) ?\\of ?(\d|\{[^{}]*\})", r"\\sqrt[\1]{\2}"),
     (r"(?:\{ ?\} ?)?\^ ?\{?(\d+)\}? ?(?:\\! ?)*/ ?(?:\\! ?)*_ ?\{?(\d+)\}?", r"\\frac{\1}{\2}"),
     (r"\$(\^\{?\d\}?)\$", r"\1"), (r"\A\s*``(.+)''\s*\Z", r"\\text{\1}"),
@@ -101,7 +129,9 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<=\d)\"(?!\w)", r"\\text{ in}"),
     (r"(?<![\w.])\d{1,3}(?:_\d{3})+(?!\w)", lambda groups: groups[0].replace("_", "")), (r"\s", " "),
     (r"\\\$", r"\\dollar "), (r"(?<!\\)\\[()\[\]]|\$", " "),
-    (r"(?<=\d)(?:\{(?:,|\\,)\}(?:\\!)?|\\!,(?:\s*\\!)?|,\s*\\!|\\,|\\text\{,\}|')\s*(?=\d{3}(?!\d))", ""),
+    (rf"(?<![\d.,])\d\d?(?:{_MARK}\d\d)+{_MARK}\d{{3}}(?!\d)|(?<=\d\.)\d{{3}}(?:{_MARK}\d{{3}})*{_MARK}\d{{1,3}}(?!\d)",
+     lambda groups: re.sub(_MARK, "", groups[0])),  # 1\,00\,000 and 3.141\,592\,65
+    (rf"(?<=\d){_MARK}(?=\d{{3}}(?!\d))", ""),
     (r"(?<=\d)\{[.,]\}(?=\d)", "."), (r"(?<=[A-Za-z]{2})\.(?= ?\d)", ""), (r"(?<=[\d}]) ?\\text ?\{ ?only ?\}", ""),
     (r"\A([A-Za-z]) ?(?::|\\colon(?![a-z])) ?([a-z]) ?\\mapsto(?![a-z])", r"\1(\2) ="),
     (r"(\\text ?\{ ?)\(([^(){}]*\})", r" (\1\2"),  # \text{(about }2)
@@ -115,21 +145,42 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"\\not\s*\\in(?![a-z])", r"\\notin "),
 )]  # fmt: skip
 """Notations and their usual spelling, in the order of their replacement."""
+_USUAL_OF_PLAIN_TEXT = [(pattern, usual) for pattern, usual in _USUAL if not pattern.pattern.startswith(r"\\")]
+"""Those that do not begin with a command."""
 _TEXT = re.compile(
     r"\\(text|textbf|textrm|textit|textsf|texttt|textnormal|textup|emph|mbox|hbox|fbox|mathrm|rm|textsc) ?"
-    r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+    r"\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}"
 )
-_FONTS = (
-    r"mathbf|boldsymbol|bm|mathit|mathsf|mathtt|mathcal|mathnormal|underline|pmb|displaystyle|textstyle|bold|mathop|limits|"
-    r"nolimits|mathstrut|strut|hline|nonumber|phantom(?! ?\{)|hfill|centering|middle|q?quad|bf|it|sf|[lL]arge|"
-    r"LARGE|[hH]uge|ensuremath|mathrm(?! ?\{)|therefore|checkmark|blacksquare|smash(?:\[\w\])?"
+_FONTS = "|".join(
+    word_list(
+        r"""mathbf boldsymbol bm mathit mathsf mathtt mathcal mathscr mathfrak mathnormal underline pmb bold mathop
+        mathord mathstrut strut ensuremath displaystyle textstyle scriptstyle scriptscriptstyle limits nolimits hline
+        nonumber phantom(?!\s?\{) hfill centering middle bf it sf tt cal sl sc em (?:math)?rm(?!\s?\{) bfseries itshape
+        slshape scshape upshape mdseries rmfamily sffamily ttfamily normalfont boldmath tiny scriptsize
+        footnotesize small
+        normalsize [lL]arge LARGE [hH]uge therefore checkmark blacksquare smash(?:\[\w\])? noindent par relax null"""
+    )
 )
+_SPACES = r"\\(?:q?quad|(?:neg)?(?:thin|med|thick)space|en(?:space|skip)|nobreakspace|space|hfil|newline)(?![A-Za-z])"
 _NOISE = re.compile(
-    rf"\\(?:{_FONTS})(?![A-Za-z])|(?<!\\)\\[!,;:> ]|~|"
-    r"\\(?:tag|[hv]?phantom|[hv]space\*?|(?:text)?color(?:box)?) ?\{[^{}]*\}"
+    rf"\\(?:{_FONTS})(?![A-Za-z])|{_SPACES}|(?<!\\)\\[!,;:> ]|~|"
+    r"\\(?:tag|label|[hv]?phantom|[hv]space\*?|(?:text)?color(?:box)?) ?\{[^{}]*\}|"
+    r"\\(?:m?kern|[hm]skip) ?-?[\d.]+ ?(?:mu|em|ex|pt)"
 )
 _END = re.compile(r"(?:(?<!\\)\\\\?|(?<!\.)\.(?!\.)|[,;]|\x01[.,;]\x02|\s)+$")
-_LINK = re.compile(r"[,;.\s]*(and|or)[,\s]*", re.I)
+_LINK = re.compile(r"[,;.\s]*([^\W\d_]+)[,\s]*")
+_CONDITION = re.compile(
+    r"[,;\s]*\(?\s*(?:,\s*where|where|provided(?: that)?|assuming(?: that)?|given that|as long as|so long as|"
+    r"when|for|if|with)",
+    re.I,
+)
+_NEXT_VALUE = re.compile(r"[\s,]*(?:[-+]?\s*[\d(]|[A-Za-z](?:_\w)? ?=|\\(?:[dt]?frac|sqrt|pi)(?![a-z]))")
+_FOREIGN_LINK = re.compile(
+    rf"(?<=[\d)}}\]])\s*(?:\x01|,)?\s*(?<![^\W\d_])(?:({LINK_WORDS})|(?<=\s)([yo])(?=\s+\d))(?![^\W\d_])\s*\x02?"
+    r"(?=\s*(?:[-+\\\d(\[]|[A-Za-z] ?=))",
+    re.I,
+)
+"""3 oder 5: a connector of another language between values."""
 _VALUE_END = re.compile(
     r"(?:[\d)}\]]|\\pi|\\infty|\\circ|%)\s*(?:\\[dt]?frac\s*\{\s*(?:\\[a-z]+\s*\{[^{}]*\}[^{}]*\}\s*\{\s*)?)?$"
 )
@@ -140,10 +191,15 @@ _ONE_LETTER_UNITS = "mskghNJWKLlVCFTPQRSM"
 
 def _words(match: re.Match[str]) -> str:
     r"""The words of \text{…} as marked words, a connector, or the mathematics that they are."""
-    content = re.sub(r"(?<=[a-z]{3})\.$", "", re.sub(r"~|\\[ ,;:]|``|''", " ", match[2]).strip())
+    content = re.sub(r"(?<=[a-z]{3})\.$", "", re.sub(r"~|\\[ ,;:]|``|''|[\x01\x02]", " ", match[2]).strip())
     after_value = _VALUE_END.search(match.string[max(0, match.start() - 80) : match.start()])
-    if link := _LINK.fullmatch(content):
-        content = link[1].lower()
+    if nested := _TEXT.fullmatch(content):
+        return _words(nested)
+    condition = _CONDITION.fullmatch(content)
+    if condition and (content[0] in ",(" or content[0].lower() not in "wif"):  # of a piecewise function: as it is
+        return " ( " if "(" in condition[0] else " \x01where\x02 "
+    if connector := _connector(content, match, after_value is not None):
+        return f" \x01{connector}\x02 "
     elif edge := re.fullmatch(r"(.*?\w) (and|or)", content):  # 3 dollars and 25 cents
         return f" \x01{edge[1]}\x02 \x01{edge[2]}\x02 "
     elif re.search(r"[\\$]|(?<![-^{A-Za-z])\d", content) or not re.search(r"[^\W\d_]", content):
@@ -159,6 +215,16 @@ def _words(match: re.Match[str]) -> str:
     return f" \x01{re.sub('[{}]', '', content)}\x02 "
 
 
+def _connector(content: str, match: re.Match[str], after_value: bool) -> str:
+    r""" "and" or "or" for a \text{…} that only joins what is around it, in any language; else ""."""
+    word = _LINK.fullmatch("and" if content == "as well as" else content)
+    low = word[1].lower() if word else ""
+    if low in ("", "and", "or"):
+        return low
+    alone = low not in ALONE_IN_TEXT or (after_value and _NEXT_VALUE.match(match.string, match.end()))
+    return link(low) if alone and (after_value or not low.isascii()) else ""
+
+
 def _in_degrees(angle: re.Match[str]) -> str:
     """An angle of degrees, minutes and seconds."""
     return rf"({Fraction(angle[1]) + Fraction(angle[2]) / 60 + Fraction(angle[3] or 0) / 3600})^\circ "
@@ -169,11 +235,14 @@ def plain_latex(text: str) -> str:
     text = re.sub(r"&#?\w+;", lambda entity: unescape(entity[0]), text)
     if not text.isascii():
         text = _ascii(text)
-    for pattern, usual in _USUAL:
+    if "\\" in text:
+        text = without_packages(text)
+    for pattern, usual in _USUAL if "\\" in text else _USUAL_OF_PLAIN_TEXT:
         text = pattern.sub(usual, text)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
     text = re.sub(r"(\d{1,9}) *\^\\circ *(\d\d?)'(?: *(\d\d?(?:\.\d{1,9})?)'')?(?!')", _in_degrees, text)
     text = " ".join(_TEXT.sub(_words, _NOISE.sub(" ", text)).split())
+    text = _FOREIGN_LINK.sub(lambda found: f" \x01{link(found[1] or found[2])}\x02", text)
     return text[:-60] + _END.sub("", text[-60:])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
+from dph.verifiers.math.typed.languages import changes_a_number, english_unit, fold, is_counted
 from dph.verifiers.math.typed.text import word_list
 
 Unit = tuple[tuple[tuple[str, int], ...], Fraction]
@@ -23,8 +24,9 @@ M g gm gram =1/1000 kilogram kilo kg =1 milligram mg =1/1000000 lb pound =453592
     oz ounce =45359237/1600000000  T^-1 hz hertz =1  M*L*T^-2 n newton =1  M*L^-1*T^-2 pa pascal =1
 M*L^2*T^-2 j joule Nm =1 wh =3600 erg =1/10000000 ev =801088317/5000000000000000000000000000  M*L^2*T^-3 w watt =1
 AMP ampere amp =1  VO v volt =1  OHM ohm omega =1  MOL mol mole =1  USD dollar usd buck =1 cent ¢ =1/100
-EUR euro eur € =1  GBP £ gbp =1  INR rupee rs inr =1  CNY yuan yen 元 rmb =1  A degree deg 度 =1  R radian rad =1
-TC celsius =1  TF fahrenheit =1  K k kelvin =1  PCT percent pct % percentage =1  U unit u =1
+EUR euro eur € =1  GBP £ gbp =1 penny pence =1/100  INR rupee rs inr =1  CNY yuan yen 元 rmb =1  CHF franc francs =1
+    RUB ruble rouble =1 kopeck =1/100  PLN zloty =1  KRW won =1  A degree deg 度 =1  R radian rad =1
+TC celsius =1  TF fahrenheit =1  K k kelvin =1  PCT percent pct % percentage =1 permille permil =1/10  U unit u =1
 """
 _NOT_NAMES = re.compile(
     r"""\b(?:or|and|not|nor?|non|none|never|is|isn|are|if|either|neither|maybe|possibly|perhaps|probably|but|wrong|false|
@@ -47,9 +49,6 @@ _COUNTERS = {
 }
 _CHANGES_IT = {*"以上下内外余左右不错誤误否之又半倍约至近超过多少于方十百千万亿兆"}
 """Chinese, Japanese and Korean signs after which a number counts something, and signs that change its value."""
-_FOREIGN = {
-    *word_list("小时 小時 分钟 分 厘米 毫米 千米 公里 千克 公斤 克 升 см м км кг г л руб рублей ч мин шт 가지 마리")
-}
 _PLURAL = re.compile(
     r"(?:(?:[a-z]{2,}[^s\W](?<!ou)s|people|men|women|children|fish|sheep)(?: |$))?"
     r"(?:in total|in all|total|altogether|each|left|old|remaining|(?:of|per) [a-z]+|(?:in|on) (?:the|each|a) [a-z]+)?",
@@ -79,6 +78,7 @@ def _read_table() -> dict[str, tuple[_Powers, Fraction]]:
 
 UNITS = _read_table()
 _COMPOUND = {"light[- ]years?": "ly", "mph": "mi / h", "kph": "km / h", "kmph": "km / h", "fps": "ft / s",
+             r"m\.p\.h\b\.?": "mi / h", r"(?<=\w )an? (?=(?:second|minute|hour|day|week|month|year)s?$)": "/ ",
              "degrees? c(?:elsius)?": "celsius", "degrees? f(?:ahrenheit)?": "fahrenheit"}  # fmt: skip
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _SPELLED = {name for name in UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc", "ev", "wh")}
@@ -91,9 +91,19 @@ for _symbol in _PREFIXED:
 PERCENT, DEGREE, RADIAN = (("PCT", 1),), (("A", 1),), (("R", 1),)
 
 
+_CODES = {*word_list("""CHF CAD AUD NZD SGD HKD TWD MXN BRL ARS CLP COP RUB UAH PLN CZK HUF RON BGN SEK NOK DKK ISK
+    TRY ILS ZAR EGP NGN KES AED SAR KRW THB VND IDR MYR PHP PKR BDT LKR""")}  # fmt: skip
+"""Codes of currencies that no other name of a unit stands for."""
+CODES = "|".join(sorted(_CODES | {"JPY", "CNY", "RMB"}))
+
+
 def unit_of(word: str) -> Unit | None:
     """The powers of dimensions of a word and its factor; None if it is not a unit."""
     low = word.strip(".").lower()
+    if word in _CODES:
+        return ((word, 1),), Fraction(1)
+    if word in ("JPY", "CNY"):
+        return UNITS["yen"]
     if word in {*"kDGHMST"}:  # thousand, tesla: neither kelvin nor a larger s
         return None
     if word[:1].islower() and low != word.strip("."):  # mM and pA are neither mm nor Pa
@@ -104,16 +114,27 @@ def unit_of(word: str) -> Unit | None:
 
 def is_spelled_unit(word: str) -> bool:
     """Whether a word is a unit without \\text: cm, feet, kPa."""
-    return word.lower() in SPELLED_UNITS or (word in UNITS and len(word) > 1 and not word.islower())
+    return (
+        word.lower() in SPELLED_UNITS
+        or word in _CODES
+        or word in ("JPY", "CNY")
+        or (word in UNITS and len(word) > 1 and not word.islower())
+    )
 
 
 def read_unit(words: Sequence[str]) -> Unit | None:
-    """The unit that words name together, such as ("km/h",) or ("square", "feet"); None if some of them do not."""
-    text = re.sub(r"\s*/\s*", " / ", re.sub(r"\bper\b", "/", " ".join(words)))
+    """The unit that words name together, such as ("km/h",), ("square", "feet") or ("metros", "cuadrados"); None if some
+    of them do not."""
+    text = " ".join(words)
+    return _read_unit(text) or (_read_unit(english) if (english := english_unit(text)) != text else None)
+
+
+def _read_unit(text: str) -> Unit | None:
+    text = re.sub(r"\s*/\s*", " / ", re.sub(r"\bper\b", "/", text))
     powers: Counter[str] = Counter()
     factor, sign, power = Fraction(1), 1, 1
     for pattern, written in _COMPOUND.items():
-        text = re.sub(rf"\b{pattern}\b", written, text, flags=re.IGNORECASE)
+        text = re.sub(rf"\b(?:{pattern})(?!\w)" if pattern[0] != "(" else pattern, written, text, flags=re.IGNORECASE)
     text = re.sub(r" squared\b", "^2", re.sub(r" cubed\b", "^3", text))
     for word in text.split():
         named = re.fullmatch(r"([^\^\d]+)(?:\^?(-?\d))?", word)
@@ -162,7 +183,8 @@ def fits_question(unit: Unit, question: str) -> bool:
 def counts_things(words: Sequence[str]) -> bool:
     """Whether words after a number can name what is counted: a few that neither scale, negate, compare nor hedge."""
     text = " ".join(words)
-    return len(text.split()) <= 4 and not _NOT_NAMES.search(re.sub(r"^more (?=\w+s$)", "", text))
+    known = _NOT_NAMES.search(re.sub(r"^more (?=\w+s$)", "", text)) or changes_a_number(words)
+    return len(text.split()) <= 4 and not known
 
 
 def introduces(words: Sequence[str]) -> bool:
@@ -173,8 +195,10 @@ def introduces(words: Sequence[str]) -> bool:
 
 def adds_a_name(words: Sequence[str], number: Fraction | None) -> bool:
     """Whether words name what a number counts: a plural after up to two other words, or any noun after 1."""
-    text = " ".join(words)
+    text = re.sub(" (?:(?:en|au|no) total|in totale|insgesamt|всего)$", "", fold(" ".join(words)))
+    if is_counted(text):
+        return True
     if not text.isascii():
-        return text in _FOREIGN or (text[0] in _COUNTERS and not _CHANGES_IT & {*text})
+        return text[0] in _COUNTERS and not _CHANGES_IT & {*text}
     last = re.sub(r"^(?:[A-Za-z]+ ){0,2}(?=[A-Za-z]+s$)", "", text)
     return _PLURAL.fullmatch(last) is not None or (number == 1 and len(words) == 1)

@@ -143,6 +143,37 @@ class Exact:
         return int(value)
 
 
+class Residue(Exact):
+    """What a rational function of any degree is at a point, modulo a prime."""
+
+    def __init__(self, budget: Budget, prime: int) -> None:
+        super().__init__(budget, 0)
+        self.prime = prime
+
+    def number(self, value: Fraction) -> Any:
+        return self.quotient(value.numerator, value.denominator)
+
+    def fit(self, value: Any) -> Any:
+        return value % self.prime
+
+    def quotient(self, top: Any, bottom: Any) -> Any:
+        if bottom % self.prime == 0:
+            raise Undefined("division by zero")
+        return top * pow(bottom, -1, self.prime) % self.prime
+
+    def power(self, base: Node, exponent: Node) -> Any:
+        value, power = self(base), exact(exponent)
+        if power is None or power.denominator != 1 or (value % self.prime == 0 and power <= 0):
+            raise Unevaluable("power")
+        return pow(value, int(power), self.prime)
+
+    def special(self, node: Node) -> Any:
+        if node[0] == "s":
+            return _seed(node[1], self.prime)
+        raise Unevaluable(node[0])
+
+
+_PRIMES = (2**127 - 1, 2**107 - 1)
 _fit = Exact(Budget(0)).fit
 
 
@@ -293,6 +324,27 @@ def numeric(node: Node, budget: Budget, count: int = 40) -> Any:
         return None
 
 
+def numeric_at(node: Node, budget: Budget, point: int) -> Any:
+    """The value of an expression with 30 digits at a point, an arbitrary value of each letter; None if it has none."""
+    try:
+        with digits(30):
+            return mp.mpmathify(Numeric(budget, point)(node))
+    except Undefined:
+        return None
+
+
+def is_undefined(node: Node, budget: Budget) -> bool:
+    """Whether a constant expression has no value, because it divides by zero or the like."""
+    try:
+        with digits(40):
+            Numeric(budget)(node)
+    except Undefined:
+        return True
+    except Unevaluable:
+        pass
+    return False
+
+
 def _value(node: Node, budget: Budget, count: int, at: tuple[Any, ...]) -> tuple[Any, Any, bool]:
     """The value at a point (None: undefined; text: unevaluable), its magnitudes' digits, and whether all was real."""
     key = (node, count, at)
@@ -362,6 +414,28 @@ def _on_the_plane(*sides: Node) -> Sequence[Node]:
     return replaced(sides, moved) if plane else sides
 
 
+def _divides(node: Any) -> bool:
+    """Whether an expression divides by a letter, which is then no matrix."""
+    if not isinstance(node, tuple) or not node:
+        return False
+    return (node[0] == "/" and symbols(node[2]) != set()) or any(map(_divides, node))
+
+
+def _of_inverses(node: Any) -> Any:
+    """An expression of matrices with inverses in place of divisions, and numbers before the letters of a product."""
+    if not isinstance(node, tuple) or not node or not symbols(node):
+        return node
+    parts = [_of_inverses(part) for part in node[1:]]
+    if node[0] == "/" and symbols(node[2]):
+        parts[1] = ("^", parts[1], ("n", Fraction(-1), "int"))
+    elif node[0] != "*":
+        return (node[0], *parts)
+    factors = [factor for part in parts for factor in (part[1:] if part[0] == "*" else (part,))]
+    numbers = [factor for factor in factors if not symbols(factor) and factor[:2] != ("n", 1)]
+    whole = [*numbers, *(factor for factor in factors if symbols(factor))]
+    return ("*", *whole) if len(whole) > 1 else whole[0]
+
+
 def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     """Whether two expressions are the same function of the same symbols; None if that cannot be decided."""
     if left == right:
@@ -369,11 +443,21 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     free = symbols(left)
     if free != symbols(right):
         return False
-    if free <= {*"ABCDMPQXT"} and len(free) > 1 and _OF_MATRICES.search(repr((left, right))):
-        return canonical(left, "+") == canonical(right, "+")
+    if (
+        free <= {*"ABCDMPQXT"}
+        and len(free) > 1
+        and _OF_MATRICES.search(repr((left, right)))
+        and budget.matrices
+        and not _divides(left)
+    ):
+        return canonical(_of_inverses(left), "+") == canonical(_of_inverses(right), "+")
     left, right = _on_the_plane(left, right)
-    with suppress(Unevaluable):
+    try:
         return all(Exact(budget, point)(left) == Exact(budget, point)(right) for point in range(3 if free else 1))
+    except Unevaluable as error:
+        if free and str(error) == "large":  # (a − b)^6000
+            with suppress(Unevaluable):
+                return all(Residue(budget, p)(left) == Residue(budget, p)(right) for p in _PRIMES)
     with_log = "log" in operations(left) | operations(right)
     decided = [_same_values(left, right, budget, base) for base in ((10, None) if with_log else (10,))]
     if True in decided or False in decided:
@@ -406,14 +490,14 @@ def formula_of(node: Node) -> Formula:
         case ("%", inner):
             return _product([(inner, 1), (integer_node(100), -1)])
         case ("-", inner):
-            return _negative(formula_of(inner))
+            return negative(formula_of(inner))
         case ("+", *parts):
             found = [*map(formula_of, parts)]
             products = [product for formula in found for product, _ in formula]
             brackets = {factor for product in products if len(product) == 1 for factor, power in product if power == 1}
             terms = list[tuple[Product, Fraction]]()
             for formula in found:  # 2(a + b) − (a + b): a sum that another part multiplies stays one
-                one, other = formula, _negative(formula)
+                one, other = formula, negative(formula)
                 sign = 0 if len(formula) == 1 else 1 if one in brackets else -(other in brackets)
                 terms += [(frozenset([(one if sign > 0 else other, 1)]), Fraction(sign))] if sign else formula
             return _opened(_sum(terms))
@@ -436,7 +520,8 @@ def _sum(terms: Sequence[tuple[Product, Fraction]]) -> Formula:
     return frozenset((product, value) for product, value in total.items() if value)
 
 
-def _negative(formula: Formula) -> Formula:
+def negative(formula: Formula) -> Formula:
+    """The formula of the expression with the other sign."""
     return frozenset((product, -value) for product, value in formula)
 
 
@@ -444,7 +529,7 @@ def _opened(formula: Formula) -> Formula:
     """A sum in brackets, without them."""
     match [(*product, value) for product, value in formula]:
         case [((frozenset() as inner, 1), value)] if abs(value) == 1:
-            return inner if value == 1 else _negative(inner)
+            return inner if value == 1 else negative(inner)
     return formula
 
 
@@ -452,8 +537,10 @@ def _product(factors: Sequence[tuple[Node, int]]) -> Formula:
     coefficient, powers = Fraction(1), Counter[Any]()
     for factor, power in factors:
         formula = formula_of(factor)
+        if not formula and power > 0:
+            return formula  # 0
         if len(formula) != 1:
-            one = min(formula, _negative(formula), key=hash)  # of two signs always the same one
+            one = min(formula, negative(formula), key=hash)  # of two signs always the same one
             powers[one] += power
             coefficient *= -1 if power % 2 and one is not formula else 1
             continue
@@ -466,6 +553,22 @@ def _product(factors: Sequence[tuple[Node, int]]) -> Formula:
     return _opened(_sum([(frozenset((name, power) for name, power in powers.items() if power), coefficient)]))
 
 
+def numeral(node: Any) -> str:
+    """int, dec, frac, mixed, rep, sci or ten (a power) for a number written as a result; "" if yet to be computed."""
+    if not isinstance(node, tuple):
+        return ""
+    match node:
+        case ("n", _, form, *_):
+            return form
+        case ("-", inner):
+            return numeral(inner)
+        case ("/", top, ("n", bottom, "int")) if bottom == 1:
+            return numeral(top)
+        case ("/", *parts) if {*map(numeral, parts)} <= {"int", "dec", "frac"}:
+            return "frac"
+    return ""
+
+
 def leaves(node: Any) -> int:
     """Numbers, symbols and constants of a tree."""
     if not isinstance(node, tuple) or not node:
@@ -474,8 +577,8 @@ def leaves(node: Any) -> int:
 
 
 def is_unfinished(node: Any) -> bool:
-    """Whether a constant, or its numerator, has like terms to add, numbers to multiply, or powers and products of
-    complex numbers. Raises Unevaluable as `formula_of` does."""
+    """Whether an expression, or its numerator, has like terms to add, numbers or powers of one letter to multiply, or
+    powers and products of complex numbers. Raises Unevaluable as `formula_of` does."""
     if not isinstance(node, tuple) or not node:
         return False
     match node:
@@ -484,7 +587,9 @@ def is_unfinished(node: Any) -> bool:
             unfinished = len(formula_of(node)) < sum(term[:2] != ("n", 0) for term in terms)
         case ("*", *factors):
             complex_ones = sum("('c', 'i')" in repr(x) for x in factors)
-            unfinished = complex_ones > 1 or sum(x[0] == "n" and x[2] in ("int", "dec") for x in factors) > 1
+            letters = [x[1] if x[0] == "^" and x[2][0] == "n" else x for x in factors]
+            several = len(letters) > len({*letters}) and any(letters.count(x) > 1 for x in letters if x[0] == "s")
+            unfinished = complex_ones > 1 or sum(x[0] == "n" and x[2] in ("int", "dec") for x in factors) > 1 or several
         case ("^", base, ("n", power, "int")):
             unfinished = "('c', 'i')" in repr(base) and power != 1
         case _:

@@ -1,0 +1,191 @@
+"""The rows of a table of judged samples that count, the problem of each, and refusals that name what to type."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dph.config import Reading
+from dph.errors import DataError
+from dph.evaluation.crossed import MISSING, Column, pairs_of
+from dph.evaluation.fields import Role, preference, role_of, verdict_number
+from dph.evaluation.logs import Table
+
+LINE = "line"
+"""The id that is a row's place in its file."""
+SHOWN = 4
+"""Values that a message names at most."""
+IntArray = NDArray[np.int32]
+
+
+class Rows:
+    """The columns of one table, and the rows that count."""
+
+    def __init__(self, name: str, table: Table, reading: Reading) -> None:
+        self.name, self.table, self.reading = name, table, reading
+        self.rows: NDArray[np.intp] = np.arange(table.rows)
+        self.notes: list[str] = []
+        self._merged: dict[str, tuple[NDArray[np.intp], IntArray, list[str]]] = {}
+        """By a column's name the rows that were merged, the number of each row's value, and the values."""
+
+    def _error(self, text: str) -> DataError:
+        return DataError(f"{self.name}: {text}")
+
+    def _column(self, name: str) -> NDArray[np.object_]:
+        """The values of a column in the rows that count; None without one. Raises DataError for an unknown name."""
+        if name not in self.table.columns:
+            lists = " with one value a row" if name in self.table.others else ""
+            raise self._error(f"no column{lists} is named {name!r}; there are {self._all_names()}")
+        return self.table.columns[name][self.rows]
+
+    def _values(self, name: str) -> tuple[IntArray, list[str]]:
+        """The number of each row's value in a column, −1 without one, and the texts of the values."""
+        if name not in self._merged or self._merged[name][0] is not self.rows:
+            self._merged[name] = self.rows, *merged(self._column(name))
+        return self._merged[name][1:]
+
+    def _few(self, name: str) -> Column:
+        """A column with few different values, in the rows that count."""
+        if name in self.table.few:
+            codes, values = self.table.few[name]
+            return Column(codes[self.rows], values)
+        codes, texts = self._values(name)
+        return Column(np.where(codes < 0, MISSING, codes), texts)
+
+    def _all_names(self) -> str:
+        names = sorted({*self.table.columns, *self.table.others}, key=lambda name: (name.count("."), name))
+        return ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
+
+    def _of(self, role: Role) -> list[str]:
+        """The columns of a role that have a value, the preferred one first."""
+        names = [name for name in self.table.columns if role_of(name) == role]
+        names = [name for name in names if any(value is not None for value in self._column(name))]
+        return sorted(names, key=lambda name: preference(name, role))
+
+    def _where(self, name: str, wanted: Callable[[Any], bool], *, missing: bool = False) -> NDArray[np.bool_]:
+        """The rows whose value in a column is wanted."""
+        return np.array([missing if value is None else wanted(value) for value in self._column(name)], np.bool_)
+
+    def _empty_responses(self) -> NDArray[np.bool_]:
+        names = self._of("response")
+        empty = [self._where(name, lambda text: text == "", missing=True) for name in names]
+        return np.logical_and.reduce(empty) if names else np.zeros(len(self.rows), bool)
+
+    def _select(self) -> None:
+        """Keep the rows that are asked for; refuse several models, steps or filters in one file."""
+        for text in self.reading.filter:
+            name, equals, value = text.partition("=")
+            if not equals:
+                name, value = next(iter(self._of("filter")), ""), text
+            if name:
+                self.rows = self.rows[self._where(name, is_text(value))]
+            else:
+                self.rows = self._nth_rows(text)
+            if not len(self.rows):
+                raise self._error(f"no row is left by --filter {text}")
+        for name in self._of("sample"):  # −1 is the greedy response of `dph eval`
+            self.rows = self.rows[self._where(name, lambda number: number != -1, missing=True)]
+        for role in ("filter", "model", "step"):
+            for name in self._of(role):
+                _, values = self._values(name)
+                if len(values) > 1 and "." not in name:
+                    rows = f"the rows have {len(values)} values of {name!r} ({', '.join(values[:SHOWN])})"
+                    raise self._error(f"{rows}, not samples of one run; choose one with --filter {name}={values[-1]}")
+
+    def _nth_rows(self, text: str) -> NDArray[np.intp]:
+        """The rows that are the first, second … of their problem."""
+        if not text.isdecimal() or len(text) > 9 or int(text) < 1:
+            raise self._error(f"no column is named filter; --filter {text} needs COLUMN=VALUE or a number from 1 on")
+        _, ids, _ = self._ids()
+        order = np.argsort(ids, kind="stable")
+        return np.sort(self.rows[order[ranks_of(np.bincount(ids)) == int(text) - 1]])
+
+    def _ids(self) -> tuple[str, IntArray, list[str]]:
+        """The column of ids, the problem of each row, and the problems' ids."""
+        names = [self.reading.id] if self.reading.id else [*self._of("id"), *self._of("prompt"), *self._of("task")][:1]
+        if names and names[0] != LINE:
+            codes, keys = self._joined(names[0])
+            if (codes < 0).any():
+                place = int(self.rows[np.argmax(codes < 0)]) + 1
+                raise self._error(f"row {place} has no {names[0]!r}, which names the problems of the others")
+            for other in self._of("id") if not self.reading.id and len(codes) == len(keys) > 1 else ():
+                sizes = np.bincount(self._values(other)[0] + 1)[1:]
+                if len(sizes) > 1 and sizes.min() == sizes.max() > 1:
+                    rows = f"{names[0]} differs in every row, but each {other} is there {sizes[0]} times"
+                    raise self._error(f"{rows}; choose with --id {names[0]} or --id {other}")
+            for task in self._of("task"):  # one id in two tasks names two problems
+                split, tasks = self._values(task)
+                pairs, _, both = pairs_of(codes, split)
+                if len(tasks) > 1:
+                    apart = pairs.shape[1] > len(keys)
+                    keys = [f"{tasks[j]}/{keys[i]}" if apart and j >= 0 else keys[i] for i, j in pairs.T]
+                    codes = both.astype(np.int32)
+            return names[0], codes, keys
+        sizes = {source.rows for source in self.table.sources}
+        if self.reading.id != LINE and (len(self.table.sources) < 2 or len(sizes) > 1 or not self._is_numbered()):
+            choice = "choose one with --id, or the place in the file with --id line"
+            raise self._error(f"no column names the problems; {choice}; there are {self._all_names()}")
+        place = np.concatenate([np.arange(source.rows) for source in self.table.sources])
+        return LINE, place[self.rows].astype(np.int32), [str(i + 1) for i in range(max(sizes))]
+
+    def _joined(self, name: str) -> tuple[IntArray, list[str]]:
+        """The values of a column, or of several that are named with commas between them."""
+        if name in self.table.columns or "," not in name:
+            return self._values(name)
+        codes, keys = self._values(name.partition(",")[0])
+        for part in name.split(",")[1:]:
+            further, values = self._values(part)
+            pairs, _, both = pairs_of(codes, further)
+            missing = (codes < 0) | (further < 0)
+            keys = [f"{keys[i]}/{values[j]}" if i >= 0 and j >= 0 else "" for i, j in pairs.T]
+            codes = np.where(missing, -1, both).astype(np.int32)
+        return codes, keys
+
+    def _is_numbered(self) -> bool:
+        """Whether the files' names differ in one number only, which counts from 0 or 1."""
+        names = [re.split(r"(\d+)", source.name) for source in self.table.sources]
+        differ = [i for i in range(len(names[0])) if len({tuple(name[i : i + 1]) for name in names}) > 1]
+        if len({*map(len, names)}) > 1 or len(differ) != 1 or differ[0] % 2 == 0:
+            return False
+        numbers = sorted(int(name[differ[0]]) for name in names)
+        return numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
+
+    def _file(self) -> NDArray[np.intp]:
+        """The file of each row, as a place among the sources."""
+        sizes = [source.rows for source in self.table.sources]
+        return np.repeat(np.arange(len(sizes)), sizes)[self.rows]
+
+    def _scores(self, name: str) -> NDArray[np.float64]:
+        """The number of each row's verdict, NaN without one; NaN everywhere if a value is not a verdict."""
+        numbers = [np.nan if value is None else verdict_number(value) for value in self._column(name)]
+        return np.full(len(numbers), np.nan) if None in numbers else np.array(numbers, np.float64)
+
+    def _examples(self, name: str) -> str:
+        return ", ".join(repr(text[:40]) for text in self._values(name)[1][-SHOWN:])
+
+
+def text_of(value: Any) -> str:
+    """A value as an id or answer: 1 and 1.0 are one, as a table may have changed one into the other."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def is_text(text: str) -> Callable[[Any], bool]:
+    """Whether a value is the one that a user typed; 0.70 is 0.7, and true is True."""
+    number = verdict_number(text) if not text.isalpha() else None
+    typed = {text, text_of(number)} if number is not None else {text, text.capitalize()} & {"True", "False", text}
+    return lambda value: text_of(value) in typed
+
+
+def merged(column: NDArray[np.object_]) -> tuple[IntArray, list[str]]:
+    """The number of each row's value, −1 without one, and the texts of the values, in the order of the rows."""
+    numbers: dict[str, int] = {}
+    texts = (value if value is None or type(value) is str else text_of(value) for value in column)
+    codes = [-1 if text is None else numbers.setdefault(text, len(numbers)) for text in texts]
+    return np.array(codes, np.int32), list(numbers)
+
+
+def ranks_of(lengths: NDArray[np.intp]) -> NDArray[np.intp]:
+    """0 … l − 1 for each length l."""
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)

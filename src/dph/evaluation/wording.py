@@ -1,0 +1,161 @@
+"""Changes between judged samples in words, as tables of text and as JSON."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any
+
+from dph.errors import counted, one_line
+from dph.evaluation.changes import Change, Comparison, Problem
+from dph.types import Interval
+
+_NAMED = 10
+"""Problems that the text names; the page and the JSON name all."""
+
+
+def verdict(change: Change) -> str:
+    """The change, in one sentence."""
+    name = next(reversed([name for name in change.differences if name.startswith("pass@")]))
+    difference = change.differences[name]
+    if difference.low <= 0 <= difference.high:
+        changed = f"{name} did not change measurably ({_points(difference)})"
+    else:
+        low, high = sorted(100 * abs(end) for end in (difference.low, difference.high))
+        rose = "rose" if difference.estimate > 0 else "fell"
+        changed = f"{name} {rose} by {100 * abs(difference.estimate):.1f} points ({low:.1f} to {high:.1f})"
+    on = f" on {counted(change.problems, 'common problem')}" if change.common else ""
+    half = sum(2 * problem.before[0] >= problem.before[1] for problem in change.lost)
+    often = f" ({half} of them solved by at least half of the samples before)" if half else ""
+    lost, gained = in_problems(change.lost_count), in_problems(change.gained_count)
+    among = f" (expected among {change.among} samples of each)" if change.expected else ""
+    if not among and change.samples != (int(name[5:]),) * 2:
+        among = f", among all {change.among} samples"
+    return f"{changed}{on}: {lost} lost{often}, {gained} gained{among}"
+
+
+def in_problems(number: float) -> str:
+    """A number of problems, or an expected one with one decimal, in words."""
+    return counted(round(number), "problem") if number == round(number) else f"{decimal(number)} problems"
+
+
+def decimal(number: float) -> str:
+    """A number, or an expected one with one decimal."""
+    return f"{number:.0f}" if number == round(number) else f"{number:.1f}"
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Everything, as JSON takes it; a number that is not defined is null."""
+    return {"verdicts": verdicts(comparison)} | _plain(asdict(comparison))
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """The changes, one sentence each; with several AFTER each begins with its file's name."""
+    names = [f"{label}: " if len(comparison.changes) > 1 else "" for label in _labels(comparison)[1:]]
+    return [f"{name}{verdict(change)}" for name, change in zip(names, comparison.changes, strict=True)]
+
+
+def as_text(comparison: Comparison) -> str:
+    """Tables in percent, one line for each metric, and the lost and gained problems by name."""
+    lines = [f"{sentence}." for sentence in verdicts(comparison)]
+    for table in (scores_table(comparison), distinct_table(comparison), *mix_tables(comparison)):
+        every = [table.columns, *table.rows] if table.rows else []
+        widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+        cells = [[f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)] for row in every]
+        lines += ["", *("  ".join(row).rstrip() for row in cells)] if cells else []
+    for change in comparison.changes:
+        for what, problems in (("lost", change.lost), ("gained", change.gained)):
+            if problems:
+                likely = ", each with its chance" if change.expected else ""
+                lines += [
+                    "",
+                    f"{what} in {change.after}{likely}:",
+                    *(f"  {_problem(one)}" for one in problems[:_NAMED]),
+                ]
+            if len(problems) > _NAMED:
+                lines.append(f"  and {len(problems) - _NAMED} more")
+        lines += ["", test_of(change)]
+    return "\n".join([*lines, "", "percent, with 95 % intervals over problems"]).lstrip()
+
+
+def test_of(change: Change) -> str:
+    """The sign test in one line, and what chance alone does."""
+    digits = 1 if change.expected else 0
+    numbers = f"{change.lost_count:.{digits}f} lost and {change.gained_count:.{digits}f} gained"
+    test = "sign test of expected numbers" if change.expected else "exact sign test"
+    chance = f"without any change {change.by_chance:.1f} would be lost and as many gained"
+    return f"{numbers}: p = {change.sign_p:.2g} ({test}); {chance}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def scores_table(comparison: Comparison) -> Table:
+    names = list(dict.fromkeys(name for scores in comparison.scores for name in scores.metrics))
+    kinds = list(dict.fromkeys(name.partition("@")[0] for name in names))
+    names.sort(key=lambda name: (kinds.index(name.partition("@")[0]), float(name.partition("@")[2])))
+    labels = _labels(comparison)
+    rows = []
+    for name in names:
+        cells = [_share(scores.metrics.get(name)) for scores in comparison.scores]
+        rows.append([name, *cells, *(_points(change.differences.get(name)) for change in comparison.changes)])
+    return Table("Scores", ["", *labels, *(f"{label} − {labels[0]}" for label in labels[1:])], rows)
+
+
+def distinct_table(comparison: Comparison) -> Table:
+    ms = sorted({m for scores in comparison.scores for m in scores.distinct})
+    cells = [[f"{s.distinct[m]:.2f}" if m in s.distinct else "–" for s in comparison.scores] for m in ms]
+    rows = [[f"of {m}", *row] for m, row in zip(ms, cells, strict=True)]
+    return Table("Distinct answers", ["distinct answers", *_labels(comparison)], rows)
+
+
+def mix_tables(comparison: Comparison) -> list[Table]:
+    """For each AFTER, pass@k of a mix of its samples and those of BEFORE."""
+    tables = []
+    for label, change in zip(_labels(comparison)[1:], comparison.changes, strict=True):
+        k = max(change.mix)
+        chosen = {b for b in change.mix if b in (0, k)} | {round(k / 4), round(k / 2), round(3 * k / 4)} & {*change.mix}
+        first = f"samples of before among {k}" + (f", others of {label}" if len(comparison.changes) > 1 else "")
+        row = [f"pass@{k}", *(f"{100 * change.mix[b]:.1f}" for b in sorted(chosen))]
+        tables.append(Table("Mix", [first, *map(str, sorted(chosen))], [row] if k > 1 else []))
+    return tables
+
+
+def _labels(comparison: Comparison) -> list[str]:
+    """Names of the columns: before and after, or before and the ends of the files' names that tell several AFTER."""
+    paths = [PurePath(change.after).parts for change in comparison.changes]
+    if len(paths) < 2:
+        return ["before", "after"][: len(comparison.scores)]
+    longest = max(map(len, paths))
+    size = next((n for n in range(1, 1 + longest) if len({path[-n:] for path in paths}) == len(paths)), 0)
+    if not size:  # one file twice
+        return ["before", *(f"after {number}" for number in range(1, 1 + len(paths)))]
+    names = ["/".join(path[-size:]) for path in paths]
+    plain = [name.partition(".")[0] if size == 1 else name for name in names]
+    return ["before", *(plain if len({*plain} - {""}) == len(plain) else names)]
+
+
+def _share(value: Interval | None) -> str:
+    return "–" if value is None else f"{100 * value.estimate:.1f} ({100 * value.low:.1f}–{100 * value.high:.1f})"
+
+
+def _points(value: Interval | None) -> str:
+    return "–" if value is None else f"{100 * value.estimate:+.1f} ({100 * value.low:+.1f} to {100 * value.high:+.1f})"
+
+
+def _problem(problem: Problem) -> str:
+    (cb, nb), (ca, na) = problem.before, problem.after
+    chance = f", {100 * problem.chance:.0f} %" if problem.chance < 1 else ""
+    return f"{one_line(problem.id, 60)} ({cb}/{nb} → {ca}/{na}{chance})"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,227 @@
+"""From a problem's prompt to the text and the tokens that a model reads, by the tokenizer's chat template.
+
+Chat templates are programs that come with a model: transformers runs them in a sandbox, which forbids access to this
+process and its machine; here any error is one sentence, and so is a template that does not end.
+
+A template may take variables (`enable_thinking`), and it may write today's date (`strftime_now`), so that prompts would
+change from day to day. Here the date is a setting: the same text is rendered on every day.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from dph.config import ModelConfig
+from dph.config.checks import template_variables
+from dph.errors import ModelError, reason_of
+from dph.process.distributed import World
+from dph.process.progress import say
+from dph.process.user_code import TimeLimitReached, time_limit
+from dph.runs.directory import RunDir
+from dph.types import TEMPLATE_COLUMN, Message, Problem, as_messages, as_text
+
+LONGEST_SECONDS = 10.0
+"""Time of a chat template for one prompt; real templates take less than a thousandth of it."""
+MOST_ADDED = 1_000_000
+"""Characters that a template may add to one prompt: splitting hundreds of megabytes into tokens takes minutes."""
+_NOW = "strftime_now"
+"""What transformers calls the function of templates that formats the current time."""
+_MACRO, _AFTER = f"{{% macro {_NOW}(format) %}}", "{% endmacro %}\n"
+"""What surrounds the date in front of a template."""
+_CODES = "aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ"
+"""Letters of the codes of strftime: %d, and %-d without leading zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What a chat template is given besides the messages."""
+
+    date: str = ModelConfig.date
+    """The date that it writes if it writes today's, as YYYY-MM-DD."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Its variables, for every prompt; a problem may set others."""
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "Rendering":
+        """As a model's settings say."""
+        return cls(config.date, template_variables(config.chat_template_kwargs))
+
+    @classmethod
+    def recorded(cls, manifest: Mapping[str, Any]) -> "Rendering":
+        """As the manifest of a run says (`facts`)."""
+        return cls(manifest.get("chat_template_date") or cls().date, manifest.get("chat_template_kwargs") or {})
+
+    def facts(self, tokenizer: Any) -> dict[str, Any]:
+        """What a manifest says of the prompts that a tokenizer's template renders: the variables, if there are any, and
+        the date, if the template writes it."""
+        facts: dict[str, Any] = {"chat_template_kwargs": dict(self.variables)} if self.variables else {}
+        return facts | ({"chat_template_date": self.date} if writes_date(tokenizer) else {})
+
+
+PLAIN = Rendering()
+
+
+def noted_rendering(run: RunDir, policy: Any, world: World) -> dict[str, Any]:
+    """How a stage's policy renders prompts (`Rendering.facts`); its leading process writes this into the run's manifest
+    and says which date prompts hold, if they hold one."""
+    facts = policy.rendering.facts(policy.tokenizer)
+    if world.leads and facts:
+        run.update(**facts)
+        if "chat_template_date" in facts:
+            say(date_sentence(policy.rendering))
+    return facts
+
+
+def date_sentence(rendering: Rendering, origin: str = "model.date names another") -> str:
+    """What to say to a user whose model's chat template writes the date; origin: of the date that is written."""
+    return f"the chat template writes a date into prompts: {rendering.date} on every day ({origin})"
+
+
+def template_of(tokenizer: Any) -> str:
+    """The chat template by which a tokenizer renders prompts, without a date that was put into it; "" without one."""
+    template = getattr(tokenizer, "chat_template", None)
+    if isinstance(template, Mapping):  # several by name; transformers renders prompts without tools with this one
+        template = template.get("default", "")
+    return _undated(str(template or ""))
+
+
+def writes_date(tokenizer: Any) -> bool:
+    """Whether the text of a tokenizer's chat template asks for the current time."""
+    return _NOW in template_of(tokenizer)
+
+
+@lru_cache
+def dated_template(template: str, date: str) -> str:
+    """A chat template that takes a date, at midnight, for the current time; the same text if it does not ask for it.
+
+    The template itself is changed, because transformers passes no functions to templates.
+    """
+    if _NOW not in template:
+        return template
+    template, moment = _undated(template), datetime.fromisoformat(date)
+    codes = {f"%{flag}{letter}": moment.strftime(f"%{flag}{letter}") for letter in _CODES for flag in ("", "-")}
+    named = {"%%": "\0"} | codes | {"\0": "%"}
+    replaced = "".join(f" | replace({json.dumps(code)}, {json.dumps(text)})" for code, text in named.items())
+    # The line break belongs to the tag before it (trim_blocks), so the template begins at a line as before
+    return f"{_MACRO}{{{{ format{replaced} }}}}{_AFTER}{template}"
+
+
+def _undated(template: str) -> str:
+    """The chat template from which `dated_template` made another; any other text as it is."""
+    return template.partition(_AFTER)[2] if template.startswith(_MACRO) else template
+
+
+def unused_variables(tokenizer: Any, variables: Mapping[str, Any]) -> list[str]:
+    """The names of variables that do not occur in a tokenizer's chat template."""
+    template = template_of(tokenizer)
+    return [name for name in variables if not re.search(rf"\b{re.escape(name)}\b", template)]
+
+
+def check_variables(tokenizer: Any, rendering: Rendering) -> None:
+    """Raises UserError for a variable that the chat template does not have: a slip would change nothing."""
+    if unused := unused_variables(tokenizer, rendering.variables):
+        has = "does not use it" if template_of(tokenizer) else "is missing"
+        raise ModelError(
+            f"model.chat_template_kwargs sets {unused[0]!r}, but the tokenizer's chat template {has}; correct the "
+            "name, or leave it out"
+        )
+
+
+def own_variables(problem: Problem) -> Mapping[str, Any]:
+    """The variables of the chat template that a problem's column `chat_template_kwargs` sets."""
+    own = problem.meta.get(TEMPLATE_COLUMN)
+    return own if isinstance(own, Mapping) else {}
+
+
+def refuse_own_variables(problems: Sequence[Problem], engine: str, setting: str) -> None:
+    """Raises UserError if a problem sets variables of the chat template, for an engine that has one `setting` for the
+    variables of all prompts."""
+    if own := [problem.id for problem in problems if own_variables(problem)]:
+        raise ModelError(
+            f"problem {own[0]} sets variables in its column {TEMPLATE_COLUMN}, which {engine} does not read: it "
+            f"renders all prompts with the same; leave the column out, and set {setting}"
+        )
+
+
+def encode_problem(tokenizer: Any, problem: Problem, rendering: Rendering = PLAIN, vocabulary: int = 0) -> list[int]:
+    """Token ids of a problem's prompt, as `prompt_ids`. vocabulary: tokens of the model; 0 checks none. Raises
+    UserError, which names the problem, as `render_prompt`, and for a token that the model does not have."""
+    try:
+        ids = prompt_ids(tokenizer, problem.prompt, rendering, own_variables(problem))
+        return known_ids(tokenizer, ids, vocabulary) if vocabulary else ids
+    except ModelError as error:
+        raise ModelError(f"problem {problem.id}: {error}") from error
+
+
+def known_ids(tokenizer: Any, ids: list[int], vocabulary: int) -> list[int]:
+    """Return the ids if each has an embedding. On a GPU, a larger id would kill the process without a reason."""
+    if ids and (largest := max(ids)) >= vocabulary:
+        raise ModelError(
+            f"the tokenizer produced token id {largest} ({tokenizer.convert_ids_to_tokens(largest)!r}), but the model "
+            f"has only {vocabulary} tokens: they do not belong together"
+        )
+    return ids
+
+
+def prompt_ids(
+    tokenizer: Any,
+    prompt: str | Sequence[Message],
+    rendering: Rendering = PLAIN,
+    variables: Mapping[str, Any] | None = None,
+) -> list[int]:
+    """Token ids of a prompt, by the tokenizer's chat template (see `render_prompt`). Without one, special tokens that
+    the tokenizer puts before a text stay (BOS), and those that it appends are left out (EOS)."""
+    if getattr(tokenizer, "chat_template", None):
+        return tokenizer(render_prompt(tokenizer, prompt, rendering, variables), add_special_tokens=False)["input_ids"]
+    ids, bare = (tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
+    ends = (end for end in range(len(ids), len(bare) - 1, -1) if ids[end - len(bare) : end] == bare)
+    return ids[: next(ends, len(ids))]
+
+
+def render_prompt(
+    tokenizer: Any,
+    prompt: str | Sequence[Message],
+    rendering: Rendering = PLAIN,
+    variables: Mapping[str, Any] | None = None,
+) -> str:
+    """The text of a prompt by a tokenizer's chat template, up to the beginning of the response.
+
+    variables: of this prompt; they override those of `rendering`. Raises UserError if the template fails, does not end,
+    or adds over `MOST_ADDED` characters.
+    """
+    messages = [dict(message) for message in as_messages(prompt)]
+    given = {**rendering.variables, **(variables or {})}
+    if writes_date(tokenizer):
+        given["chat_template"] = dated_template(template_of(tokenizer), rendering.date)
+    try:
+        with time_limit(LONGEST_SECONDS):
+            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **given)
+    except TimeLimitReached as error:
+        raise ModelError(
+            f"the tokenizer's chat template did not end within {LONGEST_SECONDS:g} s for one prompt; use another "
+            "template"
+        ) from error
+    except Exception as error:  # whatever the template's code raises
+        raise ModelError(
+            f"the tokenizer's chat template rejects the prompt: {reason_of(error)}; change the prompt's messages, or "
+            "use a model whose template takes them"
+        ) from error
+    if len(text) > len(str(messages)) + MOST_ADDED:
+        raise ModelError(
+            f"the tokenizer's chat template makes one prompt {len(text)} characters long; use another template"
+        )
+    return text
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """Hash of everything in a tokenizer that determines how text is tokenised, the chat template included."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    state = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    template = getattr(tokenizer, "chat_template", None)
+    template = _undated(template) if isinstance(template, str) else template
+    return hashlib.blake2b(f"{state}\x1f{template}".encode(), digest_size=16).hexdigest()

@@ -1,0 +1,42 @@
+"""What an answer says beside its value, and whether the question bears it out: a hedge, and excluded values."""
+
+import re
+
+from dph.verifiers.math.typed.copied import formulas_of
+from dph.verifiers.math.typed.grammar import Budget, Node, holds, replaced
+from dph.verifiers.math.typed.read import Answer
+from dph.verifiers.math.typed.values import identical, is_undefined, symbols
+
+_ASKS_TO_ROUND = re.compile(
+    r"\b(?:about|approximat\w*|round\w*|nearest|closest|estimat\w*|decimals?|significant|redonde\w*|arrond\w*|gerundet|"
+    r"runden?|arrotond\w*|aproximad\w*|environ|etwa|ungef\w*)\b|округл|приближ|примерно|四舍五入|大约|约|近似|精确到|≈|"
+    r"\\approx",
+    re.I,
+)
+"""Questions for which "about 5" answers 5."""
+
+
+def may_hedge(gold: Answer, gold_text: str, question: str) -> bool:
+    """Whether "about 5" may stand for 5: the gold answer says so too, or the question asks for a rounded value."""
+    rounded = gold.hedged or gold_text.lstrip("$ ").startswith(("\\approx", "≈"))
+    return rounded or _ASKS_TO_ROUND.search(question) is not None
+
+
+def may_exclude(gold: Answer, answer: Answer, question: str, budget: Budget) -> bool:
+    """Whether the values that an answer excludes are the gold answer's; or, if that names none, points at which a
+    formula of the question with the same letter is undefined."""
+    points = [{x[1][0]: x[1][1]} for x in answer.excluded]
+    if gold.excluded:
+        known = [any(x[1][0] in at and identical(x[1][1], at[x[1][0]], budget) for x in gold.excluded) for at in points]
+        return all(known) and len(points) == len(gold.excluded)
+    nodes = [node for _, x in formulas_of(question) for node in _nodes(x) if symbols(node) & symbols(answer.excluded)]
+    nodes = [node for node in nodes if holds(node, "/", "^", "f")]  # the others are defined everywhere
+    return not nodes or all(any(is_undefined(replaced(x, at), budget) for x in nodes) for at in points)
+
+
+def _nodes(answer: Answer) -> list[Node]:
+    """The expressions of an answer: of its members, and the sides of an equation."""
+    inner = [node for item in answer.items for node in _nodes(item)]
+    if answer.kind in ("expression", "quantity"):
+        return [answer.value]
+    return [*answer.value] if answer.kind == "equation" else inner

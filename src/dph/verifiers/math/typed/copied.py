@@ -1,0 +1,311 @@
+r"""Whether an answer is the question's own formula, so that the work which the question asks for is not done.
+
+An answer is copied if it has the value of the gold answer and is, up to what takes no work, a formula of the question
+that the gold answer is not:
+
+    Simplify √245.            √245, 1·√245, √245 + ln 1, (√245)^{2−1}, √((√245)²), e^{ln √245}
+    Find 64/7 ÷ 8/3.          64/7 ÷ 8/3
+    Reduce 25/20.             25/20
+    Convert 7 mi to yards.    7 mi
+    Write 45 % as a decimal.  45 %
+
+What takes no work: the order of terms and factors, brackets, rational arithmetic, constants, powers of powers,
+functions and their inverses, terms and factors that are the same everywhere (x/x, sin²x + cos²x).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from dph.verifiers.math.answer import FORMULA
+from dph.verifiers.math.typed.beside import unit_beside
+from dph.verifiers.math.typed.grammar import Budget, Node, Unevaluable, holds, integer_node
+from dph.verifiers.math.typed.read import Answer, read
+from dph.verifiers.math.typed.text import bare_text, stands_in
+from dph.verifiers.math.typed.units import DEGREE, PERCENT, Unit, read_unit
+from dph.verifiers.math.typed.values import (
+    Formula,
+    alone,
+    canonical,
+    exact,
+    formula_of,
+    identical,
+    leaves,
+    numeral,
+    numeric_at,
+    symbols,
+)
+
+_MOST_FORMULAS = 20
+_STEPS = 4000
+_LARGEST = 10**6
+_NUMBER = re.compile(r"(?<![\w.,])-?\d[\d,]*(?:\.\d+)?")
+_CONVERTS = re.compile(
+    r"\b(?:convert|rewrite|rename|transform)|\b(?:as|in|to|into) (?:an? )?(?:\w+ )?(?:decimal|fraction|percent|mixed|"
+    r"(?:standard|scientific|decimal|interval|set|set-builder) (?:notation|form)|radians?|degrees?)\b",
+    re.I,
+)
+"""Words that ask for the same value in another form."""
+
+
+def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
+    """Whether an answer that is right in value is a formula of the question; never a gold answer's own text, a choice,
+    text, or a number that is worked out (unless the question asks to convert it)."""
+    typed = read(answer)
+    own_text = bare_text(answer)
+    if typed is None or any(bare_text(gold) == own_text for gold in golds):
+        return False
+    asked = formulas_of(question)
+    value = _without_name(typed)
+    known = [x for x in map(read, golds) if x]
+    converted = _CONVERTS.search(question) and all(x.kind not in ("letters", "text") for x in (value, *known))
+    same = any(text == own_text or _same(value, x) for text, x in asked)
+    as_gold = value.kind in ("expression", "quantity") and any(_same(value, x) for x in known)
+    if converted and ((same and not as_gold) or _in_other_unit(value, known)):
+        return True
+    if value.kind in ("letters", "text") or value in map(_without_name, known):
+        return False
+    with alone:
+        if value.kind == "quantity" and value.unit and _is_unit_kept(value, known, question):
+            return True
+        number = value.kind in ("expression", "quantity") and numeral(value.value)
+        if number and (value.kind == "quantity" or _work(value.value) == 1):
+            return False
+        if not number and stands_in(answer, question):
+            return True
+        if value.kind not in ("expression", "equation") and any(_same(value, x) for _, x in asked):
+            return True
+        return _is_work_left(typed, known, [x for _, x in asked])
+
+
+@lru_cache(maxsize=256)
+def formulas_of(question: str) -> tuple[tuple[str, Answer], ...]:
+    """The formulas of a question, as text and as typed values."""
+    texts = ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
+    return tuple((bare_text(text), typed) for text in texts if (typed := read(text)))
+
+
+def _without_name(answer: Answer) -> Answer:
+    """The last value of a chain, or of a name."""
+    value = answer.items[-1] if answer.kind == "assigned" else answer
+    return replace(value, name=None)
+
+
+def _in_other_unit(answer: Answer, golds: Sequence[Answer]) -> bool:
+    """Whether an answer is in degrees, in percent or another unit, and the gold answer is not."""
+    if answer.kind == "expression" and holds(answer.value, "deg", "%"):
+        return not any(holds(gold.value, "deg", "%") or gold.unit for gold in golds)
+    others = [gold for gold in golds if gold.kind in ("expression", "quantity")]
+    if not others or answer.unit is None:
+        return False
+    written = answer.unit[0] in (DEGREE, PERCENT)  # and not only left out in the gold answer
+    return all(gold.unit != answer.unit and (gold.unit is not None or written) for gold in others)
+
+
+def _same(one: Answer, other: Answer) -> bool:
+    """Whether two values are written in the same way."""
+    other = _without_name(other)
+    if one.kind == other.kind in ("expression", "quantity") and one.unit == other.unit:
+        left, right = numeral(one.value), numeral(other.value)
+        same = left == right != "" and exact(one.value) == exact(other.value)
+        return same and _work(one.value) == _work(other.value)
+    return one == other
+
+
+def _is_unit_kept(answer: Answer, golds: Sequence[Answer], question: str) -> bool:
+    """Whether the question has a quantity, and the gold answer has it in another unit."""
+    if any(not gold.unit or gold.unit == answer.unit for gold in golds):
+        return False
+    value = exact(answer.value)
+    return any((value, answer.unit) == quantity for quantity in _quantities(question))
+
+
+def _quantities(question: str) -> Iterator[tuple[Any, Unit | None]]:
+    """The numbers with units of a question."""
+    for number in _NUMBER.finditer(question):
+        if unit := unit_beside(question[number.end() : number.end() + 60]):
+            typed = read(number[0])
+            if typed and typed.kind == "expression":
+                yield exact(typed.value), read_unit(unit.split())
+
+
+def _work(node: Any) -> int:
+    """How much of an expression is there to work out: its numbers, letters and constants; more for a fraction that can
+    be reduced, like terms, a power of a product or a sum, and a function."""
+    if not isinstance(node, tuple) or not node:
+        return 0
+    if form := numeral(node):
+        return 1 + (form in ("frac", "mixed") and _is_unreduced(node))
+    if node[0] in ("s", "c"):
+        return 1
+    own = sum(map(_work, node[1:]))
+    match node:
+        case ("^", base, ("n", power, *_)) if _work(base) > 1:
+            return _work(base) * max(2, min(abs(int(power)), 9))
+        case ("^", _, ("n", power, *_)) if power < 0:
+            return own + 2
+        case ("f", *_):
+            return own + 1
+        case ("+", *parts):
+            return own + (len(formula_of(node)) < len(parts)) * len(parts)
+        case ("*", *parts):
+            return own + (len({*parts}) < len(parts))
+    return own
+
+
+def _is_unreduced(node: Node) -> bool:
+    """Whether a fraction can be reduced, or is one of fractions."""
+    match node:
+        case ("-", inner):
+            return _is_unreduced(inner)
+        case ("n", *_):
+            return len(node) > 3 and node[3] > 1
+        case ("/", ("n", top, "int"), ("n", bottom, "int")):
+            return (top / bottom).denominator != bottom
+    return True
+
+
+_Formula = tuple[frozenset[Formula], int, frozenset[str]]
+_NONE: _Formula = frozenset(), 0, frozenset()
+
+
+def _sides(*nodes: Node) -> _Formula:
+    """Expressions without what takes no work: as formulas, how long they are, and as they are written."""
+    with suppress(Unevaluable):
+        budget = Budget(_STEPS)
+        simple = [_simple(node, budget) for node in nodes]
+        return frozenset(map(formula_of, simple)), sum(map(_work, nodes)), frozenset(map(canonical, simple))
+    return _NONE
+
+
+def _parts(answer: Answer) -> list[_Formula]:
+    """An expression, the sides of an equation, or the items of a list or set as formulas; nothing for other answers."""
+    while answer.kind == "assigned" or (answer.kind == "set" and len(answer.items) == 1):
+        answer = answer.items[-1]
+    if answer.kind in ("list", "set"):
+        return [part for item in answer.items for part in _parts(item) or [_NONE]]
+    if answer.kind == "equation":
+        return [_sides(*answer.value)]
+    return [_sides(answer.value)] if answer.kind in ("expression", "quantity") else []
+
+
+def _is_work_left(answer: Answer, golds: Sequence[Answer], asked: Sequence[Answer]) -> bool:
+    """Whether each part of an answer is a formula of the question, and not a part of the gold answer, or has as much of
+    it yet to do; or a formula of the question that is the gold answer in value is left in it as it is."""
+    if answer.kind == "equation" and all(x.kind == "expression" for x in golds):  # x² − 1 = (x + 1)(x − 1)
+        own = [_sides(side) for side in answer.value]
+    else:
+        own = _parts(answer)
+    formulas = [part for x in asked for part in _parts(x) if part[0]]
+    wanted = [part for x in golds for part in _parts(x)]
+    if own and all(any(_is_left(one, formula, wanted) for formula in formulas) for one in own):
+        return True
+    value, results = _value(answer), [x for x in map(_value, golds) if x]
+    return value is not None and any(_is_held(x, value, results) for x in map(_value, asked) if x)
+
+
+def _is_left(answer: _Formula, asked: _Formula, golds: Sequence[_Formula]) -> bool:
+    if answer[0] != asked[0]:
+        return False
+    if answer[2] == asked[2] and all(answer[2] != gold[2] for gold in golds):
+        return True
+    return all(answer[1] >= asked[1] > gold[1] for gold in golds if gold[0] == answer[0])
+
+
+def _value(answer: Answer) -> Node | None:
+    """The expression of an answer without its name."""
+    value = _without_name(answer)
+    return value.value if value.kind in ("expression", "quantity") else None
+
+
+def _is_held(asked: Node, answer: Node, golds: Sequence[Node]) -> bool:
+    """Whether a formula is a part of an answer, is no part of a gold answer, and has its value."""
+    if leaves(asked) < 2 or numeral(asked):
+        return False
+    with suppress(Unevaluable):
+        text, formula = canonical(asked), formula_of(_simple(asked, Budget(_STEPS)))
+
+        def has(node: Any) -> bool:
+            """Whether a part of an expression is the formula: as it is written, or a sum up to what takes no work."""
+            if not isinstance(node, tuple) or not node or leaves(node) < 2:
+                return False
+            own = isinstance(node[0], str) and (
+                canonical(node) == text or (len(formula) > 1 and formula_of(node) == formula)
+            )
+            return own or any(map(has, node))
+
+        held = has(answer) and not any(map(has, golds))
+        return held and any(identical(gold, asked, Budget(_STEPS)) for gold in golds)
+    return False
+
+
+_ONE = integer_node(1)
+
+
+def _simple(node: Any, budget: Budget) -> Any:
+    """An expression without what takes no work: a constant that is a whole number is that number, and functions meet
+    their inverses."""
+    if not isinstance(node, tuple) or not node or node[0] in ("n", "s", "c"):
+        return node
+    budget.spend()
+    if (without := _without_wrapper(node)) is not node:
+        return _simple(without, budget)
+    if (constant := _constant(node, budget)) is not None:
+        return constant
+    simple = (node[0], *(_simple(part, budget) if isinstance(part, tuple) else part for part in node[1:]))
+    return simple if simple == node or (without := _without_wrapper(simple)) is simple else _simple(without, budget)
+
+
+def _without_wrapper(node: Node) -> Node:
+    """What a function and its inverse enclose; a root as a power; a power of a power as one power."""
+    match node:
+        case ("f", "sqrt", inner):
+            return ("^", inner, ("/", _ONE, integer_node(2)))
+        case ("f", "root", inner, index):
+            return ("^", inner, ("/", _ONE, index))
+        case ("f", "abs", inner):
+            return inner
+        case ("f", "max" | "min" | "gcd" | "lcm", inner, *others) if {*others} <= {inner}:
+            return inner
+        case ("f", "ln", ("^", ("c", "e"), inner)) | ("^", ("c", "e"), ("f", "ln", inner)):
+            return inner
+        case ("f", "logb", ("^", base, inner), other) | ("^", base, ("f", "logb", inner, other)) if base == other:
+            return inner
+        case ("f", "log", ("^", ("n", value, *_), inner)) | ("^", ("n", value, *_), ("f", "log", inner)) if value == 10:
+            return inner
+        case ("^", ("^", base, power), exponent) if not symbols(power) | symbols(exponent):
+            value = exact(("*", power, exponent))
+            return node if value is None else ("^", base, _number(value))
+        case ("^", base, exponent) if exponent[0] != "n" and (value := exact(exponent)) is not None:
+            return ("^", base, _number(value))
+        case ("^", base, ("n", value, *_)) if value == 1:
+            return base
+        case ("^", ("/", ("n", value, *_), bottom), exponent) if value == 1:
+            return ("/", _ONE, ("^", bottom, exponent))
+        case ("^", base, ("n", value, *_)) if value < 0 and value.denominator > 1:
+            return ("/", _ONE, ("^", base, _number(-value)))
+        case ("/", top, ("^", base, ("n", value, *_))) if value < 0:
+            return ("*", top, ("^", base, _number(-value)))
+    return node
+
+
+def _number(value: Fraction) -> Node:
+    return ("n", value, "int" if value.denominator == 1 else "frac")
+
+
+def _constant(node: Node, budget: Budget) -> Node | None:
+    """The whole number that an expression is everywhere; None if it is none."""
+    if node[0] == "*" or leaves(node) > 12 or holds(node, "big", "call", "deg"):  # the factors of a product are tried
+        return None
+    budget.spend(leaves(node))
+    values = [numeric_at(node, budget, point) for point in range(2 if symbols(node) else 1)]
+    if None in values or not abs(values[0]) < _LARGEST:
+        return None
+    whole = round(values[0].real)
+    if whole == 0 and node[0] in ("^", "/"):  # small
+        return None
+    return integer_node(whole) if all(abs(value - whole) < 1e-20 for value in values) else None

@@ -1,0 +1,98 @@
+r"""What a response says outside of the model's thoughts: only that is judged.
+
+<think>Maybe \boxed{5}.</think> It is \boxed{6}.   →   It is \boxed{6}.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_NAMES = (
+    r"think(?:ing)?|thoughts?|reason(?:ing)?|reflect(?:ion|ing)?|scratch_?pad|analysis|rationale|cot|"
+    r"chain[ _-]?of[ _-]?thought|(?:inner|internal)[ _-]?monologue|monologue|deliberation|brainstorm(?:ing)?"
+)
+_TAG = re.compile(
+    rf"""(?<![`'"“])(?:
+        [<◁][|｜]?\s?(?:(?P<end>/|end[ _▁](?:of[ _▁])?)|(?:begin|start)[ _▁](?:of[ _▁])?)?
+            (?:[a-z]+[:_])?(?P<name>{_NAMES})(?:_(?:start|begin|(?P<ended>end)))?(?:\s[^<>]{{0,80}})?[|｜]?[>▷]
+      |\[(?P<shut>/)?(?P<capital>(?-i:THINK(?:ING)?))\]
+      |<\|channel\|?>\s*(?P<channel>analysis|commentary|thought)
+      |(?P<final><\|channel\|>\s*final(?:[^<\n]{{0,40}}<\|message\|>)?|<channel\|>)
+      |<\|im_start\|>\s*(?P<turn>think)\b
+      |(?P<answered><\|im_start\|>\s*answer\b)
+    )""",
+    re.I | re.X,
+)
+"""Marks before and after a thought: DeepSeek's and Qwen's <think>, <thinking>, Seed's <seed:think>, OpenThinker's
+<|begin_of_thought|>, Cohere's <|START_THINKING|>, Kimi's ◁think▷, Magistral's [THINK], gpt-oss's and Gemma's channels,
+s1's turns, and the tags that prompts for reasoning ask for. A mark in quotes is only spoken of."""
+_IN_WORDS = re.compile(
+    r"\A\s*Here is my thought process:.*?\n\s*Here is my response:"
+    r"|\A\s*Here are my reasoning steps:.*?\[BEGIN FINAL RESPONSE\]"
+    r"|\A\s*\#\# Thinking\n.*?\n\#\# Final Response\n"
+    r"|\Aanalysis(?=[A-Z]).*?(?:assistantfinal|\Z)",  # gpt-oss without its special tokens
+    re.S,
+)
+"""Thoughts between headings: Granite's, Apriel's, HuatuoGPT's."""
+_LAST_WORD = re.compile(
+    r"<(?:\|begin_of_)?(answer|solution|final(?:_answer)?|output|response|conclusion)\|?>"
+    r"(?:(?!<(?:\|begin_of_)?\1\|?>).)*<(?:/|\|end_of_)\1\|?>\s*(?:<\|?[\w▁]{1,20}\|?>\s*)?\Z",
+    re.S | re.I,
+)
+"""An answer in tags at the very end ends a thought that was not closed."""
+
+_LONGEST_LAST = 4000  # characters
+
+
+def without_thoughts(response: str, prompt: str | Sequence[Mapping[str, Any]] = "") -> str:
+    """A response without the model's thoughts, an empty line in place of each.
+
+    A thought begins at its opening mark, or before the response if only its closing mark is there or the prompt ends
+    with the opening one. A thought that is never closed was cut off, and has everything after its beginning, except an
+    answer in tags at the very end.
+    """
+    opened = _opened_by(prompt)
+    if heading := _IN_WORDS.match(response):
+        response = response[heading.end() :]
+    if not opened and not any(sign in response for sign in ("<", "◁", "[THINK", "[/THINK")):
+        return response
+    kept, at = list[str](), 0
+    for mark in _marks(response):
+        name = _name(mark)
+        if not _closes(mark):
+            if not opened:
+                kept.append(response[at : mark.start()])
+            if name not in opened:  # a thought may speak of its own tag
+                opened.append(name)
+            continue
+        if not opened:  # the prompt began this thought
+            kept = []
+        opened = opened[: opened.index(name)] if name in opened else []
+        at = mark.end()
+    if opened:
+        last = _LAST_WORD.search(response, max(at, len(response) - _LONGEST_LAST))
+        return "\n\n".join([*kept, last[0] if last else ""])
+    return "\n\n".join([*kept, response[at:]])
+
+
+def _marks(text: str) -> Iterator[re.Match[str]]:
+    """The marks of a text; the search for their first character is much faster than that for a whole mark."""
+    return filter(None, (_TAG.match(text, sign.start()) for sign in re.finditer(r"[<◁\[]", text)))
+
+
+def _name(mark: re.Match[str]) -> str:
+    """What a mark calls the thought; "" if it only says that it ends."""
+    return next(filter(None, mark.group("name", "capital", "channel", "turn")), "").lower()
+
+
+def _closes(mark: re.Match[str]) -> bool:
+    """Whether a thought ends at a mark."""
+    return any(mark.group("end", "ended", "shut", "final", "answered"))
+
+
+def _opened_by(prompt: str | Sequence[Mapping[str, Any]]) -> list[str]:
+    """The thought that a prompt leaves open: the name of the tag at its end."""
+    last = prompt if isinstance(prompt, str) else str(prompt[-1].get("content") or "") if prompt else ""
+    end = last[-80:].rstrip()
+    marks = [*_marks(end)]
+    return [_name(marks[-1])] if marks and marks[-1].end() == len(end) and not _closes(marks[-1]) else []
