@@ -86,7 +86,7 @@ def damaged(source, damage, path):
 
 MODELS = {
     "no settings": (text("config.json", None), "cannot load a model from"),
-    "settings that are no JSON": (text("config.json", "{"), "is not a valid JSON file"),
+    "settings that are no JSON": (text("config.json", "{"), "config.json is damaged (Expecting property name"),
     "a list of settings": (text("config.json", "[]"), "cannot load a model from"),
     "a kind that is not known": (entries("config.json", model_type="nope"), "has model type `nope`"),
     "an encoder and a decoder": (

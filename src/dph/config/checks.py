@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dph.config.components import Bounds, LossConfig, ModelConfig, RolloutConfig, read_fields
+from dph.config.files import expanded, text_fault
 from dph.config.stages import PresampleConfig, TrainConfig
 from dph.config.text import parse_json, read_json
 from dph.errors import RESUMED, ModelError, RunError, SettingsError, SharedUserError
@@ -97,11 +98,13 @@ def check_out(out: str) -> None:
     """Raises SettingsError if no run directory is named."""
     if not out:
         raise SettingsError("no run directory was named; add --out DIRECTORY")
+    if fault := text_fault(out):
+        raise SettingsError(f"the run directory {out!r:.200} {fault}; name another with --out")
 
 
 def check_model(path: str, flag: str = "--model.path") -> None:
     """Raises ModelError if no model is named by its flag, or if a path that can only be local leads to none."""
-    folder = Path(path).expanduser()
+    folder = expanded(path)
     if not path:
         raise ModelError(f"no model was named; add {flag} with a directory or a hub name")
     if folder.is_file():

@@ -457,7 +457,7 @@ class Reading:
     """Column with the prompt, which must not change under one id, or `none`; empty: chosen by its name."""
     filter: tuple[str, ...] = ()
     """Rows that count: COLUMN=VALUE, a value of the column `filter`, or 2 for the second row of each problem."""
-    threshold: float = math.inf
+    threshold: Annotated[float, Bounds(-LARGEST, "a number, or inf for none", high=math.inf)] = math.inf
     """A score is right from this value on; needed if scores are graded (inf: none is set)."""
     records: str = ""
     """Key of a JSON document that holds the samples, if several do."""

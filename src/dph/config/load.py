@@ -21,6 +21,7 @@ import tomli_w
 
 from dph.config.checks import check_bounds
 from dph.config.components import Bounds, Usual, read_fields
+from dph.config.files import expanded, read_bytes, text_fault
 from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig, TrainConfig
 from dph.config.text import decoded
 from dph.errors import SettingsError, near, one_line, refused, unknown
@@ -30,6 +31,9 @@ T = TypeVar("T")
 _PRESETS = Path(__file__).parents[1] / "presets"
 _METHODS = _PRESETS / "methods.toml"
 _YAML = (".yaml", ".yml")
+_LONGEST_FILE = 1 << 18  # bytes
+_DEEPEST_KEY = 100
+_STRING, _APART = re.compile(r""""[^"\n]*"|'[^'\n]*'"""), re.compile(r"[=,\[\]{}\n]")
 _YAML_1_1 = re.compile(r"(?i:yes|no|on|off)|[-+]?0[0-9_]+|[-+]?[0-9]+(:[0-9]+)+")
 """Plain words that YAML 1.1 reads as something else: truths, octal numbers (010 is 8), sixtieths (1:30 is 90)."""
 
@@ -115,7 +119,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 def absolute(text: str) -> str:
     """The path of an existing file or folder in one spelling, absolute and without links; any other text as it is."""
     try:
-        path = Path(text).expanduser()
+        path = expanded(text)
         return str(path.resolve()) if text and path.exists() else text
     except (OSError, RuntimeError, ValueError):  # not a possible path
         return text
@@ -176,8 +180,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     """A settings file as dictionaries. Raises SettingsError if it is missing or not what its name says."""
     language = "YAML" if path.suffix in _YAML else "TOML"
     try:
-        text = decoded(path.read_bytes())
-        tree = _parse_yaml(text) if language == "YAML" else tomllib.loads(text)
+        text = decoded(read_bytes(path, _LONGEST_FILE))
+        tree = _parse_yaml(text) if language == "YAML" else _parse_toml(text)
         deepcopy(tree)  # so that functions that call themselves can walk it: TOML's dotted keys nest without limit
     except OSError as error:
         raise SettingsError(refused(f"cannot read the settings file {path}", error)) from error
@@ -188,6 +192,14 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise SettingsError(f"{path} must hold settings by name, not {tree!r:.100}")
     return tree
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    """The value of a TOML text. Raises ValueError for what is not TOML, and for keys of very many parts (a.b.c …): the
+    time and the memory that they take grow with the square of the number."""
+    if any(piece.count(".") > _DEEPEST_KEY for piece in _APART.split(_STRING.sub("", text))):
+        raise ValueError(f"a key has more than {_DEEPEST_KEY} parts")
+    return tomllib.loads(text)
 
 
 def _parse_yaml(text: str) -> Any:
@@ -378,9 +390,13 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
             raise SettingsError(f"{where} must be a table, not {value!r}")
         if (table := arguments[1]) is not str:
             return {key: from_dict(table, item, f"{where} under {key!r}") for key, item in value.items()}
-        return {str(key): str(item) for key, item in value.items()}
+        return {str(key): _checked(str, str(item), f"{where} under {key!r}") for key, item in value.items()}
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise SettingsError(f"{where} is {str(value)[:40]}; it must be a whole number of 64 bits")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if isinstance(value, str) and (fault := text_fault(value)):
+        raise SettingsError(f"{where} {fault}: {value!r:.200}; correct it")
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise SettingsError(f"{where} must be of type {hint.__name__}, not {value!r}")
     return value

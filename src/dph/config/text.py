@@ -1,10 +1,16 @@
 """The text of files, which is UTF-8, and the JSON in it."""
 
 import json
+import re
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
+from dph.config.files import read_bytes
 from dph.errors import RunError, UserError, refused
+
+_DEEPEST = 100
+"""Levels of lists and objects in each other; programs that walk a value call themselves as often."""
 
 _UTF16 = "is UTF-16 text; save it as UTF-8"
 _OTHER = {
@@ -47,18 +53,50 @@ def decoded(content: bytes) -> str:
     reason and what to do, for what is not UTF-8."""
     refuse_other_kinds(content)
     try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        # The codec "utf-8-sig" would be imported now, which a machine without free files refuses.
+        return content.removeprefix(BOM_UTF8).decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(f"line {line} is not UTF-8 text; save the file as UTF-8") from error
 
 
-def parse_json(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError, with the reason, for what is not JSON or nested too deeply."""
+def parse_json(text: str, *, deep: bool = False) -> Any:
+    """The value of a JSON text. Raises ValueError, with the reason, for what is not JSON, for a key that an object has
+    twice and, unless `deep`, for what is nested more than 100 levels deep."""
     try:
-        return json.loads(text)
+        value = _DECODER.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    if not deep and text.count("[") + text.count("{") > _DEEPEST and _is_deep(value):
+        raise ValueError("it is nested too deeply")
+    return value
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the key {twice!r:.100} twice")
+    return table
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_without_twins)
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether a value has more than _DEEPEST levels of lists and objects."""
+    level: list[Any] = [[value]]
+    for _ in range(_DEEPEST + 1):  # types, not isinstance: every row of a file comes here
+        level = [
+            item
+            for each in level
+            for item in (each.values() if type(each) is dict else each)
+            if type(item) is dict or type(item) is list
+        ]
+        if not level:
+            return False
+    return True
 
 
 def is_json(text: str | bytes) -> bool:
@@ -71,10 +109,33 @@ def is_json(text: str | bytes) -> bool:
 
 
 def read_json(path: Path, remedy: str = "", kind: type[UserError] = RunError) -> Any:
-    """The value in a JSON file. Raises an error of this kind, with file, reason and remedy, if it cannot be read."""
+    """The value in a JSON file of a run or a model. Raises an error of this kind, with file, reason and remedy, if it
+    cannot be read, or holds a number that no program of ours writes."""
     try:
-        return parse_json(decoded(path.read_bytes()))
+        return own_json(decoded(read_bytes(path)))
     except OSError as error:
         raise kind(refused(f"{path} cannot be read", error, remedy)) from error
     except ValueError as error:
         raise kind(f"{path} is damaged ({error}){remedy and '; '}{remedy}") from error
+
+
+def own_json(text: str) -> Any:
+    """As `parse_json`, for the files of runs and models. Raises ValueError for whole numbers of more than 64 bits and
+    for halves of surrogate pairs too, which neither numpy, Arrow nor a file in UTF-8 can hold."""
+    value = parse_json(text)
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text contains half of a surrogate pair, which is not a character") from None
+    if longest := max(_LONG.findall(text), key=len, default=""):
+        items = [value]
+        for item in items:
+            if isinstance(item, list | dict):
+                items += item.values() if isinstance(item, dict) else item
+            elif isinstance(item, int) and not -(2**63) <= item < 2**63:
+                raise ValueError(f"a number has {len(longest)} digits")
+    return value
+
+
+_LONG = re.compile(r"\d{19,}")

@@ -149,7 +149,10 @@ def preference(path: str, role: Role) -> tuple[int, int, str]:
 def verdict_number(value: Any) -> float | None:
     """A verdict as a number: 1 right, 0 wrong, or a score; NaN if the judging failed; None if it is not a verdict."""
     if isinstance(value, bool | int | float):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # hundreds of digits
+            return None
     text = str(value).strip().lower()
     if text in UNSCORED:
         return math.nan

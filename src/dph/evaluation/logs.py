@@ -7,9 +7,13 @@ end and JSON that nests without end are errors.
 import csv
 import io
 import json
+import lzma
+import struct
 import zipfile
 import zlib
 from array import array
+from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -19,15 +23,15 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, reason_of, refused
 from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
 from dph.evaluation.fields import is_maximum, role_of, verdict_number, verdict_rank
+from dph.runs.parquet import RefusedTable, iterate_rows, plain_value
 
 _LONGEST_ROW = 1 << 26
 _LARGEST_DOCUMENT = 1 << 29
-_SWELLS, _SMALL = 300, 1 << 26
-"""A packed text may unpack to this many times its size, or to this many bytes."""
 _MOST_FILES = 100_000
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", ".zip")
 _VALUES, _RESPONSE, _FEW, _NOTHING = 1, 2, 3, 4
@@ -42,6 +46,13 @@ _SUMMARIES = {"total", "overall", "average", "avg", "mean", "all", "summary", "s
 _MOST_COLUMNS = 1000
 """Names of columns that are remembered; every row may have further keys."""
 _NESTED = frozenset({list, dict})
+_PLAIN = frozenset({str, bool, int, float})
+_DAMAGE = (
+    *(OSError, EOFError, ValueError, ArithmeticError, RuntimeError),
+    *(csv.Error, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+)
+"""What libraries raise for a damaged file. RuntimeError is an archive with a password or of an unknown method, and what
+is nested too deeply."""
 
 
 class Source(NamedTuple):
@@ -75,9 +86,11 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     reader = _Reader(frozenset(named), records)
     try:
         reader.read(path)
-    except (OSError, EOFError, ValueError, RuntimeError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
-        # pyarrow's errors are among these; RuntimeError is an archive with a password or of an unknown method
-        raise DataError(refused(f"{reader.place or path} cannot be read", error, "it may be cut off")) from error
+    except RecursionError as error:
+        raise DataError(f"{reader.place or path} cannot be read: it is nested too deeply") from error
+    except _DAMAGE as error:
+        advice = "" if isinstance(error, RefusedTable) else "it may be cut off"
+        raise DataError(refused(f"{reader.place or path} cannot be read", error, advice)) from error
     return reader.finished()
 
 
@@ -114,8 +127,8 @@ class _Reader:
         if not 0 < len(files) <= _MOST_FILES:
             raise DataError(f"{path} has {len(files)} files with {', '.join(_ENDINGS)}; name one with samples")
         for file in files:
-            self.place, first, size = str(file), self.table.rows, file.stat().st_size
-            with file.open("rb") as stream:
+            self.place, first, size = _printable(str(file)), self.table.rows, file.stat().st_size
+            with opened(file) as stream:
                 start = stream.read(4)
                 stream.seek(0)
                 if start == b"PAR1":
@@ -136,20 +149,23 @@ class _Reader:
                 raise DataError(f"{self.place} has samples but no header.json: the run did not finish")
             chosen = inside or members
             unpacked = sum(item.file_size for item in chosen)
-            if len(chosen) > _MOST_FILES or unpacked > max(_SMALL, _SWELLS * size):
+            if len(chosen) > _MOST_FILES or unpacked > most_unpacked(size):
                 raise DataError(f"{self.place} unpacks to {unpacked} bytes in {len(chosen)} files: too much to read")
             if inside:
-                self.table.headers.append((self.place, parse_json(_member(archive, stream, header[0]).decode())))
+                document = parse_json(_member(archive, stream, header[0]).decode())
+                if not isinstance(document, dict):
+                    raise DataError(f"{self.place} has a header.json that is no object: it is damaged")
+                self.table.headers.append((self.place, document))
             for item in chosen:
                 content = _member(archive, stream, item)
                 self._read_text(item.filename, io.BytesIO(content), len(content))
 
     def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
-        lines = _lines(stream, max(_SMALL, _SWELLS * size), self.place)
+        lines = _lines(stream, most_unpacked(size), self.place)
         if _plain(name).endswith((".csv", ".tsv")):
             return self._read_csv(lines)
         lines = (line for line in lines if line.strip())
-        first = next(lines, b"").removeprefix(b"\xef\xbb\xbf")
+        first = next(lines, b"").removeprefix(BOM_UTF8)
         start = first.lstrip()[:1]
         if start not in (b"{", b"["):
             raise DataError(f"{self.place} {'is none of JSON, CSV, Parquet and zip' if start else 'is empty'}")
@@ -170,7 +186,7 @@ class _Reader:
             try:
                 if len(line) >= _LONGEST_ROW:
                     raise ValueError("it has no end")
-                row = parse_json(line.decode())
+                row = parse_json(line.decode(), deep=True)  # a walk through it ends in `read_table`
             except ValueError as error:
                 raise DataError(f"{self.place}, row {number} is cut off or damaged: {reason_of(error)}") from error
             if not isinstance(row, dict):
@@ -178,7 +194,7 @@ class _Reader:
             if number == 1 or (held and not names_sample(row)):
                 held.append(row)
                 continue
-            if held and names_sample(row) and not any(map(names_sample, held)):
+            if held and names_sample(row) and not any(names_sample(one) or one.keys() == row.keys() for one in held):
                 self.table.headers += [(self.place, header) for header in held]
                 held = []
             usual = usual or {*row}
@@ -195,13 +211,15 @@ class _Reader:
     def _read_csv(self, lines: Iterable[bytes]) -> None:
         """Cells separated by commas, semicolons or tabs, whichever the first line has most of, also with blanks."""
         csv.field_size_limit(_LONGEST_ROW)
-        texts = (line.decode("utf-8-sig") for line in lines)
+        texts = (line.removeprefix(BOM_UTF8).decode() for line in lines)
         first = next((text for text in texts if text.strip()), "")
         options = {"delimiter": delimiter_of(first), "skipinitialspace": True, "strict": True}
         rows = csv.reader(chain([first], texts), **options)
         names = [name.strip() for name in next(rows, [])]
-        if twice := next((name for name in names if name and names.count(name) > 1), ""):
-            raise DataError(f"{self.place} names the column {twice!r} twice; rename one")
+        if len(names) > MOST_COLUMNS:
+            raise RefusedTable(f"it has {len(names)} columns; at most {MOST_COLUMNS} are read")
+        if twice := next((name for name, times in Counter(names).items() if name and times > 1), ""):
+            raise DataError(f"{self.place} names the column {twice!r:.100} twice; rename one")
         for row in rows:
             if any(map(str.strip, row)):
                 if len(row) != len(names):
@@ -210,18 +228,14 @@ class _Reader:
         self._end_file()
 
     def _read_parquet(self, stream: BinaryIO) -> None:
-        import pyarrow.parquet as pq  # slow to load
-
-        with pq.ParquetFile(stream) as file:
-            for batch in file.iter_batches(1 << 10):
-                for row in batch.to_pylist():
-                    self._add(row)
+        for row in iterate_rows(stream, lambda name: self._kept_of(name) in (_VALUES, _RESPONSE)):
+            self._add(row)
         self._end_file()
 
     def _read_document(self, name: str, text: str) -> None:
         """A JSON document: a list of samples, or samples under one of its keys, or one record, or a header."""
         try:
-            document = parse_json(text)
+            document = parse_json(text, deep=True)
         except ValueError as error:
             raise DataError(f"{self.place} ({name}) is cut off or damaged: {reason_of(error)}") from error
         rows_of = dict(samples_in(document)) or ({"": document} if isinstance(document, list) else {})
@@ -277,17 +291,17 @@ class _Reader:
             if kept == _NOTHING or (value is None and kept != _RESPONSE):
                 continue
             if kept == _FEW:
-                self._add_few(path, _NO_CODE if type(value) in _NESTED else value)
+                self._add_few(path, value if type(value) in _PLAIN else _NO_CODE)
                 continue
             if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
                 empty = not value.strip() if isinstance(value, str) else _is_empty(value)
                 mark ^= 0 if empty else hash(value if isinstance(value, str) else str(value)) ^ hash(path)
                 value = "" if empty else "…"
-            elif isinstance(value, str):
-                value = texts.setdefault(value, value)
-            elif isinstance(value, list | dict):
-                text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-                value = texts.setdefault(text, text)
+            elif type(value) not in _PLAIN and (value := self._plain(path, value)) is None:
+                continue
+            if type(value) is str:
+                known = texts.get(value)
+                value = self._text(value) if known is None else known
             column = columns.get(path)
             if column is None:
                 column = columns[path] = []
@@ -314,6 +328,18 @@ class _Reader:
         if missing:
             codes.extend(bytes([_MISSING]) * missing)
         codes.append(code)
+
+    def _plain(self, path: str, value: Any) -> Any:
+        """A value that is neither text, number nor truth, as one of these; None for one that does not count."""
+        if not isinstance(value, list | dict):
+            return plain_value(value)
+        if isinstance(value, list) and role_of(path) == "id" and path not in self.named:
+            return None  # columns of a table, perhaps of different lengths, are not one problem
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, default=plain_value)
+
+    def _text(self, text: str) -> str:
+        """A text that was not met before, as it can be written: one object for all that are equal."""
+        return self._texts.setdefault(text, _printable(text))
 
     def _kept_of(self, path: str) -> int:
         """How a column is kept."""
@@ -367,7 +393,7 @@ def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
     for line in iter(lambda: stream.readline(_LONGEST_ROW), b""):
         most -= len(line)
         if most < 0:
-            raise DataError(f"{place} unpacks to more than {_SWELLS} times its size: too much to read")
+            raise DataError(f"{place} unpacks to more than {SWELLS} times its size: too much to read")
         yield line
 
 
@@ -383,6 +409,11 @@ def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -
     stream.seek(int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little"), io.SEEK_CUR)
     packed = pa.CompressedInputStream(pa.BufferReader(stream.read(item.compress_size)), "zstd")
     return packed.read(item.file_size)
+
+
+def _printable(text: str) -> str:
+    """A text with halves of surrogate pairs, which UTF-8 does not have, as their escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _plain(name: str) -> str:

@@ -96,7 +96,7 @@ class Rows:
 
     def _nth_rows(self, text: str) -> NDArray[np.intp]:
         """The rows that are the first, second … of their problem."""
-        if not text.isdecimal() or text == "0":
+        if not text.isdecimal() or len(text) > 9 or int(text) < 1:
             raise self._error(f"no column is named filter; --filter {text} needs COLUMN=VALUE or a number from 1 on")
         _, ids, _ = self._ids()
         order = np.argsort(ids, kind="stable")

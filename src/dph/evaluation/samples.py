@@ -25,6 +25,8 @@ from dph.evaluation.verdicts import Verdicts
 NONE = "none"
 _NO_ANSWER = {"", "none", "null", "[invalid]", "nan"}
 _FAILED_RUN = {"error", "failed", "cancelled", "canceled", "started", "running"}
+_MOST = 10.0**15
+"""No header counts so many samples."""
 _FEW_VALUES = 64
 _LONG = 200
 """Characters from which on a text is a whole response, not an answer; so is one with a box, a block or lines."""
@@ -309,7 +311,7 @@ def _promises(header: Mapping[str, Any], problems: int, samples: int) -> list[tu
         for key, value in table.items():
             if isinstance(value, dict) and key not in ("config", "dataset", "eval", "args", "sampling_args"):
                 tables.append(value)
-            elif isinstance(value, int | float) and not isinstance(value, bool):
+            elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST:
                 plain.setdefault(key, value)
     each = max([plain[name] for name in _EACH if name in plain], default=0)
     promises = [(name, plain[name], samples) for name in _OF_SAMPLES if name in plain]

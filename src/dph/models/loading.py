@@ -4,6 +4,8 @@ A failure is reported in one sentence. No code in the files is run. Weights are 
 model's own folder, because the older format (pytorch_model.bin) is a pickle, which can contain code.
 """
 
+import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from transformers.utils.import_utils import is_accelerate_available
 
 from dph.config import ModelConfig, code_of, require
 from dph.config.checks import ask_hub, check_model
+from dph.config.files import expanded, irregular
 from dph.config.text import read_json
 from dph.errors import ModelError, SettingsError, UserError, how_to_install, is_out_of_memory, reason_of
 from dph.process.distributed import World
@@ -55,6 +58,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
         refuse_other_kinds(config.path, settings)
         _check_weight_files(base, settings)
         tokenizer = AutoTokenizer.from_pretrained(path, **common)
+        _check_templates(config.path, tokenizer)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
             config=settings,
@@ -92,7 +96,9 @@ def load_tokenizer(config: ModelConfig) -> Any:
     from transformers import AutoTokenizer
 
     with _reading(config) as path:
-        return AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+        _check_templates(config.path, tokenizer)
+        return tokenizer
 
 
 def _settings(path: str, trust_remote_code: bool) -> Any:
@@ -100,11 +106,50 @@ def _settings(path: str, trust_remote_code: bool) -> Any:
     name of a repository whose code would be downloaded and run."""
     from transformers import AutoConfig
 
+    _check_sizes(path)
     config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     for name in ("_attn_implementation", "_experts_implementation"):
         if hasattr(config, name):
             setattr(config, name, None)  # also in the configs that this one contains
     return config
+
+
+_LARGEST = {"layer": 1000, "expert": 10_000, "label": 100_000, "head": 10_000}
+"""By a part of their names, the largest numbers in a model's settings of which there is a Python object each."""
+
+
+def _check_sizes(model: str) -> None:
+    """Raise UserError for settings that describe more parts than any model has: building them would take hours, and all
+    memory, before the weights are compared with them."""
+    file = _file_of(model, "config.json")
+    try:
+        tables = [] if file is None else [read_json(file, kind=ModelError)]
+    except ModelError as error:
+        raise ModelError(f"cannot load a model from {model}: {error}; copy the model again") from error
+    for table in tables:
+        if not isinstance(table, dict):
+            raise ModelError(f"cannot load a model from {model}: config.json holds no object; copy the model again")
+        tables += [value for value in table.values() if isinstance(value, dict)]
+        for name, value in table.items():
+            size = len(value) if isinstance(value, list | dict) else value
+            most = min([most for part, most in _LARGEST.items() if part in str(name)], default=None)
+            if most is not None and isinstance(size, int) and size > most:
+                raise ModelError(f"{file} has {name} {size}, and at most {most} can be loaded; correct it")
+
+
+_TEMPLATE_NAME = re.compile(r"[\w-]{1,100}")
+
+
+def _check_templates(model: str, tokenizer: Any) -> None:
+    """Raise UserError for chat templates whose names are no names: a tokenizer is written with a file for each, and a
+    name with a path would lead out of the folder."""
+    template = getattr(tokenizer, "chat_template", None)
+    names = template if isinstance(template, dict) else {}
+    fits = {name: isinstance(text, str) and _TEMPLATE_NAME.fullmatch(str(name)) for name, text in names.items()}
+    wrong = [name for name in names if not fits[name]]
+    if wrong or not isinstance(template, str | dict | None):
+        what = f"a chat template named {wrong[0]!r:.100}" if wrong else "a chat template that is not a text"
+        raise ModelError(f"the tokenizer of {model} has {what}; correct its tokenizer_config.json")
 
 
 def from_hub(model: str) -> str:
@@ -260,6 +305,8 @@ def _reading(config: ModelConfig) -> Iterator[str]:
         require(code, f"the model {config.path}")
     model = from_hub(model_folder(config.path))
     _refuse_links(Path(model))
+    if odd := irregular(Path(model)):
+        raise ModelError(f"cannot load a model from {config.path}: {odd} in it is not a regular file; remove it")
     try:
         yield model
     except UserError:
@@ -321,14 +368,32 @@ def model_folder(path: str) -> str:
     kept = cache_folder() / "models" / path
     if path and Path(path).name == path and not Path(path).exists() and kept.is_dir():
         return str(kept)
-    return str(Path(path).expanduser()) if path.startswith("~") else path
+    return str(expanded(path)) if path.startswith("~") else path
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
     """Write a tokenizer: the same files for the same tokenizer, wherever it was loaded from."""
     for key in _LOADING:
         tokenizer.init_kwargs.pop(key, None)
-    tokenizer.save_pretrained(folder)
+    with as_os_errors(folder):
+        tokenizer.save_pretrained(folder)
+
+
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+
+
+@contextmanager
+def as_os_errors(path: Path) -> Iterator[None]:
+    """Raises OSError for what libraries written in Rust (tokenizers, safetensors) raise if a file cannot be written:
+    an error of their own whose text ends with the system's number."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        if (number := _OS_ERROR.search(str(error))) is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
 # Types and devices ----------------------------------------------------------------------------------------------------

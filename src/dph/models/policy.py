@@ -25,7 +25,7 @@ from dph.models.chat import (
     tokenizer_hash,
 )
 from dph.models.lean import cast_layers, make_lean
-from dph.models.loading import choose_precision, computed_in, load_model, save_tokenizer
+from dph.models.loading import as_os_errors, choose_precision, computed_in, load_model, save_tokenizer
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import (
@@ -362,7 +362,7 @@ class Policy:
         model, state = self.causal_lm, merged_state(self.causal_lm) if state is None else state
         configs = [model.config, model.config.get_text_config()]
         wrong = [x for x in configs if getattr(x, "tie_word_embeddings", False) and not _ties(model, state)]
-        with replaced((config, "tie_word_embeddings", False) for config in wrong):
+        with replaced((config, "tie_word_embeddings", False) for config in wrong), as_os_errors(path):
             model.save_pretrained(path, state_dict=dict(state))
         save_tokenizer(self.tokenizer, path)
 

@@ -5,14 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from dph.config import TaskConfig, comparable, differences
 from dph.errors import DataError, RunError
 from dph.process.progress import say
 from dph.rehearsal.check import open_presampled
+from dph.runs.coverage import are_counts
 from dph.runs.directory import RunDir
+from dph.runs.parquet import read_parquet, rows_of
 from dph.runs.pinned import compare_problems, content_hashes
 from dph.types import Problem
 
@@ -67,10 +66,16 @@ def new_counts(run: RunDir) -> dict[str, tuple[int, int]]:
 def _rows(run: RunDir, *further: str) -> list[dict[str, Any]]:
     file = run.path / FILE
     try:
-        table = pq.read_table(file, columns=["problem_id", "set", "correct", "samples", "content", *further])
-    except (OSError, pa.ArrowException) as error:
+        rows = rows_of(read_parquet(file, ["problem_id", "set", "correct", "samples", "content", *further]))
+    except (OSError, ValueError) as error:
         raise RunError(f"{file} cannot be read ({error}); run `dph presample` again") from error
-    return table.to_pylist()
+    for number, row in enumerate(rows, 1):
+        texts = all(isinstance(row[name], str) for name in ("problem_id", "set", "content"))
+        new = further and row["set"] == "certify"  # the others have no new samples
+        counts = [(row["correct"], row["samples"]), *([[row[name] for name in further]] if new else [])]
+        if not texts or not all(are_counts(*each) for each in counts):
+            raise RunError(f"{file} is damaged in row {number}; run `dph presample` again")
+    return rows
 
 
 def check_problems(run: RunDir, problems: Sequence[Problem], splits: str) -> None:

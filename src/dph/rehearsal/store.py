@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from dph.errors import DataError
 from dph.models.batch import Tokens
 from dph.runs.files import written_atomically
+from dph.runs.parquet import read_parquet, rows_of
 from dph.sampling.seeding import EpochOrder
 from dph.types import Group, Rollout
 
@@ -82,10 +83,7 @@ def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:
 def read_rehearsal(path: Path) -> list[Rehearsal]:
     """Read stored responses. Raises UserError for a file that is missing, damaged, or not of a presample run."""
     try:
-        table = pq.read_table(path)
-        if missing := [name for name in _SCHEMA.names if name not in table.column_names]:
-            raise DataError(f"the rehearsal set {path} lacks the column {missing[0]!r}; run `dph presample` again")
-        stored = [Rehearsal(**row) for row in table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()]
+        stored = [Rehearsal(**row) for row in rows_of(read_parquet(path, _SCHEMA.names).cast(_SCHEMA))]
     except FileNotFoundError as error:
         raise DataError(f"there is no rehearsal set at {path}; run `dph presample` first") from error
     except (OSError, ValueError, pa.ArrowException) as error:

@@ -1,6 +1,7 @@
 """Run directories as a report reads them: evaluations, and the curves of training runs."""
 
 import math
+import os
 import re
 import shlex
 from collections import Counter
@@ -10,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dph.config import read_settings
 from dph.config.checks import unfinished
@@ -20,7 +19,9 @@ from dph.errors import RunError, SettingsError
 from dph.evaluation.measures import MEASURES, METRICS, metric, summarise
 from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.process.places import check_links
+from dph.runs.coverage import are_counts
 from dph.runs.directory import RunDir, read_metrics, step_lines
+from dph.runs.parquet import read_parquet, rows_of
 from dph.tasks.tables import read_rows
 from dph.types import UNSCORED, Outcome
 
@@ -28,6 +29,7 @@ VERDICTS = "verdicts.jsonl"
 """The file of a run of `dph verify` that one of `dph eval` does not have."""
 LAUNCH = "verl.toml"
 """The file of a launch of `dph verl` that a run directory does not have."""
+_ROUNDING, _LARGEST_METRIC = 1e-6, 1e12
 EVALUATE_AGAIN = "delete the run's directory and run `dph eval` again, or name the other runs only"
 
 
@@ -158,16 +160,28 @@ def _judged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _read_split(split: Mapping[str, Any]) -> Split:
     problems = int(split["problems"])
-    curve = {int(k): _value(value, problems) for k, value in split["pass_curve"].items()}
-    if min(curve, default=1) < 1:
-        raise ValueError(f"there is no pass@{min(curve)}")
+    if wrong := [k for k in split["pass_curve"] if not _SAMPLES.fullmatch(k)]:
+        raise ValueError(f"there is no pass@{wrong[0]:.100}")
+    if wrong := [name for name in split["metrics"] if name.startswith(("pass@", "mean@")) and not _OF.fullmatch(name)]:
+        raise ValueError(f"there is no metric {wrong[0]:.100}")
+    curve = {int(k): _share(_value(value, problems)) for k, value in split["pass_curve"].items()}
     return Split(
         problems=problems,
         samples=int(split["samples"]),
         metrics={name: _value(value, problems) for name, value in split["metrics"].items()},
         pass_curve=dict(sorted(curve.items())),
-        style_shares={str(style): _finite(float(share)) for style, share in split.get("style_shares", {}).items()},
+        style_shares={name: _share(Value(_finite(float(x)))).mean for name, x in split.get("style_shares", {}).items()},
     )
+
+
+_SAMPLES, _OF = re.compile(r"[1-9][0-9]{0,6}"), re.compile(r"(pass|mean)@[1-9][0-9]{0,6}")
+
+
+def _share(value: Value) -> Value:
+    """A value, if it lies from 0 to 1, up to rounding."""
+    if not -_ROUNDING <= value.mean <= 1 + _ROUNDING:
+        raise ValueError(f"{value.mean:g} is no share")
+    return value
 
 
 def values_of(rows: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> np.ndarray:
@@ -192,27 +206,33 @@ def _value(value: Mapping[str, Any], of: int) -> Value:
 
 
 def _finite(value: float) -> float:
-    if not math.isfinite(value):
+    if not abs(value) <= _LARGEST_METRIC:
         raise ValueError(f"{value} is neither a share nor a metric")
     return value
 
 
 def read_problems(
-    file: Path, columns: Sequence[str], optional: Sequence[str], remedy: str, filters: Any = None
+    file: Path,
+    columns: Sequence[str],
+    optional: Sequence[str],
+    remedy: str,
+    only: tuple[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Rows of a table about problems or completions; columns that are `optional` may be absent. Raises UserError with
     the remedy when the file is missing or damaged."""
     try:
-        names = [*columns, *(set(optional) & set(pq.read_schema(file).names))]
-        rows = pq.read_table(file, columns=names, filters=filters).to_pylist()
+        rows = rows_of(read_parquet(file, columns, optional, only))
     except FileNotFoundError as error:
         raise RunError(f"{file} is missing; {remedy}") from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"{file} is damaged ({error}); {remedy}") from error
     for number, row in enumerate(rows, 1):
         for name, types in _TYPES.items():
             if name in row and not isinstance(row[name], types):
-                raise RunError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); {remedy}")
+                raise RunError(f"{file} is damaged (row {number}: {name} is {row[name]!r:.100}); {remedy}")
+        if "correct" in row and not are_counts(row["correct"], row["samples"]):
+            counts = f"{row['correct']} of {row['samples']} samples are correct"
+            raise RunError(f"{file} is damaged (row {number}: {counts}); {remedy}")
     return rows
 
 
@@ -234,10 +254,14 @@ def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
     if not metrics:
         raise RunError(f"{path / 'metrics.jsonl'} has no lines yet; wait for the first step, or leave {path} out")
     # A training run has the label under which its model was evaluated.
-    inside = [run.label for run in evals if run.model.resolve().is_relative_to(path.resolve())]
+    inside = [run.label for run in evals if _real(run.model).is_relative_to(_real(path))]
     settings = path / (LAUNCH if launched else "config.toml")
     label = inside[0] if inside else str(read_settings(settings).get("method") or path.name)
     return TrainRun(path, label, metrics)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # unlike Path.resolve, also of links that lead to each other
 
 
 _OF_VERL = re.compile(r"val-core/(?:(?P<set>monitor/[^/]+)|[^/]+)/(?:acc|reward)/(?P<name>(?:pass|mean)@\d+)")
@@ -285,7 +309,7 @@ def _completions(run: EvalRun, split: str) -> list[dict[str, Any]]:
     if (run.path / VERDICTS).is_file():
         rows = read_rows(run.path / VERDICTS, texts=("id", "outcome", "prediction"))
         return [row | {"text": row["prediction"], "style": "", "sample": number} for number, row in enumerate(rows)]
-    columns, of_split = ["split", "id", "sample", "text", "outcome", "style"], [("split", "=", split)]
+    columns, of_split = ["split", "id", "sample", "text", "outcome", "style"], ("split", split)
     return read_problems(run.path / "completions.parquet", columns, ("detail",), EVALUATE_AGAIN, of_split)
 
 

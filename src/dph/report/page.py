@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from dph.config.files import read_bytes
 from dph.errors import counted
 from dph.report import plots
 from dph.report.comparison import Comparison
@@ -69,7 +70,10 @@ def settings_of(runs: Sequence[EvalRun | TrainRun]) -> list[tuple[str, str]]:
     settings = []
     for run in runs:
         file = run.path / "config.toml"
-        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else "There is no config.toml."
+        try:
+            text = read_bytes(file).decode(errors="replace")
+        except OSError:  # missing, or no file
+            text = "There is no config.toml."
         settings.append((f"{run.label}: {run.path}", text))
     return settings
 

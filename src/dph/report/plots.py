@@ -25,6 +25,8 @@ _INK, _FAINT = "#222222", "#DDDDDD"
 _STYLES = ("#4477AA", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#999933")
 _OTHER = "#C4C4C4"
 _SOLUTIONS = "distinct_solutions_correct"
+MOST_PANELS = 16
+"""Sets whose pass@k through training is drawn; the interactive page has the curves of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +232,12 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
 
 
 def training_curves(trains: Sequence[TrainRun]) -> dict[str, list[Series]]:
-    """pass@k through training on each set that was measured (paper, Fig. 5), by a title for it."""
+    """pass@k through training on each set that was measured (paper, Fig. 5), by a title for it: of the first sets, as
+    far as a figure has room for them."""
     metrics = {prefix: monitored_metric(trains, prefix) for prefix in monitored_prefixes(trains)}
     names = {prefix: prefix.strip("/").removeprefix("monitor/") for prefix in metrics} | {"eval/": "the training task"}
     drawn = {prefix: metric for prefix, metric in metrics.items() if metric}
+    drawn = dict(list(drawn.items())[:MOST_PANELS])
     return {f"{names[prefix]}: {metric}": training_series(trains, prefix + metric) for prefix, metric in drawn.items()}
 
 

@@ -173,7 +173,7 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
     """The problems that training runs sampled and lost, by the reference policy's pass rate; None without a record."""
     rows = []
     for run, file in product(trains, (FILE, CERTIFICATE)):
-        visits = read_visits(run.path, file)
+        visits = read_visits(run.path, file, strict=True)
         reference = {id: (correct, judged) for id, correct, judged in visits.pop(0, [])}
         if not reference or not visits:
             continue

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from dph.config.files import read_bytes
 from dph.errors import RunError, how_to_install, one_line, refused
 from dph.process.places import check_no_run, check_place, own
 from dph.process.progress import put, say
@@ -60,7 +61,7 @@ def write_report(
         check_place(file)
     try:
         for file in (out / "index.html", out / "report.md"):
-            if file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace"):
+            if file.exists() and MARK.encode() not in read_bytes(file):
                 raise RunError(f"{file} was not written by dph report; name another folder")
         for file, content in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -174,7 +174,7 @@ class RewardFunction:
         ]
         known.update(unread)
         if line := ignored(unread, _WHO % self._kind):
-            _LOG.warning(line)
+            warn(line)
 
     def _shared(self) -> "_Shared":
         with _lock:

@@ -13,7 +13,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from math import comb
 from pathlib import Path
+from typing import Any
 
+from dph.errors import RunError
 from dph.runs.directory import drop_lines, step_lines
 from dph.runs.files import appended
 
@@ -24,6 +26,9 @@ MONITORED = "monitor.jsonl"
 """The same of the monitored problems at each measured step."""
 CLASSES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
 """Difficulty by the pass rate of the reference policy: above the first number, up to the second; hard from 0 on."""
+
+MOST_SAMPLES, _MOST_VISITED = 1_000_000, 4096
+"""Samples of a problem in a table, and in one step of training: no run draws so many, and sums over them end."""
 
 FALLING = 0.2
 """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
@@ -109,7 +114,10 @@ def as_few(correct: int, n: int, before: int, out_of: int) -> float:
         P(X = k) = C(before + k, k) · C(out_of − before + n − k, n − k) / C(out_of + n + 1, n).
     """
     missed = out_of - before
-    ways = sum(comb(before + k, k) * comb(missed + n - k, n - k) for k in range(correct + 1))
+    ways, term = 0, comb(missed + n, n)  # the term of k = 0; each other one follows from the one before
+    for k in range(correct + 1):
+        ways += term
+        term = term * (before + k + 1) * (n - k) // ((k + 1) * (missed + n - k) or 1)
     return ways / comb(out_of + n + 1, n)
 
 
@@ -119,15 +127,35 @@ def write_visits(run: Path, step: int, visits: Sequence[Visit], name: str = FILE
         file.write(f"{json.dumps({'step': step, 'problems': visits}, ensure_ascii=False)}\n".encode())
 
 
-def read_visits(run: Path, name: str = FILE) -> dict[int, list[Visit]]:
-    """Visits by step, oldest first; step 0 has the reference policy's. A line that was cut off ends them."""
+def read_visits(run: Path, name: str = FILE, *, strict: bool = False) -> dict[int, list[Visit]]:
+    """Visits by step, oldest first; step 0 has the reference policy's. A line that was cut off ends them, and so does a
+    damaged one, for which a `strict` reading raises RunError: what follows would be left out."""
     by_step: dict[int, list[Visit]] = {}
-    for _, row in step_lines(run / name):
-        try:
-            by_step[row["step"]] = [(id, correct, judged) for id, correct, judged in row["problems"]]
-        except (ValueError, TypeError, KeyError):
+    for line, row in step_lines(run / name):
+        if not _has_visits(row):
+            if strict:
+                raise RunError(f"{run / name} is damaged at {line:.100}; restore it, or delete it")
             break
+        by_step[row["step"]] = [(id, correct, judged) for id, correct, judged in row["problems"]]
     return by_step
+
+
+def _has_visits(row: Mapping[str, Any]) -> bool:
+    """Whether a line is one that `write_visits` wrote."""
+    visits = row.get("problems")
+    return isinstance(visits, list) and all(
+        isinstance(visit, list)
+        and len(visit) == 3
+        and isinstance(visit[0], str)
+        and are_counts(visit[1], visit[2], _MOST_VISITED)
+        for visit in visits
+    )
+
+
+def are_counts(correct: object, samples: object, most: int = MOST_SAMPLES) -> bool:
+    """Whether these are numbers of correct and of all samples of a problem."""
+    whole = type(correct) is int and type(samples) is int
+    return whole and 0 <= correct <= samples <= most  # type: ignore[operator]
 
 
 def drop_visits(run: Path, after: int, name: str = FILE) -> None:

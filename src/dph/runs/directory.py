@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from dph.config import check_bounds, comparable, differences, from_dict, read_settings, to_dict, to_toml
 from dph.config.checks import check_out, is_model_folder, unfinished
-from dph.config.text import parse_json, read_json
+from dph.config.files import expanded, read_bytes
+from dph.config.text import own_json, read_json
 from dph.errors import RunError, refused
 from dph.process.interrupts import check_processes
 from dph.process.places import check_links, own
@@ -219,7 +220,7 @@ def _got_nowhere(path: Path) -> bool:
     names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".tmp")}
     if names - {"config.toml", "manifest.json", "inputs.json", "tensorboard", LOCK}:
         return False
-    return '"status": "running"' in (path / "manifest.json").read_text(encoding="utf-8", errors="replace")
+    return b'"status": "running"' in read_bytes(path / "manifest.json")
 
 
 def read_metrics(path: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
@@ -236,12 +237,12 @@ def step_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The lines of a log before the first invalid one, with their content; none without a log. The last may be cut."""
     if not path.is_file():
         return
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_bytes(path).decode(errors="replace").splitlines():
         try:
-            row = parse_json(line)
+            row = own_json(line)
         except ValueError:
             return
-        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        if not isinstance(row, dict) or type(row.get("step")) is not int or row["step"] < 0:
             return
         yield line, row
 
@@ -288,7 +289,7 @@ def find_model(path: str) -> FoundModel:
 
     Raises UserError for a run that has no model.
     """
-    folder = Path(path).expanduser()
+    folder = expanded(path)
     if not folder.is_dir():
         return FoundModel(path)
     if _is_run(folder):
@@ -297,7 +298,7 @@ def find_model(path: str) -> FoundModel:
         folder = folder / "model"
     if not is_model_folder(folder):
         return FoundModel(path)
-    inside = folder.resolve()
+    inside = Path(os.path.realpath(folder))
     above = [inside.parent, *inside.parents[2:3]]  # RUN/model or certified, RUN/checkpoints/step-…/model
     run = next((one for one in above if inside.name in ("model", "certified") and _is_run(one)), None)
     return FoundModel(str(folder), run)

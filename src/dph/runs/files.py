@@ -15,13 +15,12 @@ import os
 import re
 import shutil
 import socket
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
+from dph.config.files import is_regular, opened
 from dph.errors import RunError
 from dph.process.places import check_place
 from dph.process.progress import say
@@ -35,12 +34,6 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 """Path, inode, size and modification time (ns) of a file and of what belongs to it; another content, another stamp."""
 
 
-@cache
-def _kernel_devices() -> set[int]:
-    """The devices whose files the kernel makes up while they are read."""
-    return {os.stat(folder).st_dev for folder in ("/proc", "/sys") if os.path.ismount(folder)}
-
-
 def file_stamp(path: str) -> Stamp:
     """The stamp of a file, and of logs next to a SQLite database that hold committed rows, or a transaction that was
     cut off. Raises OSError for a missing file, and for what is not a regular file: reading it might never end."""
@@ -52,7 +45,7 @@ def file_stamp(path: str) -> Stamp:
     if not stats or stats[0][0] != file:
         raise FileNotFoundError(f"there is no file {path}")
     for name, status in stats:
-        if not stat.S_ISREG(status.st_mode) or status.st_dev in _kernel_devices():
+        if not is_regular(status):
             raise OSError(f"{name} is not a regular file")
     return tuple((n, s.st_ino, s.st_size, s.st_mtime_ns) for n, s in stats if n == file or s.st_size)
 
@@ -167,7 +160,7 @@ def appended(path: Path) -> Iterator[BinaryIO]:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file."""
-    with naming(path), path.open("rb") as file:
+    with naming(path), opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -250,7 +243,7 @@ def lock(folder: Path) -> None:
 
 
 def unlock(folder: Path) -> None:
-    file = folder.resolve() / LOCK
+    file = Path(os.path.realpath(folder)) / LOCK
     descriptor = _locks_held.pop((os.getpid(), file), None)
     if descriptor is not None:
         with contextlib.suppress(OSError):  # the directory may be gone
@@ -260,7 +253,7 @@ def unlock(folder: Path) -> None:
 
 def _take(folder: Path) -> str:
     """Try to take the lock; returns its owner, or an empty string if this process now holds it."""
-    file = folder.resolve() / LOCK
+    file = Path(os.path.realpath(folder)) / LOCK
     if (os.getpid(), file) in _locks_held:
         return ""
     while True:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from dph.errors import RunError, counted, one_line
 from dph.process.places import check_place
 from dph.runs.files import remove_leftovers, written_atomically
+from dph.runs.parquet import read_parquet, rows_of
 from dph.types import Problem, Rollout, as_text
 
 FOLDER = "samples"
@@ -107,12 +108,12 @@ def read_samples(run: Path, source: str) -> list[Sample]:
     samples: list[Sample] = []
     for _, file in _files(run, source):
         try:
-            table = pq.read_table(file, columns=_SCHEMA.names).cast(_SCHEMA)
+            table = read_parquet(file, _SCHEMA.names).cast(_SCHEMA)
             if any(table[name].null_count for name in _SCHEMA.names if name != "advantage"):
                 raise ValueError("a value is missing")
+            samples += [Sample(**row) for row in rows_of(table)]
         except (OSError, ValueError, pa.ArrowException) as error:
             raise RunError(f"{file} is damaged ({one_line(str(error))}); delete it") from error
-        samples += [Sample(**row) for row in table.to_pylist()]
     return samples
 
 

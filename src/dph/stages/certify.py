@@ -6,8 +6,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, Reading, code_of, named_by, narrowed
 from dph.errors import DataError, SettingsError, counted, one_line
 from dph.evaluation.certificate import Certificate, Choice, Judged, certificate, fixed_sequence
@@ -16,6 +14,7 @@ from dph.process.places import check_links
 from dph.process.progress import say
 from dph.runs.directory import find_model, is_model_folder
 from dph.runs.files import write_atomically
+from dph.runs.parquet import read_parquet, rows_of
 from dph.tasks.tables import read_rows
 from dph.types import UNSCORED, Outcome
 
@@ -122,6 +121,8 @@ def judged_samples(path: Path, unjudged: int, reading: Reading | None = None) ->
         lowest = min((number for _, number, _ in rows if number is not None), default=0)
         numbered = all(number is not None for _, number, _ in rows)
         for id, number, correct in rows:
+            if not isinstance(id, str | int) or isinstance(id, bool):
+                raise ValueError(f"id: {id!r:.100} names no problem")
             each = samples.setdefault(str(id), {})
             place = len(each) if not numbered or number is None else number - lowest
             if place in each:
@@ -139,7 +140,7 @@ def _verdicts(path: Path, reading: Reading | None) -> list[tuple[Any, int | None
     judged. Raises DataError for what is damaged."""
     completions, verdicts = path / "completions.parquet", path / "verdicts.jsonl"
     if completions.exists():
-        rows = pq.read_table(completions, columns=["split", "id", "sample", "outcome"]).to_pylist()
+        rows: list[dict[str, Any]] = rows_of(read_parquet(completions, ["split", "id", "sample", "outcome"]))
         if len({row["split"] for row in rows}) > 1:
             rows = [row | {"id": f"{row['split']}: {row['id']}"} for row in rows]
         return [(row["id"], row["sample"], _correct(row["outcome"])) for row in rows if row["sample"] >= 0]

@@ -16,6 +16,7 @@ from tomli_w import dumps
 from dph.build import make_verifiers
 from dph.columns import NAMES
 from dph.config import InitConfig, VerifierConfig, absolute
+from dph.config.files import expanded
 from dph.errors import DataError, RowsError, SettingsError, counted, one_line, refused
 from dph.process.progress import put
 from dph.runs.files import cache_folder, directory_written_atomically, say_other_files, write_atomically
@@ -107,11 +108,11 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
     with make_verifiers(VerifierConfig()) as verifiers:
         usable, lines = tried_golds(verifiers, problems)
     if repeats := len(problems) - len({asked(problem) for problem in problems}):
-        print(f"{counted(repeats, 'problem')} ask what another one asks; they are in the same split as that")
+        put(f"{counted(repeats, 'problem')} ask what another one asks; they are in the same split as that")
     lines += lacking_lines(problems)
     can = f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against"
     put(one_line("; ".join([can, *lines])))
-    places = Path(config.model).expanduser(), cache_folder() / "models" / config.model
+    places = expanded(config.model), cache_folder() / "models" / config.model
     if config.model and not any(place.exists() for place in places):
         put(f"there is no folder {config.model} here, so it is taken as the name of a model on a hub")
 

@@ -4,14 +4,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from dph.config.checks import ask_hub
+from dph.config.files import expanded, irregular
 from dph.errors import DataError, SettingsError, how_to_install, one_line
 from dph.tasks import register_task
 from dph.tasks.records import RowTask
-from dph.tasks.tables import rows_of
+from dph.tasks.tables import described_rows
 from dph.types import Problem
 
 _HELD_OUT = "dev"
@@ -42,7 +42,7 @@ class Hub(RowTask):
         source, numbers = self._rows_of(split)
         chosen, where = self._splits[source].select(numbers), f"the data set {self.name}, split {source}"
         try:  # as stored: to decode pictures takes further libraries, and classes are wanted by their names
-            rows = rows_of(chosen.with_format("arrow")[:], chosen.features.to_dict())
+            rows = described_rows(chosen.with_format("arrow")[:], chosen.features.to_dict())
         except (ValueError, OverflowError) as error:  # pyarrow's errors of values are ValueErrors too
             raise DataError(f"{where} cannot be read: {one_line(str(error), 300)}; it may be damaged") from error
         placed = [
@@ -76,7 +76,7 @@ class Hub(RowTask):
 
 def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:
     """The splits of a data set by name. Raises UserError without the library `datasets`, and when loading fails."""
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     saved = folder.is_dir()
     if saved and not any((folder / file).is_file() for file in _SAVED):
         raise DataError(
@@ -88,6 +88,8 @@ def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:
         import datasets.config
     except ImportError as error:
         raise DataError(f"data sets of a hub need the library datasets; run: {how_to_install('hub')}") from error
+    if saved and (odd := irregular(folder)):
+        raise DataError(f"cannot load the data set {name!r}: {odd} in it is not a regular file; remove it")
     try:
         if saved:
             loaded = datasets.load_from_disk(str(folder))

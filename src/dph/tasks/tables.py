@@ -4,16 +4,20 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from dph.columns import ignored
+from dph.config.files import MOST_COLUMNS, opened, read_bytes, read_unpacked
 from dph.config.text import decoded, delimiter_of, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, RowsError, counted, refused
 from dph.process.progress import say
+from dph.runs.parquet import read_parquet, rows_of
 from dph.tasks.features import as_described, described
 
 KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
@@ -39,7 +43,7 @@ def placed_rows(
     check_file(path, KINDS)
     try:
         rows = _read(path)
-    except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
+    except (OSError, ValueError, ArithmeticError, TypeError, EOFError, zlib.error) as error:
         raise DataError(refused(f"{path} cannot be read", error)) from error
     if not rows:
         raise DataError(f"{path} holds no rows; write some, or give another file")
@@ -83,7 +87,7 @@ def absent(row: Mapping[str, Any], *names: str) -> str:
 def read_text(path: Path) -> str:
     """The text of a file, without a byte order mark. Raises UserError if it is missing or not text."""
     try:
-        return decoded(path.read_bytes())
+        return decoded(read_bytes(path))
     except (OSError, ValueError) as error:
         raise DataError(refused(f"{path} cannot be read", error)) from error
 
@@ -111,8 +115,8 @@ def _read(path: Path) -> list[tuple[int, Any]]:
             raise DataError(f"{path} holds no list of rows")
         return [(0, row) for row in rows]
     if name.endswith(".jsonl.gz"):
-        with gzip.open(path) as file:
-            return _parse_lines(path, decoded(file.read()))
+        with opened(path) as packed, gzip.open(packed) as file:
+            return _parse_lines(path, decoded(read_unpacked(cast(BinaryIO, file), os.fstat(packed.fileno()).st_size)))
     if name.endswith(".jsonl"):
         return _parse_lines(path, read_text(path))
     if name.endswith((".csv", ".tsv")):
@@ -121,23 +125,17 @@ def _read(path: Path) -> list[tuple[int, Any]]:
 
 
 def _read_parquet(path: Path) -> list[Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq  # slow to load, and most files are text
-
-    with path.open("rb") as file:
+    with opened(path) as file:
         refuse_other_kinds(file.read(64), b"PAR1")
-    try:
-        return rows_of(pq.read_table(path))
-    except pa.ArrowException as error:
-        raise ValueError(str(error)) from error
+    return described_rows(read_parquet(path))
 
 
-def rows_of(table: Any, features: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+def described_rows(table: Any, features: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """The rows of a table of Arrow: classes by their names, and numbers as they were written. features: what the
     library `datasets` says of the columns; by default what the table's schema says. Raises ValueError for values that
     cannot be read."""
     features = described(table.schema) if features is None else features
-    return [as_described(_with_short_floats(row, table.schema), features) for row in table.to_pylist()]
+    return [as_described(_with_short_floats(row, table.schema), features) for row in rows_of(table)]
 
 
 def _with_short_floats(row: dict[str, Any], schema: Any) -> dict[str, Any]:
@@ -191,8 +189,10 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
                 continue
             if not names:
                 names = [cell.strip() for cell in cells]
-                if twice := next((name for name in names if name and names.count(name) > 1), ""):
-                    raise DataError(f"{path}, line {start} names the column {twice!r} twice; rename one")
+                if len(names) > MOST_COLUMNS:
+                    raise DataError(f"{path} has {len(names)} columns; at most {MOST_COLUMNS} are read")
+                if twice := next((name for name, times in Counter(names).items() if name and times > 1), ""):
+                    raise DataError(f"{path}, line {start} names the column {twice!r:.100} twice; rename one")
             elif len(cells) != len(names):
                 faults.append(
                     f"{path}, line {start} has {counted(len(cells), 'cell')} for {counted(len(names), 'column')}; "

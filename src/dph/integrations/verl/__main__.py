@@ -3,10 +3,10 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from dph.config import ModelConfig
+from dph.config.files import expanded
 from dph.errors import UserError, one_line
 from dph.integrations.verl.settings import check_registered, configured
 from dph.models.chat import dated_template, template_of
@@ -50,7 +50,7 @@ def _check_files(data: dict[str, Any]) -> None:
     """Refuses files of problems that are not there, before Ray is started. data: verl's settings of this name."""
     for name in () if data["custom_cls"]["path"] else ("train_files", "val_files"):
         for file in data[name] if isinstance(data[name], list) else [data[name]]:
-            if file and "://" not in file and not Path(file).expanduser().exists():
+            if file and "://" not in file and not expanded(file).exists():
                 raise UserError(f"there is no file {file}; run data.sh of the launch, or correct data.{name}")
 
 

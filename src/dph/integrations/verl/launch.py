@@ -39,6 +39,7 @@ from dph.config import (
     words_of,
 )
 from dph.config.checks import check_model, check_repeats, check_sampled
+from dph.config.files import expanded
 from dph.errors import UserError, reason_of
 from dph.integrations.verl.settings import (
     VLLM_SHARE,
@@ -276,11 +277,11 @@ def _absolute(config: VerlConfig) -> VerlConfig:
     stored = config.rehearsal.path
     return replace(
         config,
-        out=str(Path(config.out).expanduser().resolve()),
+        out=os.path.realpath(expanded(config.out)),
         model=replace(config.model, path=absolute(model_folder(config.model.path))),
         task=located(config.task),
         monitor=replace(config.monitor, sets={name: located(one) for name, one in config.monitor.sets.items()}),
-        rehearsal=replace(config.rehearsal, path=stored and str(Path(stored).expanduser().resolve())),
+        rehearsal=replace(config.rehearsal, path=stored and os.path.realpath(expanded(stored))),
         plugins=tuple(absolute(name) for name in config.plugins),
     )
 

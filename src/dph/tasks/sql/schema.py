@@ -11,6 +11,9 @@ from typing import Any
 from dph.errors import DataError
 from dph.verifiers.sql.files import database
 
+_LOST = "\N{REPLACEMENT CHARACTER}"
+"""What stands for bytes that are not UTF-8: a query could not name them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -121,8 +124,10 @@ def schema_of_file(path: Path, *, views: bool = False) -> Schema:
                 primary = tuple(column for _, column in sorted((place, column) for column, _, place in rows if place))
                 tables.append(Table(name, columns, primary, type == "view"))
                 references.append((name, connection.execute(f"PRAGMA foreign_key_list({quoted(name)})").fetchall()))
-    except sqlite3.Error as error:
+    except (sqlite3.Error, ValueError) as error:
         raise DataError(f"the database {path} cannot be read: {error}") from error
+    if odd := [name for table in tables for name in (table.name, *(c.name for c in table.columns)) if _LOST in name]:
+        raise DataError(f"the database {path} has a name that is not UTF-8, {odd[0]!r:.100}; rename it")
     keys = {table.name.lower(): table.primary_key for table in tables}
     return Schema(tuple(tables), tuple(key for name, rows in references for key in _foreign_keys(name, rows, keys)))
 

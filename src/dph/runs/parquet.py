@@ -1,0 +1,140 @@
+"""Tables in Parquet files: read whole, or row by row, with one sentence for what a file must not hold."""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, time
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from dph.config.files import MOST_COLUMNS, opened
+from dph.errors import counted, reason_of
+
+if TYPE_CHECKING:  # it is slow to load
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_ROWS_AT_ONCE = 1 << 10
+_CELLS = {"table": 8, "rows": 32}
+_FEW_CELLS = 1 << 22
+"""Values for each byte of a file, of a table that is read whole and of rows that are read one after the other, and how
+many any file may have: a column whose values are all equal takes nearly no byte."""
+
+
+def read_parquet(
+    path: Path,
+    columns: Sequence[str] | None = None,
+    optional: Sequence[str] = (),
+    only: tuple[str, str] | None = None,
+) -> "pa.Table":
+    """The columns of a table, all of them without names; those that are `optional` may be absent. only: a column, and
+    its value in the rows to read. Raises OSError for what is not a regular file, and ValueError, with the reason, for
+    what is damaged, lacks a column, has one twice, or would unpack to far more than the file."""
+    import pyarrow.compute as pc
+
+    with opened(path) as stream, _sentences(), _opened_table(stream, "table") as file:
+        names = file.schema_arrow.names
+        if columns is not None:
+            if missing := [name for name in columns if name not in names]:
+                raise ValueError(f"it lacks the column {missing[0]!r}")
+            columns = [*columns, *(name for name in optional if name in names and name not in columns)]
+        table = file.read(columns)
+        return table if only is None else table.filter(pc.field(only[0]) == only[1])
+
+
+def rows_of(table: "pa.Table", spare: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The rows of a table as dictionaries. spare: columns that are None if they cannot be read. Raises ValueError,
+    naming the column, for values that Python lacks, such as dates after the year 9999 and texts that are not UTF-8."""
+    columns: dict[str, list[Any]] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            columns[name] = _values(name, column)
+        except RefusedTable:
+            if name not in spare:
+                raise
+            columns[name] = [None] * len(column)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def iterate_rows(stream: BinaryIO, wanted: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a file one after the other. wanted: says by its name whether a column of plain values is needed; the
+    others are None if they cannot be read. Raises ValueError as `read_parquet` and `rows_of` do."""
+    import pyarrow as pa
+
+    with _sentences(), _opened_table(stream, "rows") as file:
+        schema = file.schema_arrow
+        spare = {field.name for field in schema if not (pa.types.is_nested(field.type) or wanted(field.name))}
+        for batch in file.iter_batches(_ROWS_AT_ONCE):
+            yield from rows_of(pa.Table.from_batches([batch]), spare)
+
+
+def plain_value(value: Any) -> Any:
+    """A value of a table as JSON has it: decimal numbers as numbers, bytes, dates and times as texts. Raises ValueError
+    for bytes that are not UTF-8."""
+    if isinstance(value, Decimal):
+        return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+    if isinstance(value, bytes):
+        return value.decode()
+    return value.isoformat() if isinstance(value, date | time) else str(value)
+
+
+class RefusedTable(ValueError):
+    """A table that is whole, but not to be read; the message says why."""
+
+
+@contextmanager
+def _opened_table(stream: BinaryIO, read_as: str) -> "Iterator[pq.ParquetFile]":
+    """The table in a file. Raises ValueError for one that is not to be read as it is."""
+    import pyarrow.parquet as pq
+
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    texts = [field.name for field in pq.read_schema(stream) if _is_text(field.type)]
+    stream.seek(0)
+    # A text that many rows have is in memory once.
+    with pq.ParquetFile(stream, read_dictionary=texts) as file:
+        names = file.schema_arrow.names
+        if len(names) > MOST_COLUMNS:
+            raise RefusedTable(f"it has {len(names)} columns; at most {MOST_COLUMNS} are read")
+        if len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise RefusedTable(f"it has the column {twice!r} twice; rename one")
+        meta = file.metadata
+        if meta.num_rows * max(1, meta.num_columns) > max(_FEW_CELLS, _CELLS[read_as] * size):
+            rows = f"{counted(meta.num_rows, 'row')} of {counted(meta.num_columns, 'column')}"
+            raise RefusedTable(f"its {size} bytes unpack to {rows}: too much to read")
+        yield file
+
+
+def _values(name: str, column: Any) -> list[Any]:
+    try:
+        if hasattr(column.type, "index_type"):
+            return [value for chunk in column.chunks for value in _shared(chunk)]
+        return column.to_pylist()
+    except (ValueError, TypeError, OverflowError, ArithmeticError, LookupError, RecursionError) as error:
+        raise RefusedTable(f"the column {name!r} ({column.type}) cannot be read: {reason_of(error)}") from error
+
+
+def _shared(chunk: Any) -> list[Any]:
+    """The values of a column whose values are numbered: one object for each number."""
+    values = [*chunk.dictionary.to_pylist(), None]
+    return [values[-1 if place is None else place] for place in chunk.indices.to_pylist()]
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Raises ValueError for every error of Arrow; OSError stays, as one of the system's."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except ValueError:
+        raise
+    except (pa.ArrowException, OverflowError, NotImplementedError, LookupError, TypeError) as error:
+        raise ValueError(reason_of(error)) from error
