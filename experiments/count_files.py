@@ -242,7 +242,7 @@ def _read(file: Path, labels: Mapping[str, str]) -> dict[str, dict[int, EvalRun]
     """Evaluations by name and seed, of the runs that have a label here."""
     columns = [name for name in ("run", "seed", *_COLUMNS) if name not in _OPTIONAL]
     rows: dict[str, dict[int, list[dict[str, Any]]]] = {name: {} for name in labels}
-    for row in read_problems(file, columns, _OPTIONAL, _COPY_AGAIN, [("run", "in", list(labels))]):
+    for row in read_problems(file, columns, _OPTIONAL, _COPY_AGAIN, ("run", list(labels))):
         rows[row.pop("run")].setdefault(row.pop("seed"), []).append({"kind": None} | row)
     return {
         name: {seed: _evaluation(file / name, labels[name], problems) for seed, problems in by_seed.items()}

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from dph.evaluation.intervals import FloatArray, difference_over_runs, mean_interval, ratio_interval
 from dph.evaluation.passk import pass_at_k
+from dph.types import Interval
 
 PROBLEMS = (4, 8, 16, 30, 200, 2000)
 METRICS = {"pass@1 of 8": (8, 1), "pass@8 of 8": (8, 8), "pass@8 of 32": (32, 8)}
@@ -41,7 +43,7 @@ SHIFT, SPREAD = -0.5, 0.4
 """A policy's log-odds against the base's, and the spread of a run's log-odds: of all problems, and of each."""
 
 
-def counts(rng: Generator, chances: FloatArray, n: int, unequal: bool) -> tuple[FloatArray, FloatArray]:
+def counts(rng: Generator, chances: FloatArray, n: int, unequal: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Samples and correct ones of each problem; unequal: half of the problems have three times as many samples."""
     samples = np.where(np.arange(chances.shape[-1]) % 2, 3 * n, n) if unequal else np.full(chances.shape[-1], n)
     return samples, rng.binomial(samples, chances)
@@ -152,7 +154,7 @@ def of_rates(trials: int) -> Iterator[tuple[str, ...]]:
         yield str(problems), *map(_cell, found)
 
 
-def _holds(interval: object, truth: float) -> bool:
+def _holds(interval: Interval, truth: float) -> bool:
     return interval.low - 1e-4 <= truth <= interval.high + 1e-4  # the truth is simulated too
 
 

@@ -31,7 +31,7 @@ def coverage(kind: str, seeds: tuple[int, int], spreads: tuple[float, float], tr
         if kind == "mean":
             found, truth = interval_over_runs(sides[0], UNBOUNDED), truths[0]
         else:
-            found, truth = difference_over_runs(*sides, UNBOUNDED), truths[0] - truths[1]
+            found, truth = difference_over_runs(sides[0], sides[1], UNBOUNDED), truths[0] - truths[1]
         hits += found.low <= truth <= found.high
     return hits / trials
 
@@ -86,7 +86,7 @@ def rough_coverage(effects: str, seeds: int, trials: int) -> float:
             else:
                 shift = SPREAD / 4 * rng.normal(size=(seeds, 1))
             sides.append(difficulty + shift + 0.15 * rng.normal(size=(seeds, PROBLEMS)))
-        found = difference_over_runs(*sides, UNBOUNDED)
+        found = difference_over_runs(sides[0], sides[1], UNBOUNDED)
         hits += found.low <= 0 <= found.high
     return hits / trials
 

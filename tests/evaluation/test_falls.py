@@ -28,7 +28,8 @@ def share_of_dealings(pairs, k):
     [[(4, 4, 0, 4)], [(4, 4, 0, 4), (3, 4, 1, 4)], [(3, 4, 1, 3), (2, 4, 2, 4)], [(4, 5, 1, 3), (1, 4, 1, 4)]],
 )
 def test_the_bound_is_at_least_the_chance_by_enumeration(pairs, k):
-    exact, bound = share_of_dealings(pairs, k), math.exp(log_chance(*np.split(np.array(pairs), 2, 1), k))
+    earlier, newest = np.split(np.array(pairs), 2, 1)
+    exact, bound = share_of_dealings(pairs, k), math.exp(log_chance(earlier, newest, k))
     assert exact <= bound <= min(1, 12 * exact)  # Chernoff's bound loses a factor of about √(2π) standard errors
 
 

@@ -188,7 +188,7 @@ def test_differences_over_runs_hold_the_truth(runs, problems, population) -> Non
         return 1 / (1 + np.exp(-(odds + run + 0.4 * rng.normal(size=(len(run), len(odds))))))
 
     def odds(count):
-        p = np.clip(rng.beta(*population, count), 1e-9, 1 - 1e-9)
+        p = np.clip(rng.beta(population[0], population[1], count), 1e-9, 1 - 1e-9)
         return np.log(p) - np.log1p(-p)
 
     def truth(shift, run):

@@ -216,7 +216,7 @@ def read_problems(
     columns: Sequence[str],
     optional: Sequence[str],
     remedy: str,
-    only: tuple[str, str] | None = None,
+    only: tuple[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
     """Rows of a table about problems or completions; columns that are `optional` may be absent. Raises UserError with
     the remedy when the file is missing or damaged."""
@@ -309,7 +309,7 @@ def _completions(run: EvalRun, split: str) -> list[dict[str, Any]]:
     if (run.path / VERDICTS).is_file():
         rows = read_rows(run.path / VERDICTS, texts=("id", "outcome", "prediction"))
         return [row | {"text": row["prediction"], "style": "", "sample": number} for number, row in enumerate(rows)]
-    columns, of_split = ["split", "id", "sample", "text", "outcome", "style"], ("split", split)
+    columns, of_split = ["split", "id", "sample", "text", "outcome", "style"], ("split", [split])
     return read_problems(run.path / "completions.parquet", columns, ("detail",), EVALUATE_AGAIN, of_split)
 
 

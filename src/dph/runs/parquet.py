@@ -25,10 +25,10 @@ def read_parquet(
     path: Path,
     columns: Sequence[str] | None = None,
     optional: Sequence[str] = (),
-    only: tuple[str, str] | None = None,
+    only: tuple[str, Sequence[str]] | None = None,
 ) -> "pa.Table":
     """The columns of a table, all of them without names; those that are `optional` may be absent. only: a column, and
-    its value in the rows to read. Raises OSError for what is not a regular file, and ValueError, with the reason, for
+    its values in the rows to read. Raises OSError for what is not a regular file, and ValueError, with the reason, for
     what is damaged, lacks a column, has one twice, or would unpack to far more than the file."""
     import pyarrow.compute as pc
 
@@ -39,7 +39,7 @@ def read_parquet(
                 raise ValueError(f"it lacks the column {missing[0]!r}")
             columns = [*columns, *(name for name in optional if name in names and name not in columns)]
         table = file.read(columns)
-        return table if only is None else table.filter(pc.field(only[0]) == only[1])
+        return table if only is None else table.filter(pc.field(only[0]).isin(only[1]))
 
 
 def rows_of(table: "pa.Table", spare: Collection[str] = ()) -> list[dict[str, Any]]:
