@@ -179,3 +179,21 @@ def test_what_a_command_was_given_is_noted_before_it_writes(tmp_path, monkeypatc
     assert places._owned == []
     main(["report", str(finished("eval")), "--out", str(tmp_path / "report")])
     assert places._owned == [tmp_path / "report"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe"])
+def test_no_file_replaces_a_device_or_a_pipe(tmp_path, capsys, kind):
+    """Of a superuser it would replace /dev/null for every program."""
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"id": "a", "correct": true}\n{"id": "b", "correct": false}\n')
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link to a pipe").symlink_to("pipe")
+    place = tmp_path / kind
+    before = place.lstat().st_ino
+    for words in (["passk", log, log, "--html", place], ["init", "maths", log, "--out", place]):
+        with pytest.raises(SystemExit, match="2"):
+            main(list(map(str, words)))
+        assert place.lstat().st_ino == before
+    with pytest.raises(RunError, match="is a device, a pipe or a socket"), written_atomically(place):
+        pass
+    assert "Traceback" not in capsys.readouterr().err

@@ -6,6 +6,7 @@ new run, and writing through it would replace one.
 """
 
 import os
+import stat
 from pathlib import Path
 
 from dph.errors import RunError
@@ -21,9 +22,12 @@ def own(folder: str | Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raises RunError if a file or folder that is to be written lies behind a link within a folder that this process
-    was given. The last part of the path does not count: a file is replaced and not written through."""
+    """Raises RunError if a file or folder that is to be written is a device, a pipe or a socket now, or lies behind a
+    link within a folder that this process was given. A link in the last part of the path is replaced and not written
+    through."""
     place = _plain(path)
+    if is_special(place):
+        raise RunError(f"{path} is a device, a pipe or a socket, which a file would replace; name a file or a folder")
     given = [folder for folder in _owned if place != folder and place.is_relative_to(folder)]
     if not given:
         return
@@ -49,6 +53,16 @@ def check_no_run(folder: Path, marks: tuple[str, ...] = ("manifest.json",)) -> N
     """Raises RunError for a folder that is a run: what is no part of a run is not written into it."""
     if found := next((name for name in marks if (folder / name).exists()), ""):
         raise RunError(f"{folder} is a run directory (it has {found}), which must stay as it is; name another --out")
+
+
+def is_special(path: Path) -> bool:
+    """Whether there is a device, a pipe or a socket at a path, or a link to one (/dev/null, /dev/stdout): a new file
+    would replace it for every program of the machine."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # nothing is there, or a link that leads nowhere
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _target(path: Path) -> Path:
