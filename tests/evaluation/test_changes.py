@@ -189,6 +189,13 @@ def test_the_exit_status_tells_a_loss(pair: list[Path]) -> None:
     assert "status 2" in run(pair[0], "nowhere")[0] and "status 2" in run(*pair, "--k", "3")[0]
 
 
+def test_what_cannot_be_meant_is_said_before_anything_is_judged(pair: list[Path], tmp_path: Path) -> None:
+    said, _ = run(pair[0], "--fail-if-lost", "0.05")
+    assert "status 2" in said and "--fail-if-lost needs two files" in said and "pass@" not in said
+    said, _ = run(*pair, "--html", tmp_path)
+    assert "status 2" in said and "is a folder" in said and "pass@" not in said
+
+
 def test_json_and_the_page_hold_everything(pair: list[Path], tmp_path: Path) -> None:
     said, _ = run(*pair, "--json", "--html", tmp_path / "page.html")
     found = json.loads(said[said.index("{") : said.rindex("}") + 1])

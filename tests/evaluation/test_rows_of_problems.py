@@ -1,6 +1,7 @@
 """Rows of one problem that are samples of it, and those that are conditions, copies, parts or sums."""
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -286,3 +287,24 @@ def test_whole_responses_are_no_answers(tmp_path: Path) -> None:
     assert found.answer is None and "holds whole responses" in found.notes[0]
     assert read(tmp_path, rows, answer="prediction").answer is not None
     assert read(tmp_path, [row | {"prediction": "7"} for row in rows]).answer is not None
+
+
+def test_joined_ids_never_look_alike(tmp_path: Path) -> None:
+    rows = [
+        {"id": "a/b", "v": "c", "passed": 1},
+        {"id": "a", "v": "b/c", "passed": 0},
+        {"id": "x", "v": "y", "passed": 1},
+    ]
+    found = read(tmp_path, rows, id="id,v")
+    assert sorted(found.problems) == ["a/b/c", "a\\/b/c", "x/y"] and found.n.tolist() == [1, 1, 1]
+
+
+def test_numbers_that_are_none_name_no_problem(tmp_path: Path) -> None:
+    rows = [{"id": math.nan, "correct": True}, {"id": 1, "correct": False}]
+    assert "row 1 has no 'id'" in refusal(tmp_path, rows)
+
+
+def test_counts_of_more_samples_than_can_be_compared_are_refused(tmp_path: Path) -> None:
+    for n in (10**9, 10**30, 1e308):
+        said = refusal(tmp_path, [{"id": 1, "c": 1, "n": n}, {"id": 2, "c": 0, "n": 4}])
+        assert "'n' counts more than 100,000,000 samples in all" in said

@@ -284,3 +284,15 @@ def test_a_fork_judges_with_workers_of_its_own(judge: RewardFunction):
         for thread in busy:
             thread.join()
     assert judge.score(r"\boxed{6+x}", "x+6") == 1.0  # the parent's workers still answer
+
+
+def test_a_column_question_is_the_question_where_there_is_no_prompt(caplog):
+    reward = reward_function("math")
+    question, copied, expanded = "Expand $(x+1)(x+2)$.", r"\boxed{(x+1)(x+2)}", r"\boxed{x^2+3x+2}"
+    assert reward.score(copied, "x^2+3x+2", question=question) == 0.0
+    assert reward.score(expanded, "x^2+3x+2", question=question) == 1.0
+    assert reward.score(copied, "x^2+3x+2", "Say it.", question=question) == 1.0, "the prompt is what was asked"
+    assert reward([copied, expanded], answer=["x^2+3x+2"] * 2, question=[question] * 2) == [0.0, 1.0]
+    assert "question" not in caplog.text
+    reward([copied], prompts=["Say it."], answer=["x^2+3x+2"], question=[question])
+    assert "ignored: question" in caplog.text

@@ -1,5 +1,6 @@
 """The rows of a table of judged samples that count, the problem of each, and refusals that name what to type."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -131,12 +132,16 @@ class Rows:
         return LINE, place[self.rows].astype(np.int32), [str(i + 1) for i in range(max(sizes))]
 
     def _joined(self, name: str) -> tuple[IntArray, list[str]]:
-        """The values of a column, or of several that are named with commas between them."""
+        """The values of a column, or of several that are named with commas between them. Joined values are written with
+        a slash between them, and a slash within all but the last one as `\\/`: other values never look alike."""
         if name in self.table.columns or "," not in name:
             return self._values(name)
-        codes, keys = self._values(name.partition(",")[0])
-        for part in name.split(",")[1:]:
+        first, *parts = name.split(",")
+        codes, keys = self._values(first)
+        keys = [_escaped(key) for key in keys]
+        for number, part in enumerate(parts, 1):
             further, values = self._values(part)
+            values = values if number == len(parts) else [_escaped(value) for value in values]
             pairs, _, both = pairs_of(codes, further)
             missing = (codes < 0) | (further < 0)
             keys = [f"{keys[i]}/{values[j]}" if i >= 0 and j >= 0 else "" for i, j in pairs.T]
@@ -171,6 +176,11 @@ def text_of(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+def _known(value: Any) -> str | None:
+    """A value's text; None for a number that is none."""
+    return None if isinstance(value, float) and math.isnan(value) else text_of(value)
+
+
 def is_text(text: str) -> Callable[[Any], bool]:
     """Whether a value is the one that a user typed; 0.70 is 0.7, and true is True."""
     number = verdict_number(text) if not text.isalpha() else None
@@ -178,10 +188,14 @@ def is_text(text: str) -> Callable[[Any], bool]:
     return lambda value: text_of(value) in typed
 
 
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("/", "\\/")
+
+
 def merged(column: NDArray[np.object_]) -> tuple[IntArray, list[str]]:
     """The number of each row's value, −1 without one, and the texts of the values, in the order of the rows."""
     numbers: dict[str, int] = {}
-    texts = (value if value is None or type(value) is str else text_of(value) for value in column)
+    texts = (value if value is None or type(value) is str else _known(value) for value in column)
     codes = [-1 if text is None else numbers.setdefault(text, len(numbers)) for text in texts]
     return np.array(codes, np.int32), list(numbers)
 

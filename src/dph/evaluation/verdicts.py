@@ -16,6 +16,8 @@ _COUNTED = (*MANY_VERDICTS, "correct", "passed", "c")
 """Names of numbers of correct samples, or of passed tests."""
 _OF_EITHER = ("correct", "passed", "c", "num_passed", "n_passed")
 """Those that may count tests as well as samples."""
+MOST_SAMPLES = 100_000_000
+"""Samples of all problems that counts may stand for: each takes some bytes while the files are compared."""
 Scores = NDArray[np.float64]
 
 
@@ -134,6 +136,8 @@ class Verdicts(Rows):
         whole = (np.mod(correct, 1) == 0).all() and (np.mod(total, 1) == 0).all()
         if self._of("sample") or not whole or not ((total >= np.maximum(correct, 1)) & (correct >= 0)).all():
             raise self._error(f"{name!r} and {total_name!r} are not numbers of correct and of all samples of a problem")
+        if total.sum() > MOST_SAMPLES:
+            raise self._error(f"{total_name!r} counts more than {MOST_SAMPLES:,} samples in all, too many to compare")
         times = total.astype(np.intp)
         self.rows = np.repeat(self.rows, times)
         return f"{name} of {total_name}", (ranks_of(times) < np.repeat(correct, times)).astype(float)

@@ -113,7 +113,8 @@ class RewardFunction:
         prompts = [""] * count if prompts is None else _listed("prompts", prompts, count)
         used = {name: list(values) for name, values in columns.items() if _is_list(values) and name not in _NOT_META}
         used = {name: values for name, values in used.items() if len(values) == count}
-        self._say_what_is_ignored(columns, used)
+        asked = {QUESTION} if not any(prompts) and self._kind != "function" else set()
+        self._say_what_is_ignored({name: columns[name] for name in columns if name not in asked}, used)
         items = []
         for row, (completion, answer, prompt) in enumerate(zip(completions, answers, prompts, strict=True)):
             try:
@@ -133,8 +134,9 @@ class RewardFunction:
             raise
 
     def score(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> float | None:
-        """The reward of one response. prompt: text or messages; with it, an answer copied from the question, or in a
-        unit or a form that the question excludes, is wrong. meta: what else a verifier needs, as db="path" for SQL."""
+        """The reward of one response. prompt: text or messages; with it (or with `question`, where there is no prompt),
+        an answer copied from the question, or in a unit or a form that the question excludes, is wrong. meta: what else
+        a verifier needs, as db="path" for SQL."""
         return _reward(self.verdict(response, answer, prompt, **meta))
 
     def verdict(self, response: str, answer: Any, prompt: Any = "", **meta: Any) -> Verdict:
@@ -220,11 +222,17 @@ class _Shared:
         """Columns that were named as ignored."""
 
 
+QUESTION = "question"
+"""What else may hold the question where no prompt is given: the name that most data sets of mathematics use."""
+
+
 def _item(response: str, answer: Any, meta: Mapping[str, Any], prompt: Any = "", place: str = "") -> _Item:
     if not isinstance(prompt, str):
         turns = [] if prompt is None else _messages(prompt)
         prompt = tuple({**turn, "content": text} for turn, text in zip(turns, map(_content, turns), strict=True))
     meta = {name: plain(value) for name, value in meta.items()}
+    if not prompt and isinstance(question := meta.get(QUESTION), str):
+        prompt = question
     return Problem(str(meta.get("id", place)), prompt, plain(answer), "", meta), response
 
 

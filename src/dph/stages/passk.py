@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from dph.config import PasskConfig
-from dph.errors import DataError, json_for_terminal
+from dph.errors import DataError, SettingsError, json_for_terminal
 from dph.evaluation.changes import Comparison, compare
 from dph.evaluation.samples import NONE, read_samples
 from dph.evaluation.wording import as_json, as_text
@@ -21,6 +21,10 @@ def passk(config: PasskConfig) -> Comparison:
     """Print the comparison of the files and write the page; ends the process with status 3 if too many problems were
     lost. Raises UserError for files that cannot be read or compared."""
     page = Path(config.html)
+    if config.fail_if_lost < 1 and len(config.files) < 2:
+        raise SettingsError("--fail-if-lost needs two files: what was lost is lost between BEFORE and AFTER; name both")
+    if config.html and page.is_dir():
+        raise SettingsError(f"--html {page} is a folder; name a file")
     if config.html and page.is_file() and MARK not in page.read_text(encoding="utf-8", errors="replace"):
         raise DataError(f"{page} was not written by dph passk; name another file with --html")
     sides = [read_samples(file, config) for file in config.files]
