@@ -233,7 +233,9 @@ def test_means_are_over_the_problems_that_a_measure_applies_to():
 
     metrics = summarise([item(distinct_sql=2.0), item(distinct_answers=5.0), item(distinct_sql=3.0)], 1)["metrics"]
     assert metrics["distinct_sql"]["mean"] == 2.5 and metrics["distinct_answers"]["mean"] == 5
-    assert metrics["distinct_sql"]["low"] == 2 and metrics["distinct_sql"]["high"] == 3
+    # With the imaginary problems 0 and 6: mean 2.75, spread 2.5, over √4 times 12.7062 (Student's t, 1); not below 0.
+    high = 2.75 + 12.7062 * 2.5 / 2
+    assert metrics["distinct_sql"]["low"] == 0 and metrics["distinct_sql"]["high"] == pytest.approx(high, rel=1e-4)
     counts = {name: metrics[name]["problems"] for name in ("distinct_sql", "distinct_answers", "pass@1", "mean@1")}
     assert counts == {"distinct_sql": 2, "distinct_answers": 1, "pass@1": 3, "mean@1": 3}
     assert not {"ngram_overlap", "distinct_solutions", "token_entropy"} & metrics.keys()

@@ -125,7 +125,7 @@ def test_a_method_of_ones_own_trains(tmp_path, named_in):
     (tmp_path / "own.toml").write_text(method if named_in == "flag" else f"plugins = ['{plugin}']\n{method}")
     main(
         [
-            *("train", *(["--plugin", plugin] if named_in == "flag" else []), "--config", str(tmp_path / "own.toml")),
+            *("train", "--plugin", plugin, "--config", str(tmp_path / "own.toml")),
             *("--model.path", str(base_run() / "model"), "--steps", "2", "--rollout.max-tokens", "4"),
             *("--task.name", "toy", "--verifier.workers", "1", "--rollout.prompts", "4", "--rollout.n", "4"),
             *("--rollout.max-prompt-tokens", "16", "--out", str(tmp_path / "run")),

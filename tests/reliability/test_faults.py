@@ -78,7 +78,8 @@ def test_a_disk_that_is_full_for_a_line_of_metrics_leaves_no_part_of_it(tmp_path
 
 def ended(monkeypatch, capsys, command, stage, config):
     """The status and what is said of a stage that the command line runs."""
-    words = [command, "--out", config.out, "--model.path", config.model.path, "--config", os.devnull]
+    (settings := Path(f"{config.out}.toml")).touch()
+    words = [command, "--out", config.out, "--model.path", config.model.path, "--config", settings]
     monkeypatch.setattr(f"dph.stages.{command}.{command}", lambda *_, **__: stage(config))
     with pytest.raises(SystemExit) as end:
         main([str(word) for word in words])

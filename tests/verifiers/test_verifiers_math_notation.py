@@ -89,7 +89,7 @@ def test_a_gold_with_a_decimal_comma_beside_a_unit_is_left_out(gold):
 def test_a_bare_gold_that_may_have_a_decimal_comma_is_weak():
     golds = ["4,5", "4, 5", "1,234", "4.5", "1,2,3", "(4,5)", "2,13"]
     with Verifiers() as verifiers:
-        usable, lines = tried_golds(verifiers, [Problem(gold, "?", gold, "math") for gold in golds])
+        usable, lines = tried_golds(verifiers, [Problem(gold, f"{gold}?", gold, "math") for gold in golds])
     assert len(usable) == len(golds)
     assert lines == ["weak, decimal_comma (two numbers, unless the comma is a decimal one): 4,5, 2,13"]
 

@@ -41,7 +41,8 @@ def date_in_template(model: dict[str, Any], date: str) -> str:
         path = model.get("tokenizer_path") or model["path"]
         if "://" in path:
             return ""  # verl copies it; the trainer compares the prompts' date with the rehearsal set's
-        template = template_of(load_tokenizer(ModelConfig(path, trust_remote_code=bool(model["trust_remote_code"]))))
+        trust_remote_code = bool(model["trust_remote_code"])
+        template = template_of(load_tokenizer(ModelConfig(path, trust_remote_code=trust_remote_code)))
     dated = dated_template(template, date)
     return "" if dated == template else dated
 
