@@ -157,7 +157,7 @@ def test_tables_are_made_of_what_is_finished(tmp_path: Path) -> None:
     correct = [16, 8, 0, 0]
     for where, greedy in (("base", 0.25), ("dapo/seed-1", 0.5), ("dapo/seed-2", 0.75)):
         found = {"greedy": interval(greedy)}
-        write_eval(folder / where / "bird", where, correct, splits=("dev",), metrics=found)
+        write_eval(folder / where / "bird", where, correct, samples=16, splits=("dev",), metrics=found)
     text = reproduce(settings).read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if "DAPO" in line or "base model" in line or ": GRPO" in line]
     assert "62.5 \\[60.0\\] (50.0–75.0)" in next(row for row in rows if "DAPO (2 seeds)" in row)
