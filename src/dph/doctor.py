@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from packaging.requirements import Requirement
 
 import dph
 from dph.config import DoctorConfig, load_settings
-from dph.errors import UserError, json_for_terminal, one_line
+from dph.errors import UserError, how_to_install, json_for_terminal, one_line
 from dph.process.memory import free_memory
 from dph.process.progress import put
 from dph.runs.directory import read_metrics
@@ -56,7 +57,7 @@ def doctor(config: DoctorConfig) -> None:
         "memory and disk": lambda: check_room(Path(config.out)),
         "sandbox": check_sandbox,
     }
-    if config.smoke:
+    if config.smoke and not _lacks_training():
         checks["smoke run"] = lambda: check_training(config.device)
     findings: list[Finding] = []
     for title, check in checks.items():
@@ -84,8 +85,7 @@ def check_installation() -> Iterator[Finding]:
     yield Finding("Python", "ok", f"{platform.python_version()} at {sys.executable}")
     version = _version("dph-rl")
     yield Finding("dph-rl", "ok", version or "runs from its source: the versions of other packages are not checked")
-    required = (metadata.requires("dph-rl") or ()) if version else ()
-    for wanted in (Requirement(text) for text in required if "extra ==" not in text):
+    for wanted in _requirements("" if _lacks_training() else "train") if version else ():
         name, version = wanted.name, _version(wanted.name)
         fault = "" if wanted.specifier.contains(version or "0", prereleases=True) else f"{wanted.specifier} is needed"
         try:
@@ -97,8 +97,23 @@ def check_installation() -> Iterator[Finding]:
             yield Finding(name, "broken", f"{version or 'not installed'}, but {fault}", advice)
         else:
             yield Finding(name, "ok", version)
+    if lacking := _lacks_training():
+        detail = f"{', '.join(lacking)} not installed: this installation judges and measures, and trains nothing"
+        yield Finding("training", "note", detail, f"to train: {how_to_install('train')}")
     extras = [f"{name} {version}" for name in ("peft", "vllm", "trl", "verl") if (version := _version(name))]
     yield Finding("optional packages", "ok", ", ".join(extras) or "neither peft nor an engine")
+
+
+def _lacks_training() -> list[str]:
+    """The libraries of the extra `train` that are not installed."""
+    return [name for name in ("torch", "transformers") if find_spec(name) is None]
+
+
+def _requirements(extra: str) -> list[Requirement]:
+    """What the package needs always, and what it needs for an extra."""
+    found = [Requirement(text) for text in metadata.requires("dph-rl") or ()]
+    needed = [each for each in found if each.marker is None or each.marker.evaluate({"extra": extra})]
+    return [each for each in needed if each.name != "dph-rl"]
 
 
 def _version(name: str) -> str:
@@ -110,10 +125,13 @@ def _version(name: str) -> str:
 
 
 def check_processors() -> Iterator[Finding]:
-    """Cores, and the memory of each GPU."""
+    """Cores, and the memory of each GPU that torch sees."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # macOS has none
+    if _lacks_training():
+        yield Finding("CPU", "ok", f"{cores} cores ({platform.machine()})")
+        return
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # macOS has none
     yield Finding("CPU", "ok", f"{cores} cores, {torch.get_num_threads()} threads ({platform.machine()})")
     if torch.cuda.is_available():
         yield from map(_check_gpu, range(torch.cuda.device_count()))

@@ -41,6 +41,7 @@ from dph.errors import (
     refused,
     unknown,
 )
+from dph.extras import require
 from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, is_first_process, when_parent_ends
 from dph.process.memory import grow_segments, keep_few_kernels
 from dph.process.places import check_no_run, own
@@ -63,12 +64,16 @@ _NEED_TASK = frozenset({"sft", "presample", "train", "verl", "eval", "verify", "
 
 _MAKE_RUNS = frozenset({"sft", "presample", "train", "eval", "verify"})
 """Commands whose `out` is a run directory, which `RunDir.start` looks at; the others write into no run."""
+_LOAD_MODELS = frozenset({"sft", "presample", "train", "eval", "audit", "interpolate", "demo", "check", "verl"})
+"""Commands that load a model or its tokenizer, for which the extra `train` has to be installed."""
 _LOOK_ONLY = frozenset({"check", "doctor"})
 """Commands that write nothing into `out`."""
 
 
 def _check(command: str, config: Any, resume: bool) -> None:
-    """Raises UserError for settings that are wrong, before torch is loaded."""
+    """Raises UserError for settings that are wrong, and for libraries that are missing, before torch is loaded."""
+    if command in _LOAD_MODELS:
+        require(f"dph {command}", "torch", "transformers", "pyarrow", extra="train")
     if (out := getattr(config, "out", "")) and command not in _LOOK_ONLY:
         own(out)
         if command not in _MAKE_RUNS:

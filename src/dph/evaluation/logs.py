@@ -4,7 +4,9 @@ Nothing in a file is executed and no path in it is opened. A text that unpacks t
 end and JSON that nests without end are errors.
 """
 
+import bz2
 import csv
+import gzip
 import io
 import json
 import lzma
@@ -28,6 +30,7 @@ from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, reason_of, refused
 from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
 from dph.evaluation.fields import is_maximum, role_of, verdict_number, verdict_rank
+from dph.extras import require
 from dph.runs.parquet import RefusedTable, iterate_rows, plain_value
 
 _LONGEST_ROW = 1 << 26
@@ -383,6 +386,10 @@ def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
     packing = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd", b"BZh": "bz2"}.get(start[:3])
     if packing is None:
         return stream
+    if packing != "zstd":
+        unpacked = gzip.GzipFile(fileobj=stream) if packing == "gzip" else bz2.BZ2File(stream)
+        return io.BufferedReader(unpacked, 1 << 16)
+    require(f"unpacking {packing}", "pyarrow")
     import pyarrow as pa
 
     return io.BufferedReader(pa.CompressedInputStream(stream, packing), 1 << 16)
@@ -402,6 +409,7 @@ def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -
     if item.compress_type != 93:
         with archive.open(item) as member:
             return member.read(item.file_size)
+    require("unpacking zstd", "pyarrow")
     import pyarrow as pa
 
     stream.seek(item.header_offset + 26)

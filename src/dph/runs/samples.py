@@ -5,18 +5,21 @@ and the monitor's responses to held-out problems ("monitor"). A file is written 
 drops those after its step, so they are a function of the settings and the seed. The folder reads as one table.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from dph.errors import RunError, counted, one_line
+from dph.extras import require
 from dph.process.places import check_place
 from dph.runs.files import remove_leftovers, written_atomically
 from dph.runs.parquet import read_parquet, rows_of
 from dph.types import Problem, Rollout, as_text
+
+if TYPE_CHECKING:  # a plain installation lacks it
+    import pyarrow as pa
 
 FOLDER = "samples"
 """Within the run directory."""
@@ -82,17 +85,24 @@ class Sample:
         return one_line(f"{self.id}: {self.facts()}: {text or '(empty)'}")
 
 
-_TYPES = {int: pa.int64(), str: pa.string()}
-_SCHEMA = pa.schema([(field.name, _TYPES.get(field.type, pa.float64())) for field in fields(Sample)])
+@cache
+def _schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    types = {int: pa.int64(), str: pa.string()}
+    return pa.schema([(field.name, types.get(field.type, pa.float64())) for field in fields(Sample)])
 
 
 def write_samples(run: Path, step: int, source: str, samples: Sequence[Sample]) -> None:
     """Write the samples of a step and source."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     folder = run / FOLDER
     check_place(folder / "samples")
     folder.mkdir(exist_ok=True)
     with written_atomically(folder / f"{source}-{step:08d}.parquet") as file:
-        pq.write_table(pa.Table.from_pylist([asdict(sample) for sample in samples], schema=_SCHEMA), file)
+        pq.write_table(pa.Table.from_pylist([asdict(sample) for sample in samples], schema=_schema()), file)
 
 
 def drop_samples(run: Path, after: int) -> None:
@@ -106,10 +116,15 @@ def drop_samples(run: Path, after: int) -> None:
 def read_samples(run: Path, source: str) -> list[Sample]:
     """The samples of a source, by step; none if the run kept none. Raises UserError when a file is damaged."""
     samples: list[Sample] = []
-    for _, file in _files(run, source):
+    if not (files := _files(run, source)):
+        return samples
+    require(f"reading the samples of {run}", "pyarrow")
+    import pyarrow as pa
+
+    for _, file in files:
         try:
-            table = read_parquet(file, _SCHEMA.names).cast(_SCHEMA)
-            if any(table[name].null_count for name in _SCHEMA.names if name != "advantage"):
+            table = read_parquet(file, _schema().names).cast(_schema())
+            if any(table[name].null_count for name in _schema().names if name != "advantage"):
                 raise ValueError("a value is missing")
             samples += [Sample(**row) for row in rows_of(table)]
         except (OSError, ValueError, pa.ArrowException) as error:
@@ -117,6 +132,6 @@ def read_samples(run: Path, source: str) -> list[Sample]:
     return samples
 
 
-def _files(run: Path, source: str = "*") -> Iterable[tuple[int, Path]]:
+def _files(run: Path, source: str = "*") -> Sequence[tuple[int, Path]]:
     files = sorted((run / FOLDER).glob(f"{source}-*.parquet"))
     return [(int(digits), file) for file in files if (digits := file.stem.rpartition("-")[2]).isdecimal()]

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from typing import Literal, get_args
 
 from dph.columns import MISSING, NO_ANSWERS
-from dph.errors import UserError, how_to_install
+from dph.errors import UserError
+from dph.extras import require
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.math.answer import Decimals, Fallback, around_box, find_answer, strip_dollars
@@ -106,8 +106,8 @@ def check_policy(name: str) -> None:
         raise UserError(
             f"no math policy is named {name!r}; use typed for training, qwen for published scores, or math_verify"
         )
-    if name == "qwen" and find_spec("word2number") is None:
-        raise UserError(f"the math policy qwen needs word2number; install it with: {how_to_install('math')}")
+    needed = {"math_verify": ["math_verify"], "qwen": ["math_verify", "word2number"]}
+    require(f"the math policy {name}", *needed.get(name, []))
 
 
 def _unread(problem: Problem) -> str:
