@@ -1,6 +1,7 @@
 # Sourced by the other scripts: sets $root (the repository), $venv and $python (an interpreter that has the package).
 #
-# The environment is .venv. The first call makes it; a change of pyproject.toml or constraints.txt updates it.
+# The environment is .venv. The first call makes it, with the versions of requirements-dev.lock; a change of
+# pyproject.toml or of the lock file updates it.
 #   DPH_VENV    path of another environment
 #   DPH_PYTHON  the Python (3.11 or newer) that makes it
 set -euo pipefail
@@ -44,14 +45,14 @@ install_package() {
     # torch first and with pip: its builds differ by machine, and pip's settings say where this machine finds its own.
     "$python" -m pip install "$quiet" "$(grep '^torch==' "$root/constraints.txt")"
     if command -v uv >/dev/null; then
-        uv pip install --quiet --python "$python" --constraint "$root/constraints.txt" --editable "$root[dev]"
+        uv pip install --quiet --python "$python" --constraint "$root/requirements-dev.lock" --editable "$root[dev]"
     else
-        "$python" -m pip install --quiet --constraint "$root/constraints.txt" --editable "$root[dev]"
+        "$python" -m pip install --quiet --constraint "$root/requirements-dev.lock" --editable "$root[dev]"
     fi
 }
 
 stamp="$venv/.dph-stamp"
-wanted="$root $(cat "$root/pyproject.toml" "$root/constraints.txt" | cksum)"
+wanted="$root $(cat "$root/pyproject.toml" "$root/requirements-dev.lock" | cksum)"
 if [ ! -e "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
     echo "setting up $venv (once; torch is the large part)" >&2
     [ -e "$python" ] || make_environment

@@ -68,6 +68,21 @@ def test_every_dependency_of_the_tests_is_pinned_and_torch_too() -> None:
     assert all("==" in line or line.startswith("#") for line in lines)
 
 
+def test_the_lock_file_has_every_tested_version() -> None:
+    pins, lock = (
+        {
+            line.lower().replace("_", "-").split(" ;")[0]
+            for line in (ROOT / name).read_text().splitlines()
+            if "==" in line
+        }
+        for name in ("constraints.txt", "requirements-dev.lock")
+    )
+    named = {line.partition("==")[0] for line in lock}
+    assert {line for line in pins if line.partition("==")[0] in named} <= lock
+    needed = {re.split("[>=;]", line)[0].strip().lower() for line in PROJECT["dependencies"] + requirements_of("dev")}
+    assert {name.replace("_", "-") for name in needed} <= named
+
+
 def test_the_version_is_that_of_the_project_file() -> None:
     assert dph.__version__ in (PROJECT["version"], "0+unknown")  # the latter: a source tree that was never installed
 
