@@ -11,6 +11,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -398,6 +399,11 @@ def test_each_held_out_set_is_a_source_of_its_own(tmp_path: Path, monkeypatch: p
         *(("monitor/more", 2 + i, f"other {i}") for i in range(3)),
     ]
     assert pq.read_table(tmp_path / "data" / "train.parquet").num_rows == 4
+    data.convert(config, tmp_path / "data")  # its own tables are replaced
+    pq.write_table(pa.table({"mine": [1]}), tmp_path / "data" / "val.parquet")
+    with pytest.raises(UserError, match=r"val\.parquet is there already and would be replaced"):
+        data.convert(config, tmp_path / "data")
+    assert pq.read_table(tmp_path / "data" / "val.parquet").to_pylist() == [{"mine": 1}]
 
 
 def test_a_row_does_not_repeat_the_prompt() -> None:

@@ -238,6 +238,15 @@ def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "launch").iterdir()] == ["README.md"]
 
 
+def test_a_file_of_a_launch_that_was_changed_by_hand_is_not_overwritten(tmp_path: Path) -> None:
+    folder = launch(tmp_path, "llama_sql", "dph_js")
+    changed = (folder / "launch.yaml").read_text() + "# mine\n"
+    (folder / "launch.yaml").write_text(changed)
+    with pytest.raises(RunError, match=r"launch\.yaml is there already and would be replaced by another text"):
+        launch(tmp_path, "llama_sql", "dph_js")
+    assert (folder / "launch.yaml").read_text() == changed
+
+
 def test_a_launch_that_was_interrupted_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(path: Path, text: str) -> None:
         write_atomically(path, text)

@@ -180,5 +180,10 @@ def test_a_report_replaces_reports_only(tmp_path: Path, capsys: pytest.CaptureFi
     words = ["report", write_eval(tmp_path / "base", "base", BASE), "--out", tmp_path / "out"]
     assert run(capsys, *words)[0] == run(capsys, *words)[0] == 0
     (tmp_path / "out" / "report.md").write_text("# My notes\n")
-    assert "report.md was not written by dph report; name another" in complaint(capsys, *words)
+    assert "report.md is there already and would be replaced, but it was not written by" in complaint(capsys, *words)
     assert (tmp_path / "out" / "report.md").read_text() == "# My notes\n"
+    (tmp_path / "out" / "report.md").unlink()
+    if drawn := sorted((tmp_path / "out" / "figures").glob("*.png")):  # with the libraries that draw
+        drawn[0].write_bytes(b"my picture")
+        assert f"{drawn[0]} is there already and would be replaced" in complaint(capsys, *words)
+        assert drawn[0].read_bytes() == b"my picture"

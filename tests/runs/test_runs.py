@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from complaints import complaint
 from dph.cli.main import ending
 from dph.config import EvalConfig, RewardConfig, RolloutConfig, TaskConfig, VerifierConfig
 from dph.errors import RunError, SettingsError
@@ -77,6 +78,28 @@ def test_an_existing_run_needs_resume(tmp_path):
     with pytest.raises(RunError, match="already holds a run; add --resume"):
         start(tmp_path)
     assert start(tmp_path, resume=True).manifest["stage"] == "eval"
+
+
+@pytest.mark.parametrize("name", ["config.toml", "scores.json", "metrics.jsonl", "model"])
+def test_a_new_run_replaces_nothing_of_others(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(RunError, match=f"{name} is there already and would be replaced"):
+        RunDir.start(str(tmp_path), "eval", EvalConfig())
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
+
+
+def test_a_command_that_is_refused_leaves_no_run_behind(tmp_path, capsys):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n')
+    for command, words in (
+        ("sft", ("--data", tmp_path / "rows.jsonl")),
+        ("eval", ("--task", "toy", "--task.split", "nothing", "--model.path", base_run() / "model")),
+    ):
+        complaint(capsys, command, *words, "--out", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    complaint(capsys, "sft", "--data", tmp_path / "rows.jsonl", "--out", tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
 
 
 def test_resume_starts_what_is_not_there_and_says_so(tmp_path, capsys):

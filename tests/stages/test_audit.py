@@ -59,6 +59,10 @@ def test_a_page_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"index\.html is there already and would be replaced"):
         audit(config(tmp_path))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("index.html", "mine")]
+    (tmp_path / "index.html").rename(tmp_path / "audit.json")
+    with pytest.raises(UserError, match=r"audit\.json is there already and would be replaced"):
+        audit(config(tmp_path))
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("audit.json", "mine")]
 
 
 def test_an_interrupted_audit_samples_only_what_is_missing(tmp_path: Path) -> None:

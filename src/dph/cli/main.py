@@ -18,6 +18,7 @@ from dph.config import (
     TrainConfig,
     check_bounds,
     code_of,
+    every_setting,
     flatten,
     from_dict,
     is_settings_file,
@@ -46,7 +47,7 @@ from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, i
 from dph.process.memory import grow_segments, keep_few_kernels
 from dph.process.places import check_no_run, own
 from dph.process.progress import put, say, show, show_messages
-from dph.runs.directory import RunDir
+from dph.runs.directory import RunDir, remove_new
 from dph.runs.files import TEMPORARY
 from dph.runs.tracking import load_tracker
 
@@ -243,9 +244,10 @@ def ending(program: str, command: str = "") -> Iterator[None]:
     """Ends the process with one sentence, which begins with `program`, after a mistake that the user can fix, and after
     a signal, with the remedy for the `command` of `dph`; see `main`."""
     try:
-        with _sentences():
+        with _sentences(command):
             yield
     except UserError as error:
+        remove_new()
         if not isinstance(error, SharedUserError) or is_first_process():
             show(f"{program}: {one_line(str(error))}")
         sys.exit(2)
@@ -257,7 +259,7 @@ def ending(program: str, command: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def _sentences() -> Iterator[None]:
+def _sentences(command: str) -> Iterator[None]:
     """Raises UserError for exhausted memory and for what cannot be written, what the block prints included."""
     try:
         try:
@@ -266,16 +268,27 @@ def _sentences() -> Iterator[None]:
             sys.stdout.flush()
     except (MemoryError, RuntimeError, ImportError) as error:
         if is_out_of_memory(error):
-            raise UserError(
-                "out of memory; lower --optim.tokens-per-microbatch (training) or --sampler.rows (sampling), or set "
-                "--model.gradient-checkpointing; if `ulimit -v` limits memory, raise that; --resume continues from "
-                "what is saved"
-            ) from error
+            raise UserError(f"out of memory; {_less_memory(command)}") from error
         raise
     except OSError as error:
         if error.errno in REMEDIES and not isinstance(error, FileNotFoundError):
             raise UserError(refused(f"cannot write {_file_of(error) or 'a file of the run'}", error)) from error
         raise
+
+
+def _less_memory(command: str) -> str:
+    """What makes a command take less memory, of the settings that it has."""
+    names = {setting.name for setting in every_setting(STAGES[command]())} if command in STAGES else set()
+    ways = [
+        ("optim.tokens_per_microbatch", "lower --optim.tokens-per-microbatch"),
+        ("tokens_per_microbatch", "lower --tokens-per-microbatch"),
+        ("sampler.rows", "lower --sampler.rows"),
+        ("model.gradient_checkpointing", "set --model.gradient-checkpointing"),
+        ("verifier.workers", "lower --verifier.workers"),
+    ]
+    lower = [way for name, way in ways if name in names] or ["name smaller files"]
+    again = "; --resume continues from what is saved" if command in RESUMED else ""
+    return f"{', or '.join(lower)}; if `ulimit -v` limits memory, raise that{again}"
 
 
 def _file_of(error: OSError) -> str:

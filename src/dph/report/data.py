@@ -27,6 +27,8 @@ from dph.types import UNSCORED, Outcome
 
 VERDICTS = "verdicts.jsonl"
 """The file of a run of `dph verify` that one of `dph eval` does not have."""
+OF_FIGURES = "made by dph"
+"""In every figure, so that a picture of somebody else is not replaced."""
 LAUNCH = "verl.toml"
 """The file of a launch of `dph verl` that a run directory does not have."""
 _ROUNDING, _LARGEST_METRIC = 1e-6, 1e12

@@ -16,10 +16,10 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from dph.evaluation.measures import AMONG, metric
 from dph.report.comparison import Comparison
-from dph.report.data import Split, TrainRun, Value, monitored_metric, monitored_prefixes
+from dph.report.data import OF_FIGURES, Split, TrainRun, Value, monitored_metric, monitored_prefixes
 
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_OF_FIGURESERS = ("o", "s", "^", "D", "v", "P", "X")
 _BASE = "#6B6B6B"
 _INK, _FAINT = "#222222", "#DDDDDD"
 _STYLES = ("#4477AA", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#999933")
@@ -58,7 +58,7 @@ def looks(labels: Sequence[str], base: str | None = None) -> dict[str, Look]:
         elif label not in chosen:
             i = len(chosen) - (base in chosen)
             style = "-" if i < len(_SERIES) else "-."
-            chosen[label] = Look(_SERIES[i % len(_SERIES)], _MARKERS[i % len(_MARKERS)], style)
+            chosen[label] = Look(_SERIES[i % len(_SERIES)], _OF_FIGURESERS[i % len(_OF_FIGURESERS)], style)
     return chosen
 
 
@@ -102,7 +102,7 @@ def overview_figure(
 def to_png(figure: Figure) -> bytes:
     """The figure as PNG; the same figure gives the same bytes."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": OF_FIGURES})
     return buffer.getvalue()
 
 

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from dph.config.files import read_bytes
 from dph.errors import RunError, how_to_install, one_line, refused
 from dph.process.places import check_no_run, check_place, own
 from dph.process.progress import put, say
 from dph.report.comparison import compare, headline
-from dph.report.data import LAUNCH, EvalRun, TrainRun, read_runs
+from dph.report.data import LAUNCH, OF_FIGURES, EvalRun, TrainRun, read_runs
 from dph.report.tables import as_markdown, print_table, tables, to_markdown
-from dph.runs.files import write_atomically
+from dph.runs.files import check_replaced, write_atomically
 
 MARK = "made by dph report"
 """In every page and report.md, so that a file of somebody else is not replaced."""
@@ -60,9 +59,9 @@ def write_report(
     for file in files:
         check_place(file)
     try:
-        for file in (out / "index.html", out / "report.md"):
-            if file.exists() and MARK.encode() not in read_bytes(file):
-                raise RunError(f"{file} was not written by dph report; name another folder")
+        figures = [file for file in files if file.suffix == ".png"]
+        check_replaced([out / "index.html", out / "report.md"], MARK, "dph report")
+        check_replaced(figures, OF_FIGURES, "dph report")
         for file, content in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)

@@ -36,6 +36,17 @@ T = TypeVar("T")
 CHUNKS = "chunks.tsv"
 """The work that a stage has finished, until its run is complete (`dph.runs.chunks`)."""
 
+_OF_RUNS = (
+    *("config.toml", "inputs.json", CHUNKS, "metrics.jsonl", "timings.jsonl", "coverage.jsonl", "monitor.jsonl"),
+    *("certificate.jsonl", "scores.json", "problems.parquet", "completions.parquet", "verdicts.jsonl"),
+    *("partition.parquet", "rehearsal.parquet", "model", "checkpoints", "certified", "samples"),
+)
+"""What stages write into a run, and replace there."""
+_AT_START = ("config.toml", "inputs.json", "manifest.json")
+"""What is written when a run starts."""
+_new: list[Path] = []
+"""Runs that this process has begun."""
+
 FORMAT = 2
 """Version of the layout of run directories."""
 
@@ -111,12 +122,13 @@ class RunDir:
         try:
             path.mkdir(parents=True, exist_ok=True)
             if not (path / "manifest.json").exists():
-                say_other_files(path, "the run is")
+                _check_free(path)
             lock(path)
             remove_leftovers(path)
-            write_atomically(path / "config.toml", to_toml(config))
             run = cls(path, {"format": FORMAT, "stage": stage, "status": "running", "versions": versions})
-            run.update(code=code_hashes(config), command=_command())
+            run.update(code=code_hashes(config), command=_command())  # first: it says that the others are a run's
+            _new.append(path)
+            write_atomically(path / "config.toml", to_toml(config))
         except OSError as error:
             raise RunError(refused(f"cannot write to the run directory {path}", error)) from error
         return run
@@ -215,10 +227,31 @@ def _command() -> str:
     return shlex.join(["dph", *sys.argv[1:]]) if started else ""
 
 
+def _check_free(path: Path) -> None:
+    """Say what a folder without a run holds. Raises RunError if a stage would replace some of it."""
+    if others := [name for name in _OF_RUNS if os.path.lexists(path / name)]:
+        theirs = f"{path / others[0]} is there already and would be replaced, but {path} holds no run"
+        raise RunError(f"{theirs}; name another --out")
+    say_other_files(path, "the run is")
+
+
+def remove_new() -> None:
+    """Remove the runs that this process has begun and that hold nothing but what a start writes: a command that is
+    refused leaves nothing behind."""
+    for path in _new:
+        with contextlib.suppress(OSError, RunError):
+            if not any((path / name).exists() for name in {*_OF_RUNS} - {*_AT_START}):
+                for name in _AT_START:
+                    (path / name).unlink(missing_ok=True)
+                unlock(path)
+                path.rmdir()  # unless something else is there
+    _new.clear()
+
+
 def _got_nowhere(path: Path) -> bool:
     """Whether a run directory holds only the files written when a run starts."""
     names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".tmp")}
-    if names - {"config.toml", "manifest.json", "inputs.json", "tensorboard", LOCK}:
+    if names - {*_AT_START, "tensorboard", LOCK}:
         return False
     return b'"status": "running"' in read_bytes(path / "manifest.json")
 
@@ -292,7 +325,7 @@ def find_model(path: str) -> FoundModel:
     folder = expanded(path)
     if not folder.is_dir():
         return FoundModel(path)
-    if _is_run(folder):
+    if is_run(folder):
         return FoundModel(_model_of(folder), folder)
     if is_model_folder(folder / "model"):
         folder = folder / "model"
@@ -300,7 +333,7 @@ def find_model(path: str) -> FoundModel:
         return FoundModel(path)
     inside = Path(os.path.realpath(folder))
     above = [inside.parent, *inside.parents[2:3]]  # RUN/model or certified, RUN/checkpoints/step-…/model
-    run = next((one for one in above if inside.name in ("model", "certified") and _is_run(one)), None)
+    run = next((one for one in above if inside.name in ("model", "certified") and is_run(one)), None)
     return FoundModel(str(folder), run)
 
 
@@ -317,5 +350,5 @@ def _model_of(run: Path) -> str:
     raise RunError(f"{lacking}; name a finished run of sft or train, or a model's folder")
 
 
-def _is_run(folder: Path) -> bool:
+def is_run(folder: Path) -> bool:
     return (folder / "manifest.json").is_file() and (folder / "config.toml").is_file()

@@ -15,12 +15,12 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from dph.config.files import is_regular, opened
+from dph.config.files import is_regular, opened, read_bytes
 from dph.errors import RunError
 from dph.process.places import check_place
 from dph.process.progress import say
@@ -62,10 +62,35 @@ def say_other_files(folder: Path, what: str) -> None:
         say(f"{folder} holds other files ({', '.join(others[:3])}); {what} written into the same folder")
 
 
-def check_ours(files: Iterable[Path], mark: Path) -> None:
-    """Raises RunError if one of the files exists, but not `mark`, which is written before them."""
-    if not mark.exists() and (others := [file for file in files if file.exists()]):
-        raise RunError(f"{others[0]} is there already and would be replaced; name another directory with --out")
+def check_replaced(files: Iterable[Path], mark: str, by: str, flag: str = "--out") -> None:
+    """Raises RunError if one of the files is there without the mark that `by` puts into what it writes: it is somebody
+    else's, and would be replaced. flag: names another place."""
+    for file in files:
+        if os.path.lexists(file) and not _has(file, mark):
+            theirs = f"{file} is there already and would be replaced, but it was not written by {by}"
+            raise RunError(f"{theirs}; name another place with {flag}")
+
+
+def check_unchanged(texts: Mapping[Path, str]) -> None:
+    """Raises RunError if one of the files is there with another text, as somebody may have changed it by hand."""
+    for file, text in texts.items():
+        if os.path.lexists(file) and not _is(file, text):
+            other = f"{file} is there already and would be replaced by another text"
+            raise RunError(f"{other}; move it away, or name another directory with --out")
+
+
+def _has(file: Path, mark: str) -> bool:
+    try:
+        return mark.encode() in read_bytes(file)
+    except OSError:
+        return False
+
+
+def _is(file: Path, text: str) -> bool:
+    try:
+        return read_bytes(file) == text.encode()
+    except OSError:
+        return False
 
 
 @contextmanager

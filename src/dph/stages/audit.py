@@ -13,13 +13,16 @@ from dph.evaluation.wording import as_json, as_text
 from dph.models.loading import read_config
 from dph.process.progress import put, say
 from dph.runs.directory import find_model
-from dph.runs.files import check_ours, write_atomically
+from dph.runs.files import check_replaced, write_atomically
 from dph.stages.certify import of_samples
 from dph.stages.evaluate import evaluate
 from dph.stages.interpolate import interpolate
+from dph.stages.passk import MARK
 
 BEFORE, AFTER, AVERAGE = "before", "after", "average"
 """The run directories in `out`."""
+MADE_BY = {"made_by": "dph audit"}
+"""In audit.json, so that a file of somebody else is not replaced."""
 
 
 def audit(config: AuditConfig, *, resume: bool = False) -> Path:
@@ -28,12 +31,13 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
     from dph.report.passk import as_page
 
     out = Path(config.out)
-    check_ours([out / "index.html"], mark=out / "audit.json")
+    check_replaced([out / "index.html"], MARK, "dph audit")
+    check_replaced([out / "audit.json"], json.dumps(MADE_BY)[1:-1], "dph audit")
     models = {BEFORE: find_model(config.model.path).model, AFTER: find_model(config.after).model}
     for model in models.values():
         read_config(replace(config.model, path=model))  # before one is sampled and the other is missing
     if config.average:
-        models[AVERAGE] = str(out / f"{AVERAGE}-model")
+        models[AVERAGE] = str(out / f"{AVERAGE}-{config.average:g}-model")  # another share has another model
         if not Path(models[AVERAGE]).exists():
             between = InterpolateConfig(models[AFTER], config.average, models[BEFORE], models[AVERAGE])
             interpolate(replace(between, trust_remote_code=config.model.trust_remote_code))
@@ -47,7 +51,7 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
         say(note)
     put(as_text(comparison))
     checked = _certificate(config, out)
-    facts = as_json(comparison) | {"certificate": asdict(checked) if checked else None}
+    facts = MADE_BY | as_json(comparison) | {"certificate": asdict(checked) if checked else None}
     write_atomically(out / "audit.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
     page = as_page(comparison, [side.read_as for side in sides], f"{models[BEFORE]} → {models[AFTER]}")
     write_atomically(out / "index.html", page)

@@ -22,10 +22,13 @@ from dph.integrations.verl.settings import QUERY_TOOL
 from dph.models.chat import Rendering, check_variables, encode_problem, refuse_own_variables
 from dph.process.progress import say, show_messages
 from dph.rehearsal.partition import training_problems
-from dph.runs.files import written_atomically
+from dph.runs.files import check_replaced, written_atomically
 from dph.sampling.rollouts import usable_problems
 from dph.training.monitor import monitored_sets
 from dph.types import Problem, as_messages, problem_json
+
+MARK = "made by dph verl"
+"""In every table, so that a file of somebody else is not replaced."""
 
 
 def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str, Any]:
@@ -44,8 +47,9 @@ def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str,
 def write_rows(path: Path, problems: Sequence[tuple[Problem, str, str]]) -> None:
     """Write problems, of which there is at least one, for verl, each with its source and split."""
     rows = [verl_row(problem, index, *where) for index, (problem, *where) in enumerate(problems)]
+    table = pa.Table.from_pylist(rows).replace_schema_metadata({"made_by": MARK})
     with written_atomically(path) as file:
-        pq.write_table(pa.Table.from_pylist(rows), file)
+        pq.write_table(table, file)
 
 
 def chat_tokenizer(model: ModelConfig) -> Any:
@@ -63,6 +67,7 @@ def chat_tokenizer(model: ModelConfig) -> Any:
 def convert(config: TrainConfig, out: Path) -> None:
     """Write train.parquet and val.parquet. Raises UserError for fewer prompts than a step takes, and for a prompt that
     the chat template cannot render or that sets variables of its own, which verl does not read."""
+    check_replaced([out / "train.parquet", out / "val.parquet"], MARK, "dph verl", "dph verl --out")
     tokenizer, rendering = chat_tokenizer(config.model), Rendering.of(config.model)
     check_variables(tokenizer, rendering)
     task, problems = load_problems(config.task)

@@ -55,7 +55,7 @@ from dph.models.loading import model_folder
 from dph.objective import Objective
 from dph.process.places import own
 from dph.process.progress import say
-from dph.runs.files import check_ours, write_atomically
+from dph.runs.files import check_unchanged, write_atomically
 
 # The layout, by estimate --------------------------------------------------------------------------------------------
 
@@ -215,9 +215,9 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
     }
     own(folder)
     existing = folder / "verl.toml"
-    if existing.exists() and existing.read_text(encoding="utf-8") != files["verl.toml"]:
+    if existing.exists() and existing.read_text(encoding="utf-8", errors="replace") != files["verl.toml"]:
         raise UserError(f"{folder} holds a launch with other settings; name another directory with --out")
-    check_ours([folder / name for name in files], mark=existing)
+    check_unchanged({folder / name: text for name, text in files.items()})
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_atomically(folder / name, text)
