@@ -468,6 +468,29 @@ def test_files_that_do_not_fit(spider: Path, tmp_path: Path, capsys):
     assert "query 1: no database; a line must be SQL<TAB>database" in failed(capsys, *words)
 
 
+def test_a_file_that_is_refused_leaves_no_run_behind(spider: Path, tmp_path: Path, capsys):
+    common = ("--task", "spider", "--data", spider, "--subset")
+    for name, rows in (("many.sql", [*PREDICTED, "SELECT 1"]), ("empty.sql", []), ("gone.sql", None)):
+        path = tmp_path / name
+        path = path if rows is None else lines(path, rows)
+        failed(capsys, *common, "--predictions", path, "--out", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_options_that_do_nothing_are_refused_or_said(spider: Path, tmp_path: Path, capsys):
+    common = ("--task", "spider", "--data", spider, "--subset")
+    whole = lines(tmp_path / "whole.sql", PREDICTED)
+    message = failed(capsys, *common, "--predictions", whole, "--column", "sql")
+    assert "whole.sql has no columns, so that --column sql names nothing" in message
+    by_key = tmp_path / "by_key.json"
+    by_key.write_text(json.dumps({str(i): sql for i, sql in enumerate(PREDICTED)}))
+    assert "has no columns" in failed(capsys, *common, "--predictions", by_key, "--column", "sql")
+    verify(*common, "--predictions", whole, "--partial", "--bare")
+    said = capsys.readouterr().err
+    assert "--partial changes nothing: every problem has a prediction" in said
+    assert "--bare changes nothing: the predictions are bare already" in said
+
+
 def test_bare_sql_in_a_column_of_responses_is_pointed_out(spider: Path, tmp_path: Path, capsys):
     path = lines(tmp_path / "p.jsonl", [{"i": i, "response": sql} for i, sql in enumerate(PREDICTED)])
     common = ("--task", "spider", "--data", spider, "--subset", "--predictions", path)

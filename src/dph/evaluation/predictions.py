@@ -51,10 +51,13 @@ def read_predictions(path: Path, count: int | None, field: str = "", ids: Collec
     column to read, if rows have several possible ones. ids: of the problems, which may be the keys of an object.
     """
     name = path.name.lower()
+    is_object = name.endswith(".json") and read_text(path).lstrip().startswith("{")
+    if field and (is_object or not name.endswith(KINDS)):
+        raise DataError(f"{path} has no columns, so that --column {field} names nothing; leave it out")
     if not name.endswith(KINDS):
         return _from_lines(read_text(path), count)
-    if name.endswith(".json") and (text := read_text(path)).lstrip().startswith("{"):
-        return _from_object(path, parse_file(path, text), count, ids)
+    if is_object:
+        return _from_object(path, parse_file(path, read_text(path)), count, ids)
     try:
         return _from_rows(path, read_rows(path), field)
     except RowsError as error:  # whose message names a command that does not read this file

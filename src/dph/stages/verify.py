@@ -22,7 +22,7 @@ from dph.evaluation.predictions import (
 )
 from dph.process.progress import put, say
 from dph.runs.chunks import Chunks
-from dph.runs.directory import RunDir
+from dph.runs.directory import CHUNKS, RunDir
 from dph.runs.files import write_atomically
 from dph.runs.pinned import ANEW, content_hashes
 from dph.types import Outcome, Problem, Verdict
@@ -40,14 +40,16 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     check_bounds(config)
     if not config.predictions:
         raise SettingsError("no file of predictions was named; add --predictions FILE")
-    run = RunDir.start(config.out, "verify", config, resume=resume, versions=judging_versions()) if config.out else None
     problems, count = _problems(config.task)
     ids = {problem.id for problem in problems}
     predictions = read_predictions(Path(config.predictions), count, config.column, ids)
     if config.bare:
+        if predictions and all(prediction.bare for prediction in predictions):
+            say("--bare changes nothing: the predictions are bare already")
         predictions = [replace(prediction, bare=True) for prediction in predictions]
     pairing = _paired(config, problems, predictions, count)
     bare = predictions[0].bare
+    run = RunDir.start(config.out, "verify", config, resume=resume, versions=judging_versions()) if config.out else None
     contents = content_hashes([problem for problem, _ in pairing.pairs]) if run else {}
     texts = [[prediction.text for prediction in of_problem] for _, of_problem in pairing.pairs]
     digests = {name: _digest(facts) for name, facts in (("the predictions", texts), ("the problems", contents))}
@@ -61,6 +63,8 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
         with make_verifiers(config.verifier, bare_sql=bare, answers=several) as verifiers:
             judged, excluded = _judge(verifiers, pairing, chunks, bare=bare, several=several)
         if not judged:
+            if run:
+                (run.path / CHUNKS).unlink(missing_ok=True)  # nothing that another call could continue
             raise JudgeError("no problem is left: none has a gold answer that can be judged against")
         summary = summarise(config, judged, excluded)
         put(table_of(summary))
@@ -118,6 +122,8 @@ def _paired(
         raise DataError(f"{config.predictions}: none of its {number} predictions belongs to a problem; {first}")
     if pairing.unknown:
         say(f"{len(pairing.unknown)} of {number} predictions belong to none of the {len(problems)} problems")
+    if config.partial and not pairing.without:
+        say("--partial changes nothing: every problem has a prediction")
     if pairing.without:
         what = "will not count" if config.partial else "will count as wrong (--partial leaves them out)"
         say(f"without a prediction: {counted(len(pairing.without), 'problem')}, which {what}")
