@@ -313,7 +313,7 @@ def test_an_unfinished_run_is_named_with_the_command_that_continues_it(tmp_path,
     assert f"or `dph train`{finish}name the other runs only" in complaint(
         capsys, "report", out, "--out", tmp_path / "b"
     )
-    assert f"is not a result{finish.removesuffix('; ')}" in complaint(capsys, "passk", out)
+    assert f"holds no judged samples{finish}sample its model with" in complaint(capsys, "passk", out)
     assert f"has no model{finish}name a finished run" in complaint(capsys, "interpolate", out, "--out", tmp_path / "c")
 
 
@@ -384,8 +384,8 @@ def test_supervised_data(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("error", "fragment"),
     [
-        (RuntimeError("CUDA out of memory. Tried to allocate"), "out of memory; lower --optim.tokens-per-microbatch"),
-        (MemoryError(), "out of memory; lower"),
+        (RuntimeError("CUDA out of memory. Tried to allocate"), "out of memory; lower --sampler.rows, or lower --veri"),
+        (MemoryError(), "out of memory; lower --sampler.rows"),
         (OSError(28, "No space left on device", "x/model"), "cannot write x/model: No space left on device; free disk"),
         (PermissionError(13, "Permission denied", "x"), "cannot write x: Permission denied; change its permissions"),
         (UserError("plain"), "plain"),

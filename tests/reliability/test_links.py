@@ -138,7 +138,8 @@ def test_a_page_replaces_no_file_of_somebody_else(tmp_path, capsys):
     settings = finished("eval") / "config.toml"
     before = settings.read_bytes()
     message = complaint(capsys, "passk", finished("eval"), "--html", settings)
-    assert "was not written by dph passk" in message and settings.read_bytes() == before
+    assert "it was not written by dph passk; name another place with --html" in message
+    assert settings.read_bytes() == before
     for _ in range(2):  # its own page is replaced
         assert run(capsys, "passk", finished("eval"), "--html", tmp_path / "page.html")[0] == 0
 

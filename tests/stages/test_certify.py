@@ -288,7 +288,7 @@ def test_judged_samples_of_any_program(tmp_path):
     unjudged = write_jsonl(tmp_path / "unjudged.jsonl", {str(i): [None, 1] for i in range(100)})
     assert certify(stage_config(unjudged, base))[0].loss == 0  # of the base it counts as correct
     (tmp_path / "bad.jsonl").write_text('{"problem_id": "1", "correct": 2}\n')
-    with pytest.raises(UserError, match="does not hold judged samples"):
+    with pytest.raises(UserError, match="'correct' is graded"):
         certify(stage_config(tmp_path / "bad.jsonl", base))
     with pytest.raises(UserError, match="needs a base and checkpoints"):
         certify(CertifyStageConfig())
@@ -362,12 +362,15 @@ def test_numbers_count_from_anywhere_and_a_sample_counts_once(tmp_path, capsys):
     assert certify(stage_config(base, base, choose=2)) == certify(stage_config(base, later, choose=2))
     twice = rewritten(base, "twice.jsonl", [*rows_of(base), rows_of(base)[2]])
     message = complaint(capsys, "certify", base, twice, "--certify.epsilon", "0.1")
-    assert "two rows have sample 2 of problem '0', and a sample counts once" in message
+    assert "problem_id '0' has 2 rows with sample 2: duplicates; remove one of them" in message
     odd = rewritten(base, "odd.jsonl", [row | {"sample": "x"} for row in rows_of(base)])
-    assert "is no whole number" in complaint(capsys, "certify", base, odd, "--certify.epsilon", "0.1")
+    message = complaint(capsys, "certify", base, odd, "--certify.epsilon", "0.1")
+    assert "problem_id '0' has 4 rows with sample x: duplicates" in message
     some = tmp_path / "some.jsonl"
     some.write_text(base.read_text() + '{"problem_id": "0", "correct": true}\n')
-    assert certify(stage_config(some, some))[0].loss == 0  # one row without a number: only counts are used
+    with pytest.raises(UserError, match="99 of 100 problems have fewer than 5 samples"):
+        certify(stage_config(some, some))
+    assert certify(stage_config(some, some, partial=True))[0].loss == 0  # a row without a number: only counts are used
     assert "there is no file" in complaint(capsys, "certify", base, tmp_path / "no.jsonl")
 
 

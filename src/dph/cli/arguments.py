@@ -205,6 +205,8 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
         if short and setting.name in SHORT:
             spelled.append(SHORT[setting.name])
         options = {"dest": f"settings.{setting.name}"} | _taken(setting.kind)
+        if setting.value == ():
+            options["nargs"] = "+"  # without a word, the flag of a list that is empty already would do nothing
         if explained:
             options["help"] = f"{field_docs(setting.owner)[name]} (default: {_shown(setting.value)})".replace("%", "%%")
         groups[group].add_argument(*spelled, **options)

@@ -109,7 +109,7 @@ def check_model(path: str, flag: str = "--model.path") -> None:
         raise ModelError(f"no model was named; add {flag} with a directory or a hub name")
     if folder.is_file():
         raise ModelError(f"{path} is a file; give the directory of a model with {flag}")
-    if not is_model_folder(folder) and (folder.is_dir() or _is_local(path)):
+    if not is_model_folder(folder) and (folder.is_dir() or is_local(path)):
         run = folder.parent if folder.name == "model" else folder
         configs = [sorted(run.glob(f"{pattern}/config.json")) for pattern in _MODELS_INSIDE]
         newest = [str(files[-1].parent) for files in configs if files]
@@ -135,7 +135,7 @@ def is_model_folder(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _MODEL_FILES)
 
 
-def _is_local(path: str) -> bool:
+def is_local(path: str) -> bool:
     """Whether a model's path can only be a directory. Names on a hub have at most one slash, in the middle; if both are
     possible, a first folder that exists decides."""
     first, slash, name = path.partition("/")

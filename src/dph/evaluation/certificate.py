@@ -20,6 +20,8 @@ from dph.evaluation.passk import pass_at_k
 
 _BOLDEST = 0.9
 """A bet may lose at most this share of its capital. The bound is valid for any share below 1."""
+MOST_PROBLEMS = 1_000_000
+"""Larger sets are not looked for: their bounds would take much memory, and nobody has one."""
 _HALVINGS = 20  # of the interval [−1, 1], so that the bound is at most 2e-6 larger than necessary
 
 Counts = Mapping[str, tuple[int, int]]
@@ -52,11 +54,15 @@ def upper_bound(d: ArrayLike, alpha: float = 0.05) -> FloatArray:
     return 2 * high - 1
 
 
-def smallest_set(epsilon: float, alpha: float = 0.05) -> int:
-    """The number of problems from which a loss of at most epsilon can be certified if d is 0 for all of them."""
-    return bisect_left(
-        range(math.ceil(20 / epsilon)), True, lo=1, key=lambda n: upper_bound(np.zeros(n), alpha) <= epsilon
-    )
+def smallest_set(epsilon: float, alpha: float = 0.05) -> int | None:
+    """The number of problems from which a loss of at most epsilon can be certified if d is 0 for all of them; None if
+    it is above `MOST_PROBLEMS`."""
+
+    def certifies(n: int) -> bool:
+        return bool(upper_bound(np.zeros(n), alpha) <= epsilon)
+
+    most = min(math.ceil(20 / epsilon), MOST_PROBLEMS)
+    return bisect_left(range(most), True, lo=1, key=certifies) if certifies(most) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +162,13 @@ class Certificate:
     def sentence(self) -> str:
         """The result in words."""
         words, level = "certified" if self.certified else "not certified", 100 - 100 * self.alpha
+        bound, loss = round(100 * self.bound, 1), round(100 * self.loss, 1)
+        most = f"at least {-bound:.1f} points above" if bound < 0 else f"at most {abs(bound):.1f} points below"
+        measured = f"{-loss:.1f} points above it were measured" if loss < 0 else f"{abs(loss):.1f} were measured"
         return (
-            f"{words}: with {level:.4g} % confidence pass@{self.k} on problems like these {self.problems} is at most "
-            f"{100 * self.bound:.1f} points below the base model's ({100 * self.epsilon:.4g} are allowed, "
-            f"{100 * self.loss:.1f} were measured, {counted(len(self.lost), 'problem')} lost)"
+            f"{words}: with {level:.4g} % confidence pass@{self.k} on problems like these {self.problems} is {most} "
+            f"the base model's ({100 * self.epsilon:.4g} are allowed, {measured}, "
+            f"{counted(len(self.lost), 'problem')} lost)"
         )
 
 

@@ -17,7 +17,7 @@ from dph.config import (
     to_dict,
 )
 from dph.errors import RunError
-from dph.evaluation.certificate import Certificate, Counts, certificate, smallest_set
+from dph.evaluation.certificate import MOST_PROBLEMS, Certificate, Counts, certificate, smallest_set
 from dph.evaluation.evaluator import Evaluator
 from dph.models.chat import Rendering
 from dph.models.policy import Policy
@@ -54,9 +54,10 @@ class CertificationSet:
         base = {id: (n - judged + correct, n) for id, (correct, judged) in counts.items()}
         opened = cls(run, made, [problem for problem in problems if problem.id in counts], base, allowed)
         if not opened.certificate(base).certified:
+            enough = smallest_set(allowed.epsilon, allowed.alpha) or f"more than {MOST_PROBLEMS:,}"
             raise RunError(
                 f"the {len(base)} problems that {run.path} kept aside cannot certify a loss of {allowed.epsilon:g} "
-                f"even if nothing is lost; {smallest_set(allowed.epsilon, allowed.alpha)} can: raise certify.share of "
+                f"even if nothing is lost; {enough} can: raise certify.share of "
                 "`dph presample`, or certify.epsilon"
             )
         return opened

@@ -247,7 +247,15 @@ def _check_problems(before: Samples, after: Samples, partial: bool, same_prompts
     if any(missing) and not partial:
         absent = f"{missing[0]} problems of {before.name} are not in {after.name}, and {missing[1]} the other way round"
         raise DataError(f"{absent}; --partial compares the common ones")
-    if same_prompts and before.prompts is not None and after.prompts is not None:
+    if same_prompts:
+        check_prompts(before, after)
+
+
+def check_prompts(before: Samples, after: Samples) -> None:
+    """Raises DataError if a problem has different prompts in two files that have prompts."""
+    if before.prompts is not None and after.prompts is not None:
+        place = {id: i for i, id in enumerate(after.problems)}
+        common = [(i, place[id]) for i, id in enumerate(before.problems) if id in place]
         differ = [i for i, j in common if before.prompts[i] != after.prompts[j]]
         if differ:
             example = f"for example {before.problems[differ[0]]!r}; if only the template differs, say --prompt none"

@@ -31,8 +31,12 @@ from dph.errors import DataError, reason_of, refused
 from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
 from dph.evaluation.fields import is_maximum, role_of, verdict_number, verdict_rank
 from dph.extras import require
-from dph.runs.parquet import RefusedTable, iterate_rows, plain_value
+from dph.process.places import check_links
+from dph.runs.parquet import RefusedTable, iterate_rows, plain_value, read_parquet, rows_of
+from dph.types import UNSCORED, Outcome
 
+COMPLETIONS = "completions.parquet"
+"""The samples of a run of `dph eval`."""
 _LONGEST_ROW = 1 << 26
 _LARGEST_DOCUMENT = 1 << 29
 _MOST_FILES = 100_000
@@ -79,16 +83,22 @@ class Table:
     """Columns that were not read, because nothing is known about their names."""
     few: dict[str, tuple[NDArray[np.uint8], list[Any]]] = field(default_factory=dict)
     """Those of them that have few different values: the number of each row's value, 255 without one, and the values."""
+    used: set[str] = field(default_factory=set)
+    """The options that had an effect: `records`, if a document had the samples under that key."""
     prints: NDArray[np.int64] | None = None
     """[rows] Fingerprints of the responses, equal for equal ones; None if no row has a response."""
 
 
-def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> Table:
+def read_table(path: Path, *, named: Iterable[str] = (), records: str = "", each: bool = False) -> Table:
     """The rows of a file or folder. named: columns to keep whatever their names are; records: the key with the samples,
-    if a document has several. Raises DataError for what is missing, damaged, too large, or holds no samples."""
+    if a document has several; each: of a run of `dph eval`, its completions instead of the counts of its problems.
+    Raises DataError for what is missing, damaged, too large, or holds no samples."""
     reader = _Reader(frozenset(named), records)
     try:
-        reader.read(path)
+        if each and (path / COMPLETIONS).is_file():
+            reader.read_completions(path)
+        else:
+            reader.read(path)
     except RecursionError as error:
         raise DataError(f"{reader.place or path} cannot be read: it is nested too deeply") from error
     except _DAMAGE as error:
@@ -142,6 +152,19 @@ class _Reader:
                     self._read_text(file.name, _unpacked(stream, start), size)
             if self.table.rows > first:
                 self.table.sources.append(Source(self.place, self.table.rows - first))
+
+    def read_completions(self, run: Path) -> None:
+        """The samples of a run of `dph eval`, each with its number and verdict, and what its problem has."""
+        self.place = _printable(str(run / COMPLETIONS))
+        check_links(run)
+        of_problem = rows_of(read_parquet(run / "problems.parquet", ["split", "id"], ["kind", "prompt"]))
+        facts = {(row["split"], row["id"]): row for row in of_problem}
+        reward = ["reward"] if "reward" in self.named else []  # it need not agree with the verdict
+        for row in rows_of(read_parquet(run / COMPLETIONS, ["split", "id", "sample", "outcome"], reward)):
+            outcome = Outcome(row["outcome"])
+            verdict = None if outcome in UNSCORED else outcome == Outcome.CORRECT
+            self._add_row({**facts.get((row["split"], row["id"]), {}), **row, "correct": verdict})
+        self.table.sources.append(Source(self.place, self.table.rows))
 
     def _read_zip(self, stream: BinaryIO, size: int) -> None:
         with zipfile.ZipFile(stream) as archive:
@@ -246,6 +269,7 @@ class _Reader:
             if self.records not in rows_of:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
             rows_of = {self.records: rows_of[self.records]}
+            self.table.used.add("records")
         elif self.table.sources and "" not in rows_of and name == Path(self.place).name:
             rows_of = {}  # a summary next to rows
         if len(rows_of) > 1:

@@ -28,6 +28,8 @@ class Rows:
         self.name, self.table, self.reading = name, table, reading
         self.rows: NDArray[np.intp] = np.arange(table.rows)
         self.notes: list[str] = []
+        self.used: set[str] = set(table.used)
+        """The options that had an effect so far."""
         self._merged: dict[str, tuple[NDArray[np.intp], IntArray, list[str]]] = {}
         """By a column's name the rows that were merged, the number of each row's value, and the values."""
 
@@ -77,6 +79,7 @@ class Rows:
     def _select(self) -> None:
         """Keep the rows that are asked for; refuse several models, steps or filters in one file."""
         for text in self.reading.filter:
+            before = len(self.rows)
             name, equals, value = text.partition("=")
             if not equals:
                 name, value = next(iter(self._of("filter")), ""), text
@@ -86,6 +89,7 @@ class Rows:
                 self.rows = self._nth_rows(text)
             if not len(self.rows):
                 raise self._error(f"no row is left by --filter {text}")
+            self.used |= {f"filter {text}"} if len(self.rows) < before else set()
         for name in self._of("sample"):  # −1 is the greedy response of `dph eval`
             self.rows = self.rows[self._where(name, lambda number: number != -1, missing=True)]
         for role in ("filter", "model", "step"):

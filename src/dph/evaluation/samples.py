@@ -55,6 +55,10 @@ class Samples:
     number: IntArray | None = None
     """[samples] The number of each sample among those of its problem, by a column or the names of the files; None if
     the file numbers none, so that the order of its rows means nothing."""
+    judged: NDArray[np.bool_] | None = None
+    """[samples] Whether a sample has a verdict; None if all have one, or the others were left out."""
+    used: frozenset[str] = frozenset()
+    """The options of `Reading` that had an effect, each by its name, and `filter` with its text."""
 
     @property
     def n(self) -> NDArray[np.int64]:
@@ -67,21 +71,25 @@ class Samples:
         return np.bincount(self.problem[self.right], minlength=len(self.problems))
 
 
-def read_samples(path: str | Path, reading: Reading | None = None) -> Samples:
+def read_samples(path: str | Path, reading: Reading | None = None, *, each: bool = False) -> Samples:
     """Judged samples from a file or folder; formats: docs/guides/passk.md. Raises DataError for what is damaged or
-    missing, and for what can be read in two ways."""
+    missing, and for what can be read in two ways.
+
+    each: keep also the samples without a verdict (`Samples.judged`), and read a run of `dph eval` from its completions,
+    which have numbers, instead of the counts of its problems.
+    """
     reading = reading or Reading()
     named = {reading.answer, reading.prompt, *(text.partition("=")[0] for text in reading.filter)}
     named |= {reading.id, *reading.id.split(","), reading.correct, *reading.correct.split("=", 1)}
     named |= {*reading.correct.split("/", 1)}
-    table = read_table(Path(path), named=named - {"", LINE, NONE}, records=reading.records)
+    table = read_table(Path(path), named=named - {"", LINE, NONE}, records=reading.records, each=each)
     for place, header in table.headers:
         if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
             wrong = f"{place}: the run did not finish (status {status!r}), so it is not a result"
             raise DataError(wrong + (unfinished(Path(path)) or "; finish it, or name another"))
     if not table.rows:
         raise DataError(f"{path} holds no samples; a sample needs an id and a verdict")
-    return _Choice(str(path), table, reading).samples()
+    return _Choice(str(path), table, reading).samples(each)
 
 
 class _Choice(Verdicts):
@@ -90,8 +98,10 @@ class _Choice(Verdicts):
     contradictory = False
     """Whether an id has several prompts."""
 
-    def samples(self) -> Samples:
+    def samples(self, each: bool) -> Samples:
         self._select()
+        if not len(self.rows):
+            raise self._error("it holds greedy responses only (sample -1), and no sample; sample with --rollout.n")
         if self._empty_responses().all():
             raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed")
         verdict_name, right = self._verdicts()
@@ -108,12 +118,9 @@ class _Choice(Verdicts):
         ):
             self._check_twins(ids, right, answers, id_name)
         judged = ~np.isnan(right)
-        if lacking := int((~judged).sum()):
-            text = f"{lacking} of {len(right)} samples have no verdict, for example of {keys[ids[~judged][0]]!r}"
-            if not self.reading.partial or not judged.any():
-                raise self._error(f"{text}; --partial leaves them out")
-            self.notes.append(f"{self.name}: {text}; they are left out")
-        used, problem = np.unique(ids[judged], return_inverse=True)
+        self._check_judged(judged, keys, ids, each)
+        kept = np.ones(len(judged), np.bool_) if each else judged
+        used, problem = np.unique(ids[kept], return_inverse=True)
         self._check_counts(np.bincount(problem), [keys[i] for i in used])
         roles = {"problem": id_name, "verdict": verdict_name, "answer": answer_name, "prompt": prompt_name}
         shown = ", ".join(f"{column} as the {role}" for role, column in roles.items() if column)
@@ -123,13 +130,31 @@ class _Choice(Verdicts):
             self.name,
             [keys[i] for i in used],
             problem.astype(np.int32),
-            right[judged] > 0,
-            None if answers is None else answers[judged],
+            right[kept] > 0,
+            None if answers is None else answers[kept],
             None if prompts is None else [prompts[i] for i in used],
             f"{self.name}: {shown}; {size}" + (differ and f"; {differ}"),
             self.notes,
-            None if numbers is None else numbers[judged],
+            None if numbers is None else numbers[kept],
+            None if judged[kept].all() else judged,
+            frozenset(self.used),
         )
+
+    def _check_judged(self, judged: NDArray[np.bool_], keys: Sequence[str], ids: IntArray, each: bool) -> None:
+        """Refuse samples without a verdict, unless they are kept or may be left out, which a note says."""
+        if judged.all():
+            return
+        text = f"{int((~judged).sum())} of {len(judged)} samples have no verdict"
+        text += f", for example of {keys[ids[~judged][0]]!r}"
+        if not judged.any():
+            raise self._error(f"none of {counted(len(judged), 'sample')} has a verdict: name another file")
+        if each:
+            self.notes.append(f"{self.name}: {text}; they count against the certificate")
+            return
+        if not self.reading.partial:
+            raise self._error(f"{text}; --partial leaves them out")
+        self.used.add("partial")
+        self.notes.append(f"{self.name}: {text}; they are left out")
 
     def _check_rows(self, ids: IntArray, keys: Sequence[str], id_name: str) -> None:
         """Refuse files that overlap without being numbered, and rows that are one sample."""
@@ -144,7 +169,8 @@ class _Choice(Verdicts):
             if (times > 1).any():
                 problem, code = pairs[:, np.argmax(times > 1)]
                 id, value = keys[problem // files], f"{name} {numbers[code]}"
-                raise self._error(f"{id_name} {id!r} has {times.max()} rows with {value}: duplicates")
+                twice = f"{id_name} {id!r} has {times.max()} rows with {value}: duplicates"
+                raise self._error(f"{twice}; remove one of them")
         filtered = [name for name in self._of("answer") if name.rpartition(".")[2].startswith("filtered_")]
         if filtered and not self._of("sample") and (most := int(np.bincount(ids).max())) > 1:
             id = keys[int(np.bincount(ids).argmax())]
@@ -233,7 +259,9 @@ class _Choice(Verdicts):
 
     def _prompts(self, ids: IntArray, keys: Sequence[str], id_name: str) -> tuple[str, list[Any] | None]:
         """The column of prompts, and each problem's. Raises DataError if ids and prompts contradict each other."""
-        name = self.reading.prompt or next(iter(self._of("prompt")), NONE)
+        found = next(iter(self._of("prompt")), NONE)
+        name = self.reading.prompt or found
+        self.used |= set() if name == found == NONE else {"prompt"}
         if name == NONE:
             return "", None
         codes, texts = self._values(name)
@@ -258,7 +286,9 @@ class _Choice(Verdicts):
     def _answers(self, verdict: str, ids: IntArray) -> tuple[str, IntArray | None]:
         """The column of answers, and the number of each row's answer."""
         if self.reading.answer == NONE:
+            self.used |= {"answer"} if self._of("answer") else set()
             return "", None
+        self.used.add("answer")
         table = verdict.rpartition(".")[0]
         names = [self.reading.answer] if self.reading.answer else self._of("answer")
         for name in sorted(names, key=lambda name: not (table and name.rpartition(".")[0] == table)):
@@ -283,10 +313,13 @@ class _Choice(Verdicts):
             text += f", for example {keys[int(n.argmin())]!r} with {low}"
             if not self.reading.partial:
                 raise self._error(f"{text}; --partial counts them with those that they have")
+            self.used.add("partial")
             self.notes.append(f"{self.name}: {text}")
-        for place, header in () if self.reading.filter or self.reading.partial else self.table.headers:
+        for place, header in () if self.reading.filter else self.table.headers:
             for name, promised, count in _promises(header, len(n), int(n.sum())):
-                if promised > count:
+                if promised > count and self.reading.partial:
+                    self.used.add("partial")
+                elif promised > count:
                     fault = f"but there are {count}: {self.name} is cut off or not finished"
                     raise DataError(f"{place} promises {promised:g} ({name}), {fault}")
 

@@ -47,7 +47,7 @@ class Verdicts(Rows):
         """The first of the columns, if all that are as sure agree with it."""
         rank = verdict_rank(order[0])
         order = [name for name in order if verdict_rank(name) < 3 or rank == 3]
-        binary = {name: right for name in order if (right := self._binary(scores[name])) is not None}
+        binary = {name: right for name in order if (right := self._binary(name, scores[name])) is not None}
         graded = [name for name in order if verdict_rank(name) == rank and name not in binary]
         if graded and (rank > 1 or verdict_rank(next(iter(binary), "")) != 1):
             raise self._graded(graded[0], scores[graded[0]])
@@ -82,7 +82,7 @@ class Verdicts(Rows):
         if np.isnan(scores).all():
             unknown = f"{name!r} has values of unknown meaning ({self._examples(name)})"
             raise self._error(f"{unknown}; say which one is right with --correct {name}=VALUE")
-        if (right := self._binary(scores)) is None:
+        if (right := self._binary(name, scores)) is None:
             raise self._graded(name, scores)
         return name, self._unscored(right)
 
@@ -171,9 +171,15 @@ class Verdicts(Rows):
             right = np.where(self._empty_responses() & self._where(name, bool), math.nan, right)
         return right
 
-    def _binary(self, scores: Scores) -> Scores | None:
-        """1 for right, 0 for wrong and NaN for no score; None for graded scores without a threshold."""
+    def _binary(self, name: str, scores: Scores) -> Scores | None:
+        """1 for right, 0 for wrong and NaN for no score; None for graded scores without a threshold. Words and truth
+        values say themselves what is right, whatever the threshold is."""
         threshold = self.reading.threshold
+        if not math.isinf(threshold):
+            if any(value is not None and _is_number(value) for value in self._column(name)):
+                self.used.add("threshold")
+            else:
+                threshold = math.inf
         values = set(np.unique(scores[~np.isnan(scores)]).tolist())
         if math.isinf(threshold) and not (values <= {0.0, 1.0} or values <= {-1.0, 1.0}):
             return None

@@ -1,25 +1,42 @@
 """Certificates after the fact: of models, or of samples that any program judged. Loads torch only for models."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
 
-from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, Reading, code_of, named_by, narrowed
-from dph.errors import DataError, SettingsError, counted, one_line
+import numpy as np
+
+from dph.config import (
+    CertifyStageConfig,
+    EvalConfig,
+    ModelConfig,
+    Reading,
+    code_of,
+    flatten,
+    named_by,
+    narrowed,
+    to_dict,
+)
+from dph.config.checks import is_local
+from dph.errors import DataError, SettingsError, counted
 from dph.evaluation.certificate import Certificate, Choice, Judged, certificate, fixed_sequence
-from dph.evaluation.samples import read_samples
-from dph.process.places import check_links
+from dph.evaluation.changes import check_prompts
+from dph.evaluation.samples import NONE, Samples
+from dph.evaluation.sides import read_sides
 from dph.process.progress import say
 from dph.runs.directory import find_model, is_model_folder
-from dph.runs.files import write_atomically
-from dph.runs.parquet import read_parquet, rows_of
-from dph.tasks.tables import read_rows
-from dph.types import UNSCORED, Outcome
+from dph.runs.files import check_replaced, write_atomically
 
-_TABLES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+MADE_BY = {"made_by": "dph certify"}
+"""In every row of certificates.json, so that a file of somebody else is not replaced."""
+_FILES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".eval", ".zip", ".gz", ".zst", ".bz2", ".txt")
 """Endings of names that are no models."""
+_OF_READING = tuple(field.name for field in fields(Reading))
+_OF_CHOICE = ("choose", "mastered")
+_ALWAYS = ("base", "checkpoints", "out", "certify", "plugins")
+_OF_SET = ("model", "sampler")
+"""Settings that models of a presample run's set are sampled with; the others are those of the set."""
 
 
 def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certificate]:
@@ -28,15 +45,19 @@ def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certifi
     if not config.base or not config.checkpoints:
         raise SettingsError("dph certify needs a base and checkpoints: dph certify BASE CHECKPOINT …")
     is_set = (Path(config.base) / "partition.parquet").exists()
+    file = Path(config.out) / "certificates.json" if config.out else None
+    if file:
+        check_replaced([file], json.dumps(MADE_BY)[1:-1], "dph certify")
     sequence = fixed_sequence(_of_set(config) if is_set else of_samples(config, resume))
     checks = []
     for name, check in zip(config.checkpoints, sequence, strict=False):
         say(f"{name}: {check.sentence()}")
         checks.append(check)
-    if config.out:
-        Path(config.out).mkdir(parents=True, exist_ok=True)
-        rows = [{"checkpoint": name} | asdict(check) for name, check in zip(config.checkpoints, checks, strict=False)]
-        write_atomically(Path(config.out) / "certificates.json", json.dumps(rows, indent=1) + "\n")
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        named = zip(config.checkpoints, checks, strict=False)
+        rows = [MADE_BY | {"checkpoint": name} | asdict(check) for name, check in named]
+        write_atomically(file, json.dumps(rows, indent=1) + "\n")
     return checks
 
 
@@ -46,6 +67,7 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
     from dph.evaluation.certification import CertificationSet
     from dph.models.policy import Policy
 
+    _check_unread(config, (*_ALWAYS, *_OF_SET), f"the problems of {config.base} are chosen and sampled as it says")
     held = CertificationSet.open(replace(config.certify, set=config.base))
     judges = [code for code in code_of(held.made) if code.setting == "reward.function"]
     named_by(config).check(judges, f"{held.run.path / 'config.toml'}")
@@ -62,14 +84,24 @@ def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate
     """
     allowed, n = config.certify, config.choose
     names = (config.base, *config.checkpoints)
-    files = [
-        judged_samples(Path(name), int(place == 0), config) if _holds_samples(name) else None
-        for place, name in enumerate(names)
-    ]
-    numbered = all(side.numbered for side in files if side)
+    there = [place for place, name in enumerate(names) if _holds_samples(name, config)]
+    _check_part(config, len(there), len(names))
+    files = dict(zip(there, read_sides([names[place] for place in there], config, each=True), strict=True))
+    for note in (note for side in files.values() for note in side.notes):
+        say(note)
+    if any("partial" in side.used for side in files.values()):
+        say("--partial: the certificate is right only if no sample is missing because of its answer")
+    numbered = all(side.number is not None for side in files.values())
+
+    def samples(place: int) -> Samples:
+        if place not in files:
+            [files[place]] = read_sides([_evaluated(config, names[place], place, resume)], Reading(), each=True)
+        if place and config.prompt != NONE:
+            check_prompts(files[0], files[place])
+        return files[place]
 
     def side(place: int) -> Judged:
-        judged = files[place] or judged_samples(_evaluated(config, names[place], place, resume), int(place == 0))
+        judged = judged_of(samples(place), int(place == 0))
         return judged if numbered else judged.without_numbers()
 
     choice = Choice(side(0), n, config.mastered, config.base)
@@ -78,24 +110,72 @@ def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate
         say(f"{n} of the base model's samples choose {len(choice.base)} of {of}; the others measure it")
         if not numbered:
             say("some samples have no number, so that only counts are used, which certifies somewhat less")
+        if not choice.base:
+            least = f"none of the {of} has {config.mastered:g} of the {counted(n, 'sample')} that choose correct"
+            raise DataError(f"{config.base}: {least}, so that there is nothing to certify; lower --mastered")
     for place in range(1, len(names)):
         yield certificate(choice.base, choice.counts(side(place)), allowed.epsilon, allowed.alpha, allowed.k)
+
+
+def judged_of(side: Samples, unjudged: int) -> Judged:
+    """The samples of a file, by problem and number. unjudged: the value of a sample that could not be judged."""
+    right = side.right.astype(np.int64)
+    if side.judged is not None:
+        right[~side.judged] = unjudged
+    ids = list(side.problems)
+    samples: dict[str, dict[int, int]] = {id: {} for id in ids}
+    numbers = [None] * len(right) if side.number is None else (side.number - side.number.min()).tolist()
+    for problem, number, value in zip(side.problem.tolist(), numbers, right.tolist(), strict=True):
+        each = samples[ids[problem]]
+        each[len(each) if number is None else number] = value
+    judged = Judged(samples, side.number is not None)
+    return judged if judged.numbered else judged.without_numbers()
+
+
+def _check_part(config: CertifyStageConfig, files: int, sides: int) -> None:
+    """Refuse options of columns if no side is a file, and those that a certificate does not need; say which settings
+    sample models although none is sampled."""
+    if config.answer:
+        raise SettingsError("a certificate counts no answers: leave --answer out")
+    if not config.choose and config.mastered != CertifyStageConfig.mastered:
+        raise SettingsError("--mastered says which share of the samples of --choose must be correct; name --choose too")
+    if not files:
+        read = (*_ALWAYS, *_OF_CHOICE, *(field.name for field in fields(EvalConfig)))
+        _check_unread(config, read, "models are sampled, and no file is read")
+    elif files == sides:
+        _check_unread(config, (*_ALWAYS, *_OF_CHOICE, *_OF_READING), "files are read, and no model is sampled")
+
+
+def _check_unread(config: CertifyStageConfig, read: Sequence[str], why: str) -> None:
+    """Refuse what a command line alone has, an option of columns or of the choice, if it has no part in the
+    certificate; say which other settings have none, which a preset may bring along."""
+    now, usual = flatten(to_dict(config)), flatten(to_dict(CertifyStageConfig()))
+    names = [name for name in now if now[name] != usual.get(name) and name.partition(".")[0] not in read]
+    if refused := [name for name in names if name in (*_OF_READING, *_OF_CHOICE)]:
+        raise SettingsError(f"--{refused[0]} has no part in this certificate: {why}; leave it out")
+    if names:
+        say(f"without effect here, because {why}: {', '.join(names)}")
 
 
 def _model(config: CertifyStageConfig, name: str) -> ModelConfig:
     return replace(config.model, path=find_model(name).model)
 
 
-def _holds_samples(name: str) -> bool:
+def _holds_samples(name: str, config: CertifyStageConfig) -> bool:
     """Whether a word names judged samples: a file, a run that holds some, or a folder that is neither a run nor a
-    model, which then holds logs. Raises DataError for a file that is not there."""
+    model, which then holds logs. Raises UserError for what is not there, unless it may be a model's name."""
     path = Path(name)
-    if not path.exists() and path.suffix in _TABLES:
-        raise DataError(f"there is no file {name}; correct its path")
-    if path.is_file() or any((path / file).exists() for file in ("completions.parquet", "verdicts.jsonl")):
+    if not path.exists():
+        if is_local(name) or path.suffix.lower() in _FILES:
+            raise DataError(f"there is no file or folder {name}; correct its path")
+        if not config.out:
+            either = f"there is no file or folder {name}; correct its path"
+            raise SettingsError(f"{either}, or, if it is the name of a model, add a folder for its samples with --out")
+        return False
+    if not path.is_dir() or any((path / file).exists() for file in ("completions.parquet", "verdicts.jsonl")):
         return True
     parts = (path / "config.toml", path / "config.json", path / "adapter_config.json")
-    return path.is_dir() and not any(map(Path.exists, parts)) and not is_model_folder(path / "model")
+    return not any(map(Path.exists, parts)) and not is_model_folder(path / "model")
 
 
 def _evaluated(config: CertifyStageConfig, name: str, place: int, resume: bool) -> Path:
@@ -103,69 +183,6 @@ def _evaluated(config: CertifyStageConfig, name: str, place: int, resume: bool) 
     from dph.stages.evaluate import evaluate
 
     if not config.out:
-        raise SettingsError(f"{name} is taken for a model, whose samples need a folder; name one with --out")
+        raise SettingsError(f"{name} is a model, whose samples need a folder; name one with --out")
     evaluation = replace(narrowed(EvalConfig, config), model=_model(config, name), greedy=False)
     return evaluate(replace(evaluation, out=f"{config.out}/eval-{place}"), resume=resume)
-
-
-def judged_samples(path: Path, unjudged: int, reading: Reading | None = None) -> Judged:
-    """Judged samples of a run of `dph eval` or `dph verify`, of JSONL rows {problem_id, sample, correct}, or of a log
-    that `dph passk` reads, as `reading` says. unjudged: the value of a sample that could not be judged.
-
-    Raises DataError for rows that are no samples, and for two rows of one sample.
-    """
-    samples: dict[str, dict[int, int]] = {}
-    check_links(path)
-    rows, numbered = _verdicts(path, reading), True
-    try:
-        lowest = min((number for _, number, _ in rows if number is not None), default=0)
-        numbered = all(number is not None for _, number, _ in rows)
-        for id, number, correct in rows:
-            if not isinstance(id, str | int) or isinstance(id, bool):
-                raise ValueError(f"id: {id!r:.100} names no problem")
-            each = samples.setdefault(str(id), {})
-            place = len(each) if not numbered or number is None else number - lowest
-            if place in each:
-                twice = f"{path}: two rows have sample {number} of problem {one_line(str(id), 60)!r}"
-                raise DataError(f"{twice}, and a sample counts once; remove one of them")
-            each[place] = {None: unjudged, False: 0, True: 1}[correct]
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path} does not hold judged samples: a row lacks or has a wrong {error}") from error
-    judged = Judged(samples, numbered)
-    return judged if numbered else judged.without_numbers()
-
-
-def _verdicts(path: Path, reading: Reading | None) -> list[tuple[Any, int | None, Any]]:
-    """The problem and the number of each sample, None without one, and whether it is correct, None if it could not be
-    judged. Raises DataError for what is damaged."""
-    completions, verdicts = path / "completions.parquet", path / "verdicts.jsonl"
-    if completions.exists():
-        rows: list[dict[str, Any]] = rows_of(read_parquet(completions, ["split", "id", "sample", "outcome"]))
-        if len({row["split"] for row in rows}) > 1:
-            rows = [row | {"id": f"{row['split']}: {row['id']}"} for row in rows]
-        return [(row["id"], row["sample"], _correct(row["outcome"])) for row in rows if row["sample"] >= 0]
-    rows = read_rows(verdicts) if verdicts.exists() else read_rows(path) if path.suffix == ".jsonl" else []
-    try:
-        if verdicts.exists():
-            return [(row["id"], _number(row.get("sample")), _correct(row["outcome"])) for row in rows]
-        if rows and rows[0].keys() >= {"problem_id", "correct"}:
-            return [(row["problem_id"], _number(row.get("sample")), row["correct"]) for row in rows]
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path} does not hold judged samples: a row lacks or has a wrong {error}") from error
-    log = read_samples(path, reading)
-    numbers = [None] * len(log.right) if log.number is None else log.number.tolist()
-    ids = [log.problems[i] for i in log.problem]
-    return list(zip(ids, numbers, log.right.tolist(), strict=True))
-
-
-def _number(value: Any) -> int | None:
-    """The number of a sample; None without one."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    raise ValueError(f"'sample' ({one_line(str(value), 40)}), which is no whole number")
-
-
-def _correct(outcome: str) -> bool | None:
-    return None if Outcome(outcome) in UNSCORED else outcome == Outcome.CORRECT

@@ -4,12 +4,13 @@ import sys
 from pathlib import Path
 
 from dph.config import PasskConfig
-from dph.errors import DataError, SettingsError, json_for_terminal
+from dph.errors import SettingsError, json_for_terminal
 from dph.evaluation.changes import Comparison, compare
-from dph.evaluation.samples import NONE, read_samples
+from dph.evaluation.samples import NONE
+from dph.evaluation.sides import read_sides
 from dph.evaluation.wording import as_json, as_text
 from dph.process.progress import put, say
-from dph.runs.files import write_atomically
+from dph.runs.files import check_replaced, write_atomically
 
 MARK = 'content="made by dph"'
 """In every page, so that a file of somebody else is not replaced."""
@@ -25,11 +26,9 @@ def passk(config: PasskConfig) -> Comparison:
         raise SettingsError("--fail-if-lost needs two files: what was lost is lost between BEFORE and AFTER; name both")
     if config.html and page.is_dir():
         raise SettingsError(f"--html {page} is a folder; name a file")
-    if config.html and page.is_file() and MARK not in page.read_text(encoding="utf-8", errors="replace"):
-        raise DataError(f"{page} was not written by dph passk; name another file with --html")
-    sides = [read_samples(file, config) for file in config.files]
-    for side in sides:
-        say(side.read_as)
+    if config.html:
+        check_replaced([page], MARK, "dph passk", "--html")
+    sides = read_sides(config.files, config)
     comparison = compare(*sides, ks=config.k, partial=config.partial, same_prompts=config.prompt != NONE)
     for note in comparison.notes:
         say(note)
