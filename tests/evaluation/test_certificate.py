@@ -67,6 +67,7 @@ def test_worked_numbers():
     # 0.1 for all of 4 values: mean 0.1, no spread; log(2/0.05) = 3.6889, 14 · 3.6889 / 9 = 5.738
     assert bernstein_bound(np.full(4, 0.1)) == pytest.approx(0.1 + 14 * 3.68888 / 9, abs=1e-4)
     assert [smallest_set(epsilon) for epsilon in (0.02, 0.05, 0.1)] == [173, 68, 33]
+    assert smallest_set(1e-9) is None  # above a million problems, which are not looked for
     for n in (33, 68, 173):
         epsilon = {33: 0.1, 68: 0.05, 173: 0.02}[n]
         assert upper_bound(np.zeros(n)) <= epsilon < upper_bound(np.zeros(n - 1))

@@ -217,6 +217,18 @@ def test_nothing_that_could_be_certified_is_said_as_that(tmp_path, capsys):
         assert "it is not a regular file" in complaint(capsys, command, "/dev/null", greedy)
 
 
+@pytest.mark.parametrize("command", ["passk", "certify"])
+def test_a_file_that_takes_too_much_memory_is_named_without_advice_for_training(tmp_path, capsys, monkeypatch, command):
+    def read(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("dph.evaluation.sides.read_samples", read)
+    file = jsonl(tmp_path / "a.jsonl", rows_of(always))
+    message = complaint(capsys, command, file, file)
+    assert message.startswith(f"{file} cannot be read: it takes more memory than this process may have")
+    assert "--optim" not in message and "--sampler" not in message
+
+
 def test_a_gain_is_said_as_a_gain(tmp_path, capsys):
     before, after = jsonl(tmp_path / "a.jsonl", rows_of(half)), jsonl(tmp_path / "b.jsonl", rows_of(always))
     said = run(capsys, "certify", before, after)[1]
