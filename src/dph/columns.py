@@ -56,7 +56,9 @@ NO_ANSWERS = frozenset(
 """What people write where a problem of mathematics has no answer, in lower case."""
 
 _MARKS = re.compile(
-    r"<image(?:_?\d+)?>|<\|(?:image|video|audio|vision)\w*\|>|<(?:start_of_image|image_soft_token|image_pad)>"
+    r"<(?:image|IMAGE|Image)(?:[ _-]?\d+)?>|<\|(?:image|video|audio|vision)\w*\|>"
+    r"|<(?:start_of_image|image_soft_token|image_pad|image_placeholder)>"
+    r"|\[(?:IMAGE|IMG|PICTURE|VIDEO|AUDIO)(?:[ _-]?\d+)?\]|^\s*\[(?:image|picture|video|audio)(?:[ _-]?\d+)?\]\s*$"
     r"|^\s*<(?:img|video|audio)>|<(?:img|video|audio)>\s*$",  # in a line, they are HTML that a question is about
     re.MULTILINE,
 )
@@ -75,27 +77,130 @@ def is_empty(value: Any) -> bool:
 
 
 def media_of(row: Mapping[str, Any], used: Collection[str]) -> str:
-    """The first column of a row that holds pictures, films or sounds and is not used as text; "" without one."""
+    """The first column of a row, or field of one, that holds pictures, films or sounds and is not used as text, as in
+    "extra_info.images"; "" without one. Numbers, and words such as "none", hold none."""
     for column, value in row.items():
-        if value is None or isinstance(value, int | float) or column in used:
-            continue
-        if (is_named(column, "media") and not is_empty(value)) or (not isinstance(value, str) and _is_media(value)):
-            return column
+        if column not in used and (found := _media_in(column, value)):
+            return found
     return ""
 
 
+def _media_in(name: str, value: Any, depth: int = 3) -> str:
+    """The name of the field with media in a column or field; "" without one."""
+    if _says_none(value):
+        return ""
+    if _is_media(value) or (_is_shown(name, value) and not isinstance(value, dict)):
+        return name
+    if isinstance(value, dict) and is_named(name, "media"):
+        return name
+    if not depth or not isinstance(value, dict):
+        return ""
+    inside = (_media_in(f"{name}.{field}", inner, depth - 1) for field, inner in value.items())
+    return next(filter(None, inside), "")
+
+
+def _says_none(value: Any) -> bool:
+    """Whether a value says that there is nothing: null, a number, an empty list, or a word such as none."""
+    if isinstance(value, list | tuple):
+        numbers = value and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
+        return not numbers and all(map(_says_none, value))
+    if isinstance(value, str):
+        return value.strip().lower() in _NONE_SHOWN
+    return value is None or isinstance(value, int | float) or is_empty(value)
+
+
+def _is_shown(name: str, value: Any) -> bool:
+    """Whether a column of this name, whose value says something, shows a picture or plays a sound. Names that may mean
+    a text as well, such as figure or image_caption, do if the value is a file of such a kind."""
+    leaf = name.rpartition(".")[2].lower()
+    if is_named(leaf, "media"):
+        return True
+    words = {*re.findall("[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.rpartition(".")[2]).lower())}
+    words = {word.removesuffix("s") for word in words}
+    if words & _SHOWN_WORDS and words <= _SHOWN_WORDS | _ABOUT_FILES:
+        return True
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    return (
+        bool(words & (_SHOWN_WORDS | _MAYBE_SHOWN)) and isinstance(first, str) and bool(_FILE.fullmatch(first.strip()))
+    )
+
+
 def _is_media(value: Any) -> bool:
-    """Whether a value is a picture or a sound as the library datasets stores them, or a list of these."""
-    if isinstance(value, list):
-        return bool(value) and _is_media(value[0])
-    return isinstance(value, dict) and (
-        {*value} == {"bytes", "path"} or {"array", "sampling_rate"} <= value.keys()
-    )  # of Image, Audio, Video and Pdf
+    """Whether a value is a picture or a sound as the library datasets stores them, a part of a message that shows one,
+    or a list of these."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_media, value[:20]))
+    if not isinstance(value, dict):
+        return isinstance(value, str) and value.startswith(("data:image/", "data:video/", "data:audio/"))
+    if {*value} == {"bytes", "path"} or {"array", "sampling_rate"} <= value.keys():  # of Image, Audio, Video and Pdf
+        return True
+    kind = value.get("type")
+    return isinstance(kind, str) and bool(_MEDIA_PART.fullmatch(kind)) and len(value) > 1
+
+
+_NONE_SHOWN = {
+    "",
+    "none",
+    "no",
+    "nan",
+    "null",
+    "na",
+    "n/a",
+    "nil",
+    "false",
+    "0",
+    "-",
+    "--",
+    "[]",
+    "{}",
+    "[none]",
+    "['']",
+    '[""]',
+}
+_SHOWN_WORDS = {"image", "img", "video", "audio", "pixel"}
+_ABOUT_FILES = {
+    "decoded",
+    "path",
+    "url",
+    "uri",
+    "file",
+    "filename",
+    "byte",
+    "base",
+    "b",
+    "data",
+    "list",
+    "raw",
+    "encoded",
+}
+_MAYBE_SHOWN = {
+    *("picture", "photo", "photograph", "figure", "fig", "diagram", "drawing", "chart", "graph", "plot", "screenshot"),
+    *(
+        "speech",
+        "sound",
+        "voice",
+        "recording",
+        "wav",
+        "clip",
+        "film",
+        "movie",
+        "media",
+        "multimedia",
+        "frame",
+        "attachment",
+    ),
+}
+_FILE = re.compile(
+    r"[^\n]{1,1000}\.(?:png|jpe?g|gif|bmp|webp|tiff?|svg|heic|pdf|mp4|avi|mov|mkv|webm|wav|mp3|flac|ogg|m4a|opus)(?:\?\S*)?"
+    r"|https?://\S+",
+    re.I,
+)
+_MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio|media|file)(?:_url|_file)?", re.I)
 
 
 def media_mark(text: str) -> str:
     """What stands in a prompt where a picture, a film or a sound belongs; "" if nothing does."""
-    found = _MARKS.search(text) if "<" in text else None
+    found = _MARKS.search(text) if "<" in text or "[" in text else None
     return found[0].strip() if found else ""
 
 

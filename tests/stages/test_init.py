@@ -612,13 +612,13 @@ def test_a_prompt_has_keys_views_and_computed_columns(clinic, capsys):
     [row], said = made(capsys, [(1, "Who came?", "SELECT who, (SELECT sum(hours) FROM visit) FROM recent")])
     for line in (
         "CONSTRAINT fk_visit_patient FOREIGN KEY (patient) REFERENCES patient (id),",
-        "CONSTRAINT fk_visit_floor FOREIGN KEY (floor) REFERENCES room (floor),",
-        "CONSTRAINT fk_visit_number FOREIGN KEY (number) REFERENCES room (number)",
+        "CONSTRAINT fk_visit_floor_number FOREIGN KEY (floor, number) REFERENCES room (floor, number)",
         "hours real, -- example: [0.5, 1.5]",
         "CREATE VIEW recent (\n    who text, -- example: ['Ann', 'Bo']\n",
     ):
         assert line in row["prompt"]
     assert "broken" not in row["prompt"] and "does not name" not in said
+    assert "views that SQLite cannot read, so that no prompt shows them: broken (no such table: main.gone)\n" in said
 
 
 def test_a_gold_that_uses_what_its_prompt_lacks_is_named(clinic, capsys):
@@ -648,7 +648,7 @@ def test_questions_that_repeat_are_in_one_split_and_contradictions_are_named(cli
     splits = [{row["id"] for row in problems(Path(f"made/problems/{name}.jsonl"))} for name in ("train", "test")]
     assert all(splits) and all(any({str(i), str(i + 1)} <= split for split in splits) for i in range(0, 40, 2))
     assert "20 problems ask what another one asks; they are in the same split as that\n" in said
-    assert "the same prompt, but golds that contradict each other: 6 and 7\n" in said
+    assert "the same question, but golds that contradict each other: 6 and 7\n" in said
 
 
 def test_golds_that_change_are_never_trained_on_and_weak_ones_only_if_asked(shop, capsys):
@@ -707,3 +707,84 @@ def test_messages_of_mathematics_stay_messages(tmp_path, capsys):
     printed(capsys, "init", "maths", tmp_path / "a.jsonl", "--out", tmp_path / "made")
     [row] = problems(tmp_path / "made/problems/train.jsonl")
     assert row["prompt"][0] == turns[0] and row["prompt"][1]["content"].startswith("1 + 1?\nPlease reason step by step")
+
+
+def test_questions_that_differ_in_letter_case_spacing_or_punctuation_are_in_one_split(tmp_path, capsys):
+    """Signs that change what is asked stay: 3.5 is not 35, and f' not f."""
+    ways = [
+        "How many pens, in total, has Ann {}?",
+        "how many pens in total has  ann {}",
+        "How many pens, in total, has 'Ann' ${}$ ?",
+    ]
+    same = [(f"{i}-{j}", way.format(i), i) for i in range(30) for j, way in enumerate(ways)]
+    other = [("a", "What is 3.5?", 1), ("b", "What is 35?", 2), ("c", "What is f'(x)?", 3), ("d", "What is f(x)?", 4)]
+    questions(tmp_path / "q.csv", [*same, *other, ("x", "HOW MANY pens in total has Ann 3?", 8)])
+    said = printed(capsys, "init", "maths", tmp_path / "q.csv", "--columns", "answer=query", "--out", tmp_path / "made")
+    splits = [{row["id"] for row in problems(tmp_path / f"made/problems/{name}.jsonl")} for name in ("train", "test")]
+    assert all(splits) and not any(
+        {f"{i}-{j}" for j in range(3)} & splits[0] and {f"{i}-{j}" for j in range(3)} & splits[1] for i in range(30)
+    )
+    assert "61 problems ask what another one asks; they are in the same split as that\n" in said
+    assert "the same question, but golds that contradict each other: 3-0 and x\n" in said
+    words = [
+        "check",
+        "--task",
+        "records",
+        "--data",
+        tmp_path / "made/problems",
+        "--no-step",
+        "--model.path",
+        base_run() / "model",
+    ]
+    (tmp_path / "made/problems/test.jsonl").write_text(
+        (tmp_path / "made/problems/train.jsonl")
+        .read_text()
+        .replace("has Ann", "has ANN")
+        .replace('"id": "', '"id": "t')
+    )
+    train = len((tmp_path / "made/problems/train.jsonl").read_text().splitlines())
+    said = printed(capsys, *words, "--test", "test", "--rollout.max-tokens", "4", "--rollout.max-prompt-tokens", "400")
+    assert f"trained on too, so that scores say little: {train} of them" in said
+
+
+def test_what_init_puts_into_prompts_or_keeps_is_said(clinic, capsys):
+    header = ("id", "question", "query", "difficulty", "hint")
+    _, said = made(capsys, [(1, "Visits?", "SELECT 2", "easy", "visit = stay")], header=header)
+    assert "the column 'hint' stands before each question in its prompt\n" in said
+    assert "kept in them for evaluations and templates: difficulty\n" in said
+
+
+def test_a_prompt_shows_tables_as_a_query_can_use_them(tmp_path, monkeypatch, capsys):
+    """Without what full-text search keeps for itself; a column without a type; a key to a table that has none."""
+    monkeypatch.chdir(tmp_path)
+    connection = sqlite3.connect("clinic.sqlite")
+    connection.executescript("""
+        CREATE VIRTUAL TABLE note USING fts5(text);
+        CREATE TABLE place (x, y, UNIQUE (x, y));
+        CREATE TABLE stay (owner, x INT, y INT, FOREIGN KEY (x, y) REFERENCES place,
+                           FOREIGN KEY (y, x) REFERENCES place (y, x));
+    """)
+    connection.close()
+    [row], _ = made(capsys, [(1, "Who?", "SELECT owner FROM stay")])
+    assert "CREATE TABLE note (" in row["prompt"] and "note_data" not in row["prompt"]
+    assert "    owner,\n    x int,\n" in row["prompt"] and "owner ," not in row["prompt"]
+    assert (
+        "FOREIGN KEY (x, y) REFERENCES place\n" in row["prompt"]
+        or "FOREIGN KEY (x, y) REFERENCES place," in row["prompt"]
+    )
+    assert "FOREIGN KEY (x, y) REFERENCES place (x, y)" in row["prompt"]
+
+
+def test_the_head_of_small_settings_says_what_its_numbers_are_for(clinic, capsys):
+    made(capsys, [(1, "Visits?", "SELECT 2"), (2, "Rooms?", "SELECT 1")], "--small")
+    text = Path("made/dph.toml").read_text(encoding="utf-8")
+    assert "The numbers end in minutes on a CPU" in text and "small:" not in text
+    assert "max_tokens = 64 # of a response; longer ones are cut off; large: 512\n" in text
+
+
+def test_every_gold_that_is_left_out_is_named(tmp_path, capsys):
+    questions(tmp_path / "q.csv", [(f"q{i}", f"{i}?", "pending" if i < 30 else i) for i in range(60)])
+    said = printed(capsys, "init", "maths", tmp_path / "q.csv", "--columns", "answer=query", "--out", tmp_path / "made")
+    assert "30 of 60 gold answers can be judged against" in said and all(
+        f"q{i}: the answer is 'pending'" in said for i in range(30)
+    )

@@ -85,6 +85,19 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"video": "v.mp4"}, "the column 'video' holds pictures"),
     ({"audio": {"array": [0.1], "sampling_rate": 16000}}, "the column 'audio' holds pictures"),
     ({"pixel_values": [0.1, 0.2]}, "the column 'pixel_values' holds pictures"),
+    ({"decoded_image": "aGk="}, "the column 'decoded_image' holds pictures"),
+    ({"image_0": "f1.png"}, "the column 'image_0' holds pictures"),
+    ({"picture": "f1.png"}, "the column 'picture' holds pictures"),
+    ({"photo": "https://example.org/f1"}, "the column 'photo' holds pictures"),
+    ({"figure": ["f1.png", "f2.png"]}, "the column 'figure' holds pictures"),
+    ({"speech": "a.wav"}, "the column 'speech' holds pictures"),
+    ({"media": ["a.mp4"]}, "the column 'media' holds pictures"),
+    ({"shown": "data:image/png;base64,aGk="}, "the column 'shown' holds pictures"),
+    ({"content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "the column 'content' holds pictures"),
+    ({"extra_info": {"index": 1, "images": ["f1.png"]}}, "the column 'extra_info.images' holds pictures"),
+    ({"prompt": "<image 1> What is the angle?"}, "the prompt holds <image 1>, the place of a picture"),
+    ({"prompt": "[IMAGE] What is the angle?"}, "the prompt holds [IMAGE]"),
+    ({"prompt": "What is the angle?\n[image]"}, "the prompt holds [image]"),
     ({"shown": {"bytes": "aGk=", "path": None}}, "the column 'shown' holds pictures"),
     ({"shown": [{"bytes": "aGk=", "path": "a.png"}]}, "the column 'shown' holds pictures"),
     ({"prompt": "<image>\nWhat is the angle?"}, "the prompt holds <image>, the place of a picture"),
@@ -118,6 +131,37 @@ def test_a_question_about_html_is_a_text(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    "more",
+    [
+        {"images": "none"},
+        {"images": [None]},
+        {"image": ["", None]},
+        {"has_image": "no"},
+        {"num_images": 0},
+        {"figure": "Figure 3 shows a triangle."},
+        {"image_caption": "A cat sits on a mat."},
+        {"graph": "0-1, 1-2"},
+        {"source": "scan.png"},
+    ],
+)
+def test_a_column_without_a_picture_is_no_reason_to_refuse(tmp_path, more):
+    """What says that there is none, what tells of one in words, and where a text was taken from."""
+    [problem] = problems(tmp_path, ROW | more)
+    assert problem.answer == "42"
+
+
+def test_columns_that_differ_in_letter_case_alone_are_refused_if_they_differ(tmp_path, capsys):
+    with pytest.raises(
+        DataError, match="row 1: the columns 'answer' and 'Answer' hold different values; name one with"
+    ):
+        problems(tmp_path, ROW | {"Answer": "43"})
+    with pytest.raises(DataError, match="the columns 'prompt' and 'Prompt' hold different values"):
+        problems(tmp_path, ROW | {"Prompt": "?"})
+    assert problems(tmp_path, ROW | {"Answer": "43"}, answer="Answer")[0].answer == "43"
+    assert problems(tmp_path, ROW | {"Answer": "42", "ANSWER": None})[0].answer == "42"
+
+
+@pytest.mark.parametrize(
     "content", [["What is ", "6 x 7?"], [{"type": "text", "text": "What is "}, {"text": "6 x 7?"}]]
 )
 def test_parts_that_are_all_text_are_joined(tmp_path, content):
@@ -129,6 +173,8 @@ def test_links_to_pictures_are_counted(tmp_path, capsys):
     linked = {"prompt": "See ![](https://example.org/a.jpg). What is the angle?"}
     problems(tmp_path, ROW, ROW | linked, ROW | linked)
     [line] = said(capsys)
+    problems(tmp_path, ROW, ROW | linked)
+    assert said(capsys)[0].startswith("1 prompt links to pictures, ")
     assert line.startswith("2 prompts link to pictures, which the model does not see (first: ") and "row 2)" in line
 
 

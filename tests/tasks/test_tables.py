@@ -46,6 +46,7 @@ def test_jsonl_round_trip(tmp_path_factory, rows):
 
 CSV = {
     "commas": ('prompt,answer\n"a, b",1\n', ("a, b", "1")),
+    "bars": ("prompt|answer\na, b|1\n", ("a, b", "1")),
     "semicolons, a byte order mark, other ends of lines": ("\ufeffprompt;answer\r\na, b;1\r\n", ("a, b", "1")),
     "tabs": ("prompt\tanswer\na, b\t1\n", ("a, b", "1")),
     "quotes and a line break in a cell": ('prompt,answer\n"a ""b""\nc",1\n', ('a "b"\nc', "1")),
@@ -82,6 +83,7 @@ WRONG = {
     "a.txt": (b"a,b\n", "unknown kind; use .jsonl"),
     "empty.jsonl": (b"\n\n", "holds no rows"),
     "list.json": (b'{"a": 1}', "holds no list of rows"),
+    "table.json": (b'{"data": [{"a": 1}]}', "an object with: data; write the list under 'data' to a file of its own"),
     "broken.json": (b'[{"a": 1}', "is not valid JSON"),
     "broken.jsonl": (b'{"a": 1}\n{"a": \n', "line 2 is not valid JSON"),
     "deep.jsonl": (b"[" * 100_000, "line 1 is not valid JSON"),

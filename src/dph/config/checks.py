@@ -211,7 +211,8 @@ def check_repeats(rollout: RolloutConfig, n: int | None = None, name: str = "rol
     if rollout.temperature == 0 and n > 1:
         raise SettingsError(
             f"at temperature 0 all {n} responses to a prompt are the same, so that pass@{n} would be pass@1; set "
-            f"{name} to 1, or the temperature above 0 (dph eval decodes greedily too, whatever the temperature)"
+            f"{name} to 1, or the temperature above 0: greedy accuracy, which dph eval measures too, is of a response "
+            "of its own at any temperature"
         )
 
 

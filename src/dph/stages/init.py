@@ -38,6 +38,13 @@ _ANSWERS: Mapping[str, Sequence[str]] = {
 _KEPT = (*NAMES["reported"], *NAMES["template variables"])
 """Further columns that later stages read."""
 _PRESET = Path(__file__).parents[1] / "presets" / "own_data.toml"
+_FOR_A_GPU = re.compile(r"^# The numbers are for one GPU(?:.*\n)+?(?=\[)", re.M)
+_FOR_A_CPU = """\
+# The numbers end in minutes on a CPU, with a model of 135 million parameters. Those behind "large:" are for one GPU,
+# and untested there: `dph init` without --small writes them.
+"""
+"""What the head of the settings says, and what it says of small ones."""
+_SMALL = re.compile(r"= (\S+)( #.*)\bsmall: (\S+)")
 _MODEL = 'path = "Qwen/Qwen2.5-0.5B-Instruct"'  # as the preset has it
 _USAGE = "write: dph init sql DATABASE FILE --out FOLDER, or dph init maths FILE --out FOLDER"
 _DATABASES = (".sqlite", ".sqlite3", ".db")
@@ -73,7 +80,8 @@ def init(config: InitConfig) -> None:
     test = _in_test(problems, config.test_share)
     model = dumps({"path": absolute(config.model)}).strip() if config.model else _MODEL
     text = _PRESET.read_text(encoding="utf-8").replace(_MODEL, model)
-    text = re.sub(r"= \S+( #.*\bsmall: (\S+))", r"= \2\1", text) if config.small else text
+    if config.small:
+        text = _SMALL.sub(_as_small, _FOR_A_GPU.sub(_FOR_A_CPU, text))
     out.mkdir(parents=True, exist_ok=True)
     say_other_files(out, "problems and settings are")
     with directory_written_atomically(out / "problems") as folder:
@@ -85,9 +93,16 @@ def init(config: InitConfig) -> None:
         write_atomically(out / "dph.toml", f'{text}\n[task.options]\npath = "problems"\n')
     made = f"{counted(len(problems) - len(test), 'problem')} to train on, {len(test)} for tests"
     put(f"{out / 'problems'}: {made}{', and a copy of the database' if database else ''}")
+    if kept := [name for name in _KEPT if any(name in problem.meta for problem in problems)]:
+        put(f"kept in them for evaluations and templates: {', '.join(kept)}")
     put(f"{out / 'dph.toml'}: the settings; its comments say what to change")
     _say_what_to_expect(config, problems, len(test))
     put(f"\ncd {shlex.quote(str(out))}\n{_COMMANDS}")
+
+
+def _as_small(setting: re.Match[str]) -> str:
+    large, comment, small = setting.groups()
+    return f"= {small}{comment}large: {large}"
 
 
 def _copy(database: Path, target: Path) -> None:
@@ -106,7 +121,7 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
         worth = f"one answer moves a score by {100 / tests:.3g} points" if tests else "nothing can be evaluated"
         put(f"{counted(tests, 'test problem')}: {worth}; add questions, or raise --test-share")
     with make_verifiers(VerifierConfig()) as verifiers:
-        usable, lines = tried_golds(verifiers, problems)
+        usable, lines = tried_golds(verifiers, problems, None)
     if repeats := len(problems) - len({asked(problem) for problem in problems}):
         put(f"{counted(repeats, 'problem')} ask what another one asks; they are in the same split as that")
     lines += lacking_lines(problems)
@@ -132,6 +147,10 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
     records.leave(hint)
     problems = records.problems("train")
     schema = schema_of_file(database, views=True)
+    if schema.left_out:
+        put(f"views that SQLite cannot read, so that no prompt shows them: {one_line(', '.join(schema.left_out))}")
+    if hint:
+        put(f"the column {one_line(hint)!r} stands before each question in its prompt")
     if not schema.tables:
         raise DataError(f"the database {database} has no tables; give the file that the queries are for")
 

@@ -27,6 +27,7 @@ from dph.runs.files import write_atomically
 from dph.runs.pinned import ANEW, content_hashes
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers, judging_versions
+from dph.verifiers.golds import NOTED
 from dph.verifiers.sql.text import extract_sql
 
 PROBLEMS_AT_ONCE = 64
@@ -157,7 +158,13 @@ def _judge(
             told = [next(answers) for _ in predictions] or [None]
             told = [None if v.outcome is Outcome.NO_ANSWER else one for one, v in zip(told, rows, strict=True)]
             verdicts_of = [asdict(verdict) for verdict in rows]
-            values.append({"verdicts": verdicts_of, "answers": told, "flags": flags.get(problem.id, [])})
+            values.append(
+                {
+                    "verdicts": verdicts_of,
+                    "answers": told,
+                    "flags": [f for f in flags.get(problem.id, []) if f not in NOTED],
+                }
+            )
         return values
 
     values = chunks.map("problems", pairing.pairs, PROBLEMS_AT_ONCE, judge, "judging")

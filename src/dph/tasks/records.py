@@ -104,7 +104,8 @@ class RowTask(Task):
         if left_out:
             say(f"left out, because their databases are missing: {counted(left_out, 'row')}")
         if linked:
-            say(f"{counted(len(linked), 'prompt')} link to pictures, which the model does not see (first: {linked[0]})")
+            link = "prompt links" if len(linked) == 1 else "prompts link"
+            say(f"{len(linked)} {link} to pictures, which the model does not see (first: {linked[0]})")
         if line := ignored((name for name in unread if name not in self._said), _WHO):
             say(line)
         self._said |= unread.keys()
@@ -164,6 +165,8 @@ class RowTask(Task):
         name, further = self.prompt or usual_column(row, PROMPTS), usual_column(row, NAMES["input"])
         if not name:
             raise DataError(f"{where}: {absent(row, 'prompt', 'messages')}; name the column with the option prompt")
+        if not self.prompt:
+            _refuse_twins(row, name, where, "prompt")
         prompt = self._value(row, name, where, used)
         if _is_blank(prompt) or (isinstance(prompt, str) and prompt.strip() in MISSING):
             raise DataError(f"{where}: {name} is null or empty; write a prompt, or leave the row out")
@@ -198,6 +201,8 @@ class RowTask(Task):
         model = row.get("reward_model")
         truth = model.get("ground_truth") if isinstance(model, dict) else None
         name = self.answer or usual_column(row, _ANSWERS if truth is None else _ANSWERS[:1])
+        if name and not self.answer:
+            _refuse_twins(row, name, where, "answer")
         answer = self._value(row, name, where, used) if name else None
         if answer is None and truth is not None:
             used.add(_VERL_ANSWER)
@@ -236,6 +241,16 @@ def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
     found = [(lower, column) for column in row if (lower := column.lower()) in names]
     columns = [column for name in names for lower, column in found if lower == name]
     return next((column for column in columns if not _is_blank(row[column])), next(iter(columns), ""))
+
+
+def _refuse_twins(row: Mapping[str, Any], name: str, where: str, option: str) -> None:
+    """Raises DataError if a column of the same name in other letters says something else: nobody knows which is
+    meant."""
+    for other in row:
+        if other != name and other.lower() == name.lower() and not _is_blank(row[other]) and row[other] != row[name]:
+            raise DataError(
+                f"{where}: the columns {name!r} and {other!r} hold different values; name one with the option {option}"
+            )
 
 
 _WHO = "a reward function of your own gets the columns"

@@ -27,8 +27,8 @@ KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
 def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Rows of a .jsonl, .jsonl.gz, .json (a list), .csv, .tsv or .parquet file as dictionaries.
 
-    The first line of a CSV file names its columns; its values are texts, and None for an empty cell. Commas, semicolons
-    or tabs separate them, whichever the first line has most of.
+    The first line of a CSV file names its columns; its values are texts, and None for an empty cell. Commas,
+    semicolons, tabs or bars separate them, whichever the first line has most of.
 
     Raises UserError, naming line, row or columns, if the file is missing, of another kind, damaged or empty, lacks a
     required column, has a value other than text in a column of `texts`, or contains text that cannot be encoded.
@@ -110,7 +110,10 @@ def _read(path: Path) -> list[tuple[int, Any]]:
     if name.endswith(".json"):
         rows = parse_file(path, read_text(path))
         if isinstance(rows, dict):
-            raise DataError(f"{path} holds no list of rows, but an object with: {', '.join(rows) or 'nothing'}")
+            listed = next((name for name, value in rows.items() if isinstance(value, list)), "")
+            remedy = f"; write the list under {listed!r} to a file of its own" if listed else ""
+            named = ", ".join(rows) or "nothing"
+            raise DataError(f"{path} holds no list of rows, but an object with: {named}{remedy}")
         if not isinstance(rows, list):
             raise DataError(f"{path} holds no list of rows")
         return [(0, row) for row in rows]

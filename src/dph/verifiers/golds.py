@@ -1,7 +1,10 @@
 """Gold answers: which of them are weak tests, and how one looks as a response."""
 
+import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 
+from dph.errors import counted
 from dph.types import Problem, as_text
 from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.protocol import Verifiers
@@ -17,6 +20,11 @@ WEAK: Mapping[str, str] = {
     "order_ties": "its ORDER BY leaves rows tied",
 }
 """What each flag of a weak gold means."""
+NOTED: Mapping[str, str] = {
+    "cleaned": "the answer is read without a label, its number in a list or a remark",
+    "words": "read as words, which only the same words equal, while the others are values",
+}
+"""Flags of golds that are no weak tests, so that they are never skipped."""
 
 
 def gold_response(problem: Problem) -> str:
@@ -25,8 +33,26 @@ def gold_response(problem: Problem) -> str:
 
 
 def asked(problem: Problem) -> str:
-    """What problems share that ask the same: the prompt without letter case and spacing."""
-    return " ".join(as_text(problem.prompt).casefold().split())
+    """What problems share that ask the same: the prompt without letter case, spacing, quotation marks, dollar signs and
+    the punctuation of sentences. Signs of mathematics, points and commas within numbers and the prime of f' stay."""
+    text = unicodedata.normalize("NFKC", as_text(problem.prompt)).casefold().translate(_SAME_SIGNS)
+    for pattern, usual in _SAID_ALIKE:
+        text = pattern.sub(usual, text)
+    return text.strip()
+
+
+_SAME_SIGNS = dict.fromkeys(map(ord, '\u2018\u2019\u201c\u201d"`'), "'") | dict.fromkeys(range(0x2010, 0x2016), "-")
+_SAID_ALIKE = [
+    (re.compile(pattern), usual)
+    for pattern, usual in (
+        (r"\\[()\[\],;! ]|\$|[?\u00bf\u00a1\u3002\u3001\u2026]|[,.;:](?!\d)|(?<!\d)!(?!=)", " "),
+        (r"(?<!\b[a-z])(?<!\b[a-z]')'", " "),
+        (r"(?<=[a-z]{2})-(?=[a-z]{2})|\*\*(?=\S)|(?<=\S)\*\*|__", " "),
+        (r"\s*([-+*/=<>^(){}\[\]|])\s*", r"\1"),
+        (r"\s+", " "),
+    )
+]
+"""What questions that ask the same may write differently, in the order of its replacement."""
 
 
 def tried_golds(
@@ -48,22 +74,25 @@ def tried_golds(
         for flag in flags:
             weak.setdefault(str(flag), []).append(id)
     for flag, ids in sorted(weak.items(), key=lambda item: -len(item[1])):
+        if flag in NOTED:
+            lines.append(f"{NOTED[flag]}: {counted(len(ids), 'gold')}: {_some(ids, most)}")
+            continue
         done = "left out" if flag in skip else "weak"
         lines.append(f"{done}, {flag} ({WEAK.get(flag, flag)}): {_some(ids, most)}")
     usable = [problem for problem in usable if not {*map(str, flagged.get(problem.id, ()))} & {*skip}]
     if pairs := _contradictions(verifiers, usable):
-        lines.append(f"the same prompt, but golds that contradict each other: {_some(pairs, most)}")
+        lines.append(f"the same question, but golds that contradict each other: {_some(pairs, most)}")
     return usable, lines
 
 
 def _contradictions(verifiers: Verifiers, problems: Sequence[Problem]) -> list[str]:
-    """Pairs of problems with the same prompt of which one's gold is wrong by the other's, "3 and 7"."""
-    first: dict[tuple[str, str], Problem] = {}
+    """Pairs of problems that ask the same of which one's gold is wrong by the other's, "3 and 7"."""
+    first: dict[tuple[str, str, str], Problem] = {}
     tried: list[tuple[Problem, Problem]] = []
     for problem in problems:
         if verifiers.only or problem.verifier not in (*FORMS, "exact") or not (question := asked(problem)):
             continue
-        before = first.setdefault((problem.verifier, question), problem)
+        before = first.setdefault((problem.verifier, question, str(problem.meta.get("db"))), problem)
         if before.answer != problem.answer:
             tried.append((before, problem))
     verdicts = verifiers.verify([(before, gold_response(problem)) for before, problem in tried])

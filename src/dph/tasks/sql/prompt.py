@@ -113,17 +113,22 @@ def _create_table(schema: Schema, table: Table, examples: Sequence[Sequence[obje
     primary = [name for name in dict.fromkeys(names) if name in table.primary_key]
     if primary:
         lines.append(f"PRIMARY KEY ({', '.join(map(_name, primary))}),")
-    keys = [key for key in schema.foreign_keys if key.table == table.name]
-    lines += dict.fromkeys(map(_constraint, sorted(keys, key=lambda key: names.index(key.column))))
+    keys = sorted((k for k in schema.foreign_keys if k.table == table.name), key=lambda key: names.index(key.column))
+    whole: dict[object, list[ForeignKey]] = {}
+    for place, key in enumerate(keys):
+        whole.setdefault((key.number,) if key.number >= 0 else place, []).append(key)
+    lines += dict.fromkeys(map(_constraint, whole.values()))
     # The comma after the last line is removed, unless a comment follows it.
     body = "\n".join(f"    {line}" for line in lines).removesuffix(",")
     return f"CREATE {'VIEW' if table.is_view else 'TABLE'} {_name(table.name)} (\n{body}\n);"
 
 
-def _constraint(key: ForeignKey) -> str:
-    name = f"fk_{key.table}_{key.column}".lower().replace(" ", "_")
-    reference = f"REFERENCES {_name(key.to_table)} ({_name(key.to_column)})"
-    return f"CONSTRAINT {name} FOREIGN KEY ({_name(key.column)}) {reference},"
+def _constraint(keys: Sequence[ForeignKey]) -> str:
+    """The declaration of a foreign key, of one column or of several."""
+    name = "_".join(["fk", keys[0].table, *(key.column for key in keys)]).lower().replace(" ", "_")
+    columns, to = (", ".join(map(_name, names)) for names in zip(*((k.column, k.to_column) for k in keys), strict=True))
+    reference = f"REFERENCES {_name(keys[0].to_table)}" + (f" ({to})" if all(key.to_column for key in keys) else "")
+    return f"CONSTRAINT {name} FOREIGN KEY ({columns}) {reference},"
 
 
 def _column_line(column: Column, examples: Sequence[object]) -> str:
@@ -133,7 +138,7 @@ def _column_line(column: Column, examples: Sequence[object]) -> str:
     notes = [] if says_nothing else [column.title]
     if examples:
         notes.append(f"example: {list(examples)}")
-    return f"{_name(column.name)} {column.type}," + (f" -- {', '.join(notes)}" if notes else "")
+    return f"{_name(column.name)} {column.type}".rstrip() + "," + (f" -- {', '.join(notes)}" if notes else "")
 
 
 @lru_cache(maxsize=64)

@@ -1,6 +1,7 @@
 """The schema of a SQLite database: read from the file, or from an entry of Spider's or BIRD's tables.json."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,12 +27,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """`table`.`column` refers to `to_table`.`to_column`."""
+    """`table`.`column` refers to `to_table`.`to_column`, which is "" if nothing says to which."""
 
     table: str
     column: str
     to_table: str
     to_column: str
+    number: int = -1
+    """Of the table's keys as the file declares them; the columns of a composite key share it. -1: stands alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Schema:
 
     tables: tuple[Table, ...]
     foreign_keys: tuple[ForeignKey, ...]
+    left_out: tuple[str, ...] = ()
+    """Views that SQLite cannot read, each with the reason."""
 
 
 def connect(path: Path, errors: str = "replace") -> sqlite3.Connection:
@@ -100,9 +105,10 @@ _QUICK = 1_000_000  # instructions of SQLite
 
 
 def schema_of_file(path: Path, *, views: bool = False) -> Schema:
-    """Tables, columns and keys as the file declares them; SQLite's own tables are left out, and views, unless they are
-    asked for. A view that SQLite cannot read is left out."""
+    """Tables, columns and keys as the file declares them; tables of SQLite and of virtual tables for their own use are
+    left out, and views, unless they are asked for. A view that SQLite cannot read is left out and named."""
     tables: list[Table] = []
+    left_out: list[str] = []
     references: list[tuple[str, list[Any]]] = []
     try:
         with closing(connect(path)) as connection:
@@ -110,13 +116,15 @@ def schema_of_file(path: Path, *, views: bool = False) -> Schema:
                 "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' "
                 "ORDER BY type, rowid"
             )
+            shadows = _shadows(connection)
             for name, type in names.fetchall():
-                if type == "view" and not views:
+                if (type == "view" and not views) or name in shadows:
                     continue
                 try:
                     rows = _columns(connection, name)
-                except sqlite3.OperationalError:
+                except sqlite3.OperationalError as error:
                     if type == "view":
+                        left_out.append(f"{name} ({error})")
                         continue
                     raise
                 titles = [" ".join(row[0].replace("_", " ").split()).lower() for row in rows]
@@ -129,15 +137,28 @@ def schema_of_file(path: Path, *, views: bool = False) -> Schema:
     if odd := [name for table in tables for name in (table.name, *(c.name for c in table.columns)) if _LOST in name]:
         raise DataError(f"the database {path} has a name that is not UTF-8, {odd[0]!r:.100}; rename it")
     keys = {table.name.lower(): table.primary_key for table in tables}
-    return Schema(tuple(tables), tuple(key for name, rows in references for key in _foreign_keys(name, rows, keys)))
+    found = tuple(key for name, rows in references for key in _foreign_keys(name, rows, keys))
+    return Schema(tuple(tables), found, tuple(left_out))
+
+
+def _shadows(connection: sqlite3.Connection) -> set[str]:
+    """The tables in which virtual tables, such as those of full-text search, keep what they hold; a SQLite before 3.37
+    does not tell them."""
+    try:
+        listed = connection.execute("PRAGMA table_list").fetchall()
+    except sqlite3.Error:  # of a table of a kind that this SQLite cannot read
+        return set()
+    return {name for _, name, kind, *_ in listed if kind == "shadow"}
 
 
 def _foreign_keys(table: str, rows: Sequence[Any], keys: Mapping[str, Sequence[str]]) -> Iterator[ForeignKey]:
-    """The foreign keys of a table, as SQLite lists them: one that names no column refers to the primary key."""
-    for _, place, to_table, column, named, *_ in rows:
+    """The foreign keys of a table, as SQLite lists them: one that names no columns refers to the primary key, if that
+    has as many."""
+    sizes = Counter(number for number, *_ in rows)
+    for number, place, to_table, column, named, *_ in rows:
         primary = keys.get(to_table.lower(), ())
-        if named is not None or place < len(primary):
-            yield ForeignKey(table, column, to_table, str(primary[place] if named is None else named))
+        implied = str(primary[place]) if len(primary) == sizes[number] else ""
+        yield ForeignKey(table, column, to_table, implied if named is None else named, number)
 
 
 def schema_of_entry(entry: Mapping[str, Any]) -> Schema:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Literal, get_args
 
-from dph.columns import MISSING, NO_ANSWERS
 from dph.errors import UserError
 from dph.extras import require
 from dph.types import Outcome, Problem, Verdict
@@ -112,18 +111,42 @@ def check_policy(name: str) -> None:
 
 def _unread(problem: Problem) -> str:
     """Why `typed` cannot read any of a problem's gold answers; "" if it can."""
+    from dph.verifiers.math.gold import is_beside_the_question, is_missing, reads
     from dph.verifiers.math.typed import read
 
     golds = _typed_golds(problem)
-    if all(gold in MISSING or gold.lower() in NO_ANSWERS for gold in golds):
-        return f"the answer is {golds[0]!r}, which says that it is missing"
-    readable = any((answer := read(gold)) and not _is_told(gold, answer.kind) for gold in golds)
-    return "" if readable else f"the policy typed cannot read the answer {golds[0][:80]!r}"
+    if all(map(is_missing, golds)):
+        return f"the answer is {golds[0][:80]!r}, which says that it is missing"
+    readable = [gold for gold in golds if (answer := read(gold)) and not _is_told(gold, answer.kind) and reads(gold)]
+    if not readable:
+        return f"the policy typed cannot read the answer {golds[0][:80]!r}; {_ALONE}"
+    if all(is_beside_the_question(gold, _question(problem)) for gold in readable):
+        return f"the question asks for a value, and the answer is {readable[0][:80]!r}"
+    return ""
 
 
 def _typed_golds(problem: Problem) -> tuple[str, ...]:
-    """The accepted answers without a label before them: "Ans. 15" is 15."""
-    return tuple(_ANSWER_LABEL.sub("", gold) for gold in gold_texts(problem))
+    """The accepted answers without what is no part of them: "Ans. 15" is 15."""
+    return tuple(map(_typed_gold, gold_texts(problem)))
+
+
+def _typed_gold(gold: str) -> str:
+    from dph.verifiers.math.gold import stated
+
+    return gold if _GLUED.match(gold) else stated(_ANSWER_LABEL.sub("", gold))
+
+
+def is_words(problem: Problem) -> bool:
+    """Whether `typed` reads every accepted answer as words."""
+    from dph.verifiers.math.typed import read
+
+    answers = map(read, _typed_golds(problem))
+    return all(answer is not None and answer.kind == "text" for answer in answers)
+
+
+def is_cleaned(problem: Problem) -> bool:
+    """Whether `typed` takes a label, a number in a list or a remark off one of the accepted answers."""
+    return any(_typed_gold(gold) != _ANSWER_LABEL.sub("", gold) for gold in gold_texts(problem))
 
 
 @lru_cache(maxsize=4096)
@@ -142,7 +165,7 @@ def _reading(gold: str) -> str:
     """A gold answer, its type, and its value if that is a number."""
     from dph.verifiers.math.typed import exact, read
 
-    answer = read(_ANSWER_LABEL.sub("", gold))
+    answer = read(_typed_gold(gold))
     if answer is None:
         return f"{gold} (not read)"
     value = exact(answer.value) if answer.kind == "expression" else None
@@ -177,6 +200,7 @@ _ANSWER_LABEL = re.compile(
     r"\A\s*(?:\[(?:ans(?:wer)?|sol(?:ution)?)\]|(?:ans(?:wer)?|sol(?:ution)?)\s*[.:](?!\d)|ans(?:wer)?(?=\s+[-\d$\\]))\s*(?=\S)",
     re.I,
 )
+_ALONE = "write the answer alone, or name it in a longer text with the option answer_pattern"
 _GLUED = re.compile(r"(?:ans|sol)\w*\.\d", re.I)  # "Ans.5": 5 or 0.5
 _CONCLUDES = re.compile(r"(?<![A-Za-z\\])(?:(?<![Ii]f )(?<!or )so|therefore|thus|hence)(?=[\s,])")
 _WORD = re.compile(r"[A-Za-z]{2,}")

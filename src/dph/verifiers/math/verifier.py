@@ -9,12 +9,13 @@ from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Decimals, Fallback
-from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
+from dph.verifiers.math.policy import PolicyName, gold_texts, is_cleaned, is_words, judge_at_sight, make_policy
 from dph.verifiers.math.typed import answer_key
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive
 from dph.verifiers.sandbox.pool import GRACE, Request, UsesWorkers, WorkerPool, read_reply
 
 _MAY_BE_DECIMAL = re.compile(r"-?\d{1,9},(?!\d{3}$)\d{1,9}")
+_FEW_OF = 10  # one in so many golds
 _FALLBACKS = (None, "none", "phrase", "last_number", "library")
 _Question = tuple[tuple[str, ...], str]
 
@@ -69,9 +70,17 @@ class MathVerifier(UsesWorkers):
         return faults | {id: fault for id, fault in unread.items() if fault}
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
-        """Problems with an answer that is two numbers, or one with a decimal comma, 4,5: id → its flag."""
-        doubtful = [p.id for p in problems if any(map(_MAY_BE_DECIMAL.fullmatch, gold_texts(p)))]
-        return {id: ["decimal_comma"] for id in doubtful}
+        """Problems with an answer that is two numbers, or one with a decimal comma, 4,5; of which `typed` takes a label
+        or a remark off; or that is words where nearly all others are values: id → its flags."""
+        flags = {p.id: ["decimal_comma"] for p in problems if any(map(_MAY_BE_DECIMAL.fullmatch, gold_texts(p)))}
+        if self._policy.judge is None:
+            return flags
+        words = [p.id for p in problems if is_words(p)]
+        for id in (p.id for p in problems if is_cleaned(p)):
+            flags.setdefault(id, []).append("cleaned")
+        for id in words if len(words) * _FEW_OF <= len(problems) else ():
+            flags.setdefault(id, []).append("words")
+        return flags
 
     def readings(self, problems: Sequence[Problem]) -> list[str]:
         """The accepted answers of each problem as the policy reads them."""
