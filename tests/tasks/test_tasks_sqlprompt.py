@@ -89,7 +89,7 @@ def test_examples_are_mentioned_values_then_the_first_two_at_most_six(tmp_path: 
     schema = schema_of_file(db)
     mentioned = {("t", "x"): ["b"], ("t", "y"): ["q", "r", "s", "t", "u", "v"]}
     assert omnisql_schema(schema, db, mentioned) == (
-        "CREATE TABLE t (\n    x text, -- example: ['b', 'a']\n    y , -- example: ['q', 'r', 's', 't', 'u', 'v']\n);"
+        "CREATE TABLE t (\n    x text, -- example: ['b', 'a']\n    y, -- example: ['q', 'r', 's', 't', 'u', 'v']\n);"
     )
     assert "x text, -- example: ['a', 'b']" in omnisql_schema(schema, db)
 

@@ -34,7 +34,7 @@ class ForeignKey:
     to_table: str
     to_column: str
     number: int = -1
-    """Of the table's keys as the file declares them; the columns of a composite key share it. -1: stands alone."""
+    """What the columns of a composite key share; -1: it stands alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,8 @@ def _foreign_keys(table: str, rows: Sequence[Any], keys: Mapping[str, Sequence[s
     for number, place, to_table, column, named, *_ in rows:
         primary = keys.get(to_table.lower(), ())
         implied = str(primary[place]) if len(primary) == sizes[number] else ""
-        yield ForeignKey(table, column, to_table, implied if named is None else named, number)
+        of_several = number if sizes[number] > 1 else -1
+        yield ForeignKey(table, column, to_table, implied if named is None else named, of_several)
 
 
 def schema_of_entry(entry: Mapping[str, Any]) -> Schema:
