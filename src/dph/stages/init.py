@@ -123,7 +123,8 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
     with make_verifiers(VerifierConfig()) as verifiers:
         usable, lines = tried_golds(verifiers, problems, None)
     if repeats := len(problems) - len({asked(problem) for problem in problems}):
-        put(f"{counted(repeats, 'problem')} ask what another one asks; they are in the same split as that")
+        ask, they = ("asks", "it is") if repeats == 1 else ("ask", "they are")
+        put(f"{counted(repeats, 'problem')} {ask} what another one asks; {they} in the same split as that")
     lines += lacking_lines(problems)
     can = f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against"
     put(one_line("; ".join([can, *lines])))
