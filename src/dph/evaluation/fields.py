@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -65,19 +66,30 @@ _MAXIMUM = re.compile(
 )
 _TELLING: dict[str, str] = {
     "sample": "seed seeds run runs try trial attempt sample iteration iter rep reps repeat repetition replicate "
-    "replica rollout draw generation gen completion epoch pass response candidate index idx i j k",
-    "condition": "variant perturbation perturbed template condition setting config lang language locale shot shots "
+    "replica rollout draw generation gen completion epoch pass response candidate index idx",
+    "condition": "variant perturbation perturbed template condition config lang language locale shot shots "
     "fewshot hint noise paraphrase augmentation attack persona temperature system agent solver policy "
     "model judge engine provider episode turn style mode version strategy method ablation difficulty "
     "instruction prompt",
-    "measure": "time timestamp date ms seconds duration latency elapsed cost price usage tokens token length len "
-    "chars words lines steps turns calls count logprob logprobs entropy loss reward score scores reason "
-    "finish stop stopped error errors truncated format valid uuid hash worker gpu device rank shard "
-    "host cached retries exit detail note comment explanation log logs message stdout stderr reasoning",
+    "setting": "setting max min limit budget effort format context window top level cap size target threshold type "
+    "thinking think cot greedy rag search retrieval tool tools use with without enable enabled disable disabled",
+    "measure": "time timestamp date usage tokens token length len chars words lines steps turns calls count stop "
+    "reasoning",
+    "result": "ms seconds duration latency elapsed cost price logprob logprobs entropy loss reward score scores rate "
+    "reason finish stopped error errors truncated valid uuid hash worker gpu device rank shard host cached retries "
+    "exit detail note comment explanation log logs message stdout stderr",
 }
 _KINDS = {kind: frozenset(words.split()) for kind, words in _TELLING.items()}
-"""Words in the names of columns that number samples, that tell conditions, systems or episodes apart, and that measure
-a sample."""
+"""Words in the names of columns that number samples, that tell conditions, systems or episodes apart, that are set for
+a run, that are measured of a sample but may also be set, and that a sample turns out to have."""
+_OF_FILES = (
+    "checkpoint checkpoints ckpt ckpts step steps iter iters iteration epoch epochs stage phase round level temp v ver "
+    "setting exp experiment arm group baseline lr size"
+)
+_SYSTEMS = _KINDS["condition"] | frozenset(_OF_FILES.split())
+"""Words beside a number in the names of files that are no samples of one model."""
+_MEASURED = re.compile(r"(is|has|had|was|did|does|contains|needs|needed)_.*|.*ed(_.*)?|.*(refusal|fallback|retry)")
+"""Names of flags that a sample turns out to have."""
 _SCORED_BELOW = {"scores", "metrics", "metric", "rewards"}
 _OF_THE_DATA = {"doc", "info", "extra_info", "config", "metadata", "args", "input", "arguments", "usage", "store"}
 """Tables of a row that describe the problem or the run; a verdict is never below them."""
@@ -124,19 +136,64 @@ def is_maximum(path: str) -> bool:
     return is_named(leaf, "maximum") or bool(_MAXIMUM.fullmatch(leaf))
 
 
+Kind = Literal["", "sample", "condition", "setting", "measure", "result"]
+
+
 @lru_cache(10_000)
-def kind_of(path: str) -> Literal["", "sample", "condition", "measure"]:
-    """What a column without a role tells apart, by its name: samples, conditions (systems, episodes), or nothing,
-    because it measures a sample; "" if the name does not say it."""
+def kind_of(path: str) -> Kind:
+    """What a column without a role tells apart, by its name: samples; conditions, systems or episodes; settings of
+    a run; what is measured of a sample but may also be set (`tokens`); what a sample turns out to have; "" if the name
+    does not say it."""
     leaf = _leaf(path)
     words = set(leaf.split("_"))
-    if words & _KINDS["sample"] or role_of(path) == "sample":
-        return "sample" if not words & _KINDS["condition"] else "condition"
-    if is_named(leaf, "condition", "system", "episode"):
+    of = {kind: bool(words & known) for kind, known in _KINDS.items()}
+    measured = of["setting"] or of["measure"] or of["result"]
+    if leaf in ("i", "j", "k") or role_of(path) == "sample" or (of["sample"] and not measured):
+        return "sample" if not of["condition"] else "condition"
+    if is_named(leaf, "condition", "system", "episode") or (of["condition"] and not of["measure"] and not of["result"]):
         return "condition"
-    if words & _KINDS["measure"] or is_named(leaf, "when", "media"):
-        return "measure"
-    return "condition" if words & _KINDS["condition"] else ""
+    if of["setting"]:
+        return "setting"
+    if of["result"] or is_named(leaf, "media"):
+        return "result"
+    return "measure" if of["measure"] or is_named(leaf, "when") else ""
+
+
+def is_measured(path: str) -> bool:
+    """Whether the name of a flag says that a sample turned out to have it, as `is_refusal` or `extracted` do."""
+    return bool(_MEASURED.fullmatch(_leaf(path)))
+
+
+def are_numbers(values: Iterable[Any]) -> bool:
+    """Whether different values number samples: whole numbers, also as text and behind a word for samples as in `run-3`;
+    behind another word (`v1`, `checkpoint-2`) they do not."""
+    for value in values:
+        match = _NUMBERED.fullmatch(text_of(value).strip().lower()) if type(value) in (str, int, float) else None
+        if match is None or match[1] not in _BEFORE_NUMBERS:
+            return False
+    return True
+
+
+def counts_up(numbers: Sequence[int]) -> bool:
+    """Whether sorted numbers count from 0 or 1 without a gap."""
+    return list(numbers) in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
+
+
+def names_systems(before: str, after: str) -> bool:
+    """Whether the words beside a number in a path say that the numbers tell systems, steps or conditions apart, as in
+    `checkpoint-0` and `0-shot`."""
+    words = re.split(r"[^a-z]+", before.lower().rpartition("/")[2].rstrip("-_ .=#"))[-1:]
+    words += re.findall(r"^[-_ ]?([a-z]+)", after.lower())
+    return not _SYSTEMS.isdisjoint(words)
+
+
+_BEFORE_NUMBERS = _KINDS["sample"] | {"", "rs", "s", "r"}
+_NUMBERED = re.compile(r"([a-z]*)[-_ .#]?(\d{1,18})")
+
+
+def text_of(value: Any) -> str:
+    """A value as an id or answer: 1 and 1.0 are one, as a table may have changed one into the other."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def preference(path: str, role: Role) -> tuple[int, int, str]:

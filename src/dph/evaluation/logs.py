@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, reason_of, refused
+from dph.evaluation.crossed import MISSING
 from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
-from dph.evaluation.fields import is_maximum, role_of, verdict_number, verdict_rank
+from dph.evaluation.fields import is_maximum, kind_of, role_of, verdict_number, verdict_rank
 from dph.runs.parquet import RefusedTable, iterate_rows, plain_value
 
 _LONGEST_ROW = 1 << 26
@@ -37,10 +38,13 @@ _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", "
 _VALUES, _RESPONSE, _FEW, _NOTHING = 1, 2, 3, 4
 """A column is kept with its values, or only whether each response is empty (and its fingerprint), or as long as it has
 few different values, or not at all."""
-_MOST_VALUES = 64
-_MISSING = 255
+FEW_VALUES = 4096
+"""Different values of a column at most that is kept although nothing is known about its name."""
+_FEW_MEASURED = 64
+"""Of a column of lists, or with a name of measurements, of which most have a value of its own in every row."""
+_LONGEST_LIST = 32
 _NO_CODE = object()
-"""In place of a list or table, which no code stands for."""
+"""In place of a long list or a table, which no code stands for."""
 _SUMMARIES = {"total", "overall", "average", "avg", "mean", "all", "summary", "sum", "accuracy"}
 """What a last row has in place of an id if it sums the others up."""
 _MOST_COLUMNS = 1000
@@ -74,8 +78,9 @@ class Table:
     """Documents and rows that hold no sample, with the name of their file."""
     others: set[str] = field(default_factory=set)
     """Columns that were not read, because nothing is known about their names."""
-    few: dict[str, tuple[NDArray[np.uint8], list[Any]]] = field(default_factory=dict)
-    """Those of them that have few different values: the number of each row's value, 255 without one, and the values."""
+    few: dict[str, tuple[NDArray[np.uint16], list[Any]]] = field(default_factory=dict)
+    """Those of them that have few different values: the number of each row's value, MISSING without one, and the
+    values; lists as JSON."""
     prints: NDArray[np.int64] | None = None
     """[rows] Fingerprints of the responses, equal for equal ones; None if no row has a response."""
 
@@ -105,7 +110,7 @@ class _Reader:
         """Every distinct text, once."""
         self._kept: dict[str, int] = {}
         """By the path of a column, how it is kept."""
-        self._few: dict[str, tuple[bytearray, dict[Any, int]]] = {}
+        self._few: dict[str, tuple[array[int], dict[Any, int]]] = {}
         self._prints = array("q")
         self._pending: dict[str, Any] | None = None
         self._usual: set[str] = set()
@@ -121,7 +126,7 @@ class _Reader:
             every = [counted] if counted.is_file() else path.rglob("*")
             every = (file for file in every if _is_data(file.name) and not file.is_symlink())
             # Rows first: a document next to them is a summary.
-            files = sorted(filter(Path.is_file, every), key=lambda file: (_plain(file.name).endswith(".json"), file))
+            files = sorted(filter(Path.is_file, every), key=lambda file: _rows_first(str(file)))
         elif (metadata := path.parent / "metadata.json").is_file() and path != metadata:
             files.append(metadata)
         if not 0 < len(files) <= _MOST_FILES:
@@ -137,8 +142,13 @@ class _Reader:
                     self._read_zip(stream, size)
                 else:
                     self._read_text(file.name, _unpacked(stream, start), size)
-            if self.table.rows > first:
-                self.table.sources.append(Source(self.place, self.table.rows - first))
+            self._end_source(first)
+
+    def _end_source(self, first: int) -> None:
+        """Note a file whose rows begin with the number `first`, unless it has none or its parts are noted."""
+        noted = sum(source.rows for source in self.table.sources)
+        if self.table.rows > max(first, noted):
+            self.table.sources.append(Source(self.place, self.table.rows - first))
 
     def _read_zip(self, stream: BinaryIO, size: int) -> None:
         with zipfile.ZipFile(stream) as archive:
@@ -156,9 +166,18 @@ class _Reader:
                 if not isinstance(document, dict):
                     raise DataError(f"{self.place} has a header.json that is no object: it is damaged")
                 self.table.headers.append((self.place, document))
-            for item in chosen:
+            if inside:
+                for item in inside:
+                    content = _member(archive, stream, item)
+                    self._read_text(item.filename, io.BytesIO(content), len(content))
+                return
+            place = self.place
+            for item in sorted(members, key=lambda item: _rows_first(item.filename)):
+                first, self.place = self.table.rows, f"{place}/{_printable(item.filename)}"
                 content = _member(archive, stream, item)
-                self._read_text(item.filename, io.BytesIO(content), len(content))
+                self._read_text(PurePath(item.filename).name, io.BytesIO(content), len(content))
+                self._end_source(first)
+            self.place = place
 
     def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
         lines = _lines(stream, most_unpacked(size), self.place)
@@ -291,7 +310,7 @@ class _Reader:
             if kept == _NOTHING or (value is None and kept != _RESPONSE):
                 continue
             if kept == _FEW:
-                self._add_few(path, value if type(value) in _PLAIN else _NO_CODE)
+                self._add_few(path, value if type(value) in _PLAIN else _code_of(value))
                 continue
             if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
                 empty = not value.strip() if isinstance(value, str) else _is_empty(value)
@@ -315,18 +334,20 @@ class _Reader:
         """Note the value of a column that is kept while it has few different ones."""
         few = self._few.get(path)
         if few is None:
-            few = self._few[path] = (bytearray(), {})
+            few = self._few[path] = (array("H"), {})
         codes, numbers = few
         code = numbers.get(value)
         if code is None:
-            if value is _NO_CODE or len(numbers) >= _MOST_VALUES:
+            few_do = type(value) is _List or kind_of(path) in ("measure", "result")
+            most = _FEW_MEASURED if few_do else FEW_VALUES
+            if value is _NO_CODE or len(numbers) >= most:
                 self._kept[path] = _NOTHING
                 del self._few[path]
                 return
             code = numbers[value] = len(numbers)
         missing = self.table.rows - len(codes)
         if missing:
-            codes.extend(bytes([_MISSING]) * missing)
+            codes.extend([MISSING] * missing)
         codes.append(code)
 
     def _plain(self, path: str, value: Any) -> Any:
@@ -358,8 +379,8 @@ class _Reader:
         for path, column in self._columns.items():
             self.table.columns[path] = np.fromiter(column + [None] * (rows - len(column)), np.object_, rows)
         for path, (codes, numbers) in self._few.items():
-            codes.extend(bytes([_MISSING]) * (rows - len(codes)))
-            self.table.few[path] = np.frombuffer(bytes(codes), np.uint8), list(numbers)
+            codes.extend([MISSING] * (rows - len(codes)))
+            self.table.few[path] = np.array(codes, np.uint16), list(numbers)
         prints = np.array(self._prints, np.int64)
         self.table.prints = prints if prints.any() else None
         return self.table
@@ -420,8 +441,26 @@ def _plain(name: str) -> str:
     return name.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".bz2")
 
 
+def _rows_first(name: str) -> tuple[bool, PurePath]:
+    """Sorts files with rows before documents, which are then summaries of them."""
+    return _plain(name).endswith(".json"), PurePath(name)
+
+
 def _is_data(name: str) -> bool:
     return _plain(name).endswith(_ENDINGS) and not name.rpartition("/")[2].startswith(".")
+
+
+class _List(str):
+    """A short list as JSON."""
+
+    __slots__ = ()
+
+
+def _code_of(value: Any) -> Any:
+    """A short list of texts and numbers as what a code stands for."""
+    if not isinstance(value, list) or len(value) > _LONGEST_LIST or not _PLAIN.issuperset(map(type, value)):
+        return _NO_CODE
+    return _List(json.dumps(value, ensure_ascii=False))
 
 
 def _is_empty(value: Any) -> bool:

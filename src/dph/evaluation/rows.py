@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dph.config import Reading
 from dph.errors import DataError
 from dph.evaluation.crossed import MISSING, Column, pairs_of
-from dph.evaluation.fields import Role, preference, role_of, verdict_number
+from dph.evaluation.fields import Role, counts_up, names_systems, preference, role_of, text_of, verdict_number
 from dph.evaluation.logs import Table
 
 LINE = "line"
@@ -149,13 +149,23 @@ class Rows:
         return codes, keys
 
     def _is_numbered(self) -> bool:
-        """Whether the files' names differ in one number only, which counts from 0 or 1."""
+        """Whether the files' names differ in one number only, which counts samples from 0 or 1."""
+        return self._counted() is not None and not self._are_systems()
+
+    def _are_systems(self) -> bool:
+        """Whether the number in which the files' names differ tells systems, steps or conditions apart."""
+        beside = self._counted()
+        return beside is not None and names_systems(*beside)
+
+    def _counted(self) -> tuple[str, str] | None:
+        """The texts before and behind the only number in which the files' names differ, if it counts from 0 or 1."""
         names = [re.split(r"(\d+)", source.name) for source in self.table.sources]
         differ = [i for i in range(len(names[0])) if len({tuple(name[i : i + 1]) for name in names}) > 1]
         if len({*map(len, names)}) > 1 or len(differ) != 1 or differ[0] % 2 == 0:
-            return False
-        numbers = sorted(int(name[differ[0]]) for name in names)
-        return numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
+            return None
+        place = differ[0]
+        numbers = sorted(int(name[place]) for name in names)
+        return (names[0][place - 1], names[0][place + 1]) if counts_up(numbers) else None
 
     def _file(self) -> NDArray[np.intp]:
         """The file of each row, as a place among the sources."""
@@ -169,11 +179,6 @@ class Rows:
 
     def _examples(self, name: str) -> str:
         return ", ".join(repr(text[:40]) for text in self._values(name)[1][-SHOWN:])
-
-
-def text_of(value: Any) -> str:
-    """A value as an id or answer: 1 and 1.0 are one, as a table may have changed one into the other."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _known(value: Any) -> str | None:
