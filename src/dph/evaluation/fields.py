@@ -28,12 +28,23 @@ _WORDS: dict[Role, str] = {
     "model_output full_model_response code code_list output_list output_response solution program",
     "error": "error exception error_message",
     "count": "samples num_samples n_samples n attempts num_attempts n_attempts trials num_trials n_trials "
-    "num_generations num_rollouts total num_total",
+    "num_generations num_rollouts num_runs n_runs num_tries n_tries sample_count total_samples total num_total",
 }
 NAMES: dict[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
 """The words of each role, the preferred ones first."""
-MANY_VERDICTS = ("num_correct", "n_correct", "correct_count", "num_passed", "n_passed")
-"""Numbers of correct samples of a problem, next to a `count`; and `c`, which alone means nothing."""
+OF_SAMPLES = tuple(
+    f"{number}{word}{count}"
+    for word in ("correct", "right", "solved", "success", "successes")
+    for number, count in (("num_", ""), ("n_", ""), ("", "_count"))
+) + ("successes", "correct_samples")
+OF_EITHER = tuple(
+    f"{number}{word}{count}"
+    for word in ("passed", "pass", "passes")
+    for number, count in (("num_", ""), ("n_", ""), ("", "_count"))
+) + ("passes",)
+MANY_VERDICTS = (*OF_SAMPLES, *OF_EITHER)
+"""Numbers of correct samples of a problem, next to a `count`, of which those OF_EITHER may also count tests; and `c`,
+which alone means nothing."""
 OF_TESTS = ("total", "num_total")
 """Counts that may be of a sample's tests as well as of a problem's samples."""
 
@@ -64,6 +75,42 @@ _MAXIMUM = re.compile(
     r"(max|full|total|possible|num|n)_(score|reward|point|grade|mark|test|case|check|assertion|total)s?|"
     r"(scores?|rewards?|points|grades?|marks|tests?|cases|checks|assertions)_(max|total|possible|count)|total|max"
 )
+_MAY_BE_MAXIMUM = frozenset(
+    (*("max", "maximum", "full", "possible", "pts", "points", "marks", "weight", "worth", "scale", "rubric"),)
+    + ("available", "highest", "ceiling", "denominator")
+)
+_OF_SETTINGS = frozenset(
+    (*("tokens", "token", "length", "len", "time", "steps", "turns", "calls", "retries", "seconds", "context", "new"),)
+    + ("workers", "concurrency", "concurrent", "samples", "connections", "model", "epochs", "iterations", "tries")
+    + (
+        "attempts",
+        "depth",
+        "rounds",
+        "chars",
+        "seq",
+        "gen",
+        "temperature",
+        "prompt",
+        "output",
+        "input",
+        "batch",
+        "size",
+    )
+)
+_FAILING = {
+    "passed": ("failed", "fail", "failing", "failures"),
+    "pass": ("fail", "failed", "failures"),
+    "passes": ("fails", "failures", "failed"),
+    "correct": ("incorrect", "wrong", "failed", "errors"),
+    "right": ("wrong", "failed"),
+    "solved": ("unsolved", "failed"),
+    "success": ("failure", "fail", "failed", "failures"),
+    "successes": ("failures", "fails", "failed"),
+    "successful": ("unsuccessful", "failed"),
+    "succeeded": ("failed",),
+    "accepted": ("rejected", "failed"),
+}
+_TESTS = frozenset(("test", "tests", "case", "cases", "check", "checks", "assertion", "assertions", "testcases"))
 _TELLING: dict[str, str] = {
     "sample": "seed seeds run runs try trial attempt sample iteration iter rep reps repeat repetition replicate "
     "replica rollout draw generation gen completion epoch pass response candidate index idx",
@@ -134,6 +181,32 @@ def is_maximum(path: str) -> bool:
     """Whether a column holds the most points, or the number of tests, of which a score is a part, by its name."""
     leaf = _leaf(path)
     return is_named(leaf, "maximum") or bool(_MAXIMUM.fullmatch(leaf))
+
+
+def may_be_maximum(path: str) -> bool:
+    """Whether a column may hold the most points of a score, as far as its name says, as `max_pts` and `weight` may, and
+    `max_tokens` may not."""
+    words = set(_leaf(path).split("_"))
+    return not words.isdisjoint(_MAY_BE_MAXIMUM) and words.isdisjoint(_OF_SETTINGS)
+
+
+def failing_of(path: str, names: Iterable[str]) -> str:
+    """The one of the columns that counts what the other one lacks, as `tests_failed` is to `tests_passed`; ""
+    without one."""
+    there = {name.lower().replace("-", "_"): name for name in names}
+    *tables, leaf = path.lower().replace("-", "_").split(".")
+    words = leaf.split("_")
+    for place, word in enumerate(words):
+        for failing in _FAILING.get(word, ()):
+            other = "_".join([*words[:place], failing, *words[place + 1 :]])
+            if found := there.get(".".join([*tables, other])):
+                return found
+    return ""
+
+
+def counts_tests(path: str) -> bool:
+    """Whether the name of a column says that it counts tests of one sample."""
+    return not _TESTS.isdisjoint(_leaf(path).split("_"))
 
 
 Kind = Literal["", "sample", "condition", "setting", "measure", "result"]

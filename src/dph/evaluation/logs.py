@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from array import array
 from codecs import BOM_UTF8
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -28,7 +28,8 @@ from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, reason_of, refused
 from dph.evaluation.crossed import MISSING
 from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
-from dph.evaluation.fields import is_maximum, kind_of, role_of, verdict_number, verdict_rank
+from dph.evaluation.fields import is_maximum, kind_of, role_of, verdict_rank
+from dph.evaluation.summaries import ids_of, is_summary, told
 from dph.runs.parquet import RefusedTable, iterate_rows, plain_value
 
 _LONGEST_ROW = 1 << 26
@@ -45,8 +46,8 @@ _FEW_MEASURED = 64
 _LONGEST_LIST = 32
 _NO_CODE = object()
 """In place of a long list or a table, which no code stands for."""
-_SUMMARIES = {"total", "overall", "average", "avg", "mean", "all", "summary", "sum", "accuracy"}
-"""What a last row has in place of an id if it sums the others up."""
+_MOST_SUMMARIES = 4
+"""Rows at the end of a file that may sum the others up."""
 _MOST_COLUMNS = 1000
 """Names of columns that are remembered; every row may have further keys."""
 _NESTED = frozenset({list, dict})
@@ -81,6 +82,8 @@ class Table:
     few: dict[str, tuple[NDArray[np.uint16], list[Any]]] = field(default_factory=dict)
     """Those of them that have few different values: the number of each row's value, MISSING without one, and the
     values; lists as JSON."""
+    notes: list[str] = field(default_factory=list)
+    """What a user should know of how the rows were read, a sentence each."""
     prints: NDArray[np.int64] | None = None
     """[rows] Fingerprints of the responses, equal for equal ones; None if no row has a response."""
 
@@ -112,9 +115,9 @@ class _Reader:
         """By the path of a column, how it is kept."""
         self._few: dict[str, tuple[array[int], dict[Any, int]]] = {}
         self._prints = array("q")
-        self._pending: dict[str, Any] | None = None
+        self._pending: deque[Any] = deque()
         self._usual: set[str] = set()
-        """The last record of the file so far, which may be a summary, and the keys of the first one."""
+        """The last records of the file so far, which may be summaries, and the keys of the first one."""
 
     def read(self, path: Path) -> None:
         if not path.exists():
@@ -277,22 +280,41 @@ class _Reader:
         self._end_file()
 
     def _add(self, record: Any) -> None:
-        """Add a record, the last one of its file when this ends."""
-        if self._pending is not None:
-            self._usual = self._usual or {*self._pending}
-            self._add_record(self._pending)
-        elif not isinstance(record, dict):
-            raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
-        self._pending = record
+        """Add a record, the last ones of its file when this ends."""
+        if not self._usual and isinstance(record, dict):
+            self._usual = {*record}
+        self._pending.append(record)
+        if len(self._pending) > _MOST_SUMMARIES:
+            self._add_record(self._pending.popleft())
 
     def _end_file(self) -> None:
-        """Add the last record of a file, unless it sums the others up."""
-        last, usual = self._pending, self._usual
-        self._pending, self._usual = None, set()
-        if isinstance(last, dict) and usual and _is_summary(last, usual):
-            self.table.headers.append((self.place, last))
-        elif last is not None:
-            self._add_record(last)
+        """Add the last records of a file, without those at its end that sum the others up."""
+        records, usual = [*self._pending], self._usual
+        self._pending, self._usual = deque(), set()
+        summaries: list[Any] = []
+        while records and isinstance(records[-1], dict) and is_summary(records[-1], usual):
+            summaries.insert(0, records.pop())
+        for record in records:
+            self._add_record(record)
+        ids = [repr(ids_of(record)) for record in summaries]
+        for id, record in zip(ids, summaries, strict=True):
+            if ids.count(id) > 1 and id != "{}":  # samples of one problem
+                self._add_record(record)
+            else:
+                self._add_summary(record)
+
+    def _add_summary(self, record: dict[str, Any]) -> None:
+        """Leave out a record that has the form of a summary, unless it is a sample whose problem has such a name.
+        Raises DataError if it may be either."""
+        kind = told(record, self._columns)
+        named = ", ".join(f"{path} {str(value)!r:.40}" for path, value in ids_of(record).items()) or "without an id"
+        if kind == "either":
+            text = f"{self.place}: its last row ({named}) may be a problem, or sum the others up"
+            raise DataError(f"{text}; remove it, or give the problem another name")
+        if kind == "sample":
+            return self._add_record(record)
+        self.table.headers.append((self.place, record))
+        self.table.notes.append(f"its last row ({named}) sums the others up and is left out")
 
     def _add_record(self, record: Any) -> None:
         if not isinstance(record, dict):
@@ -384,19 +406,6 @@ class _Reader:
         prints = np.array(self._prints, np.int64)
         self.table.prints = prints if prints.any() else None
         return self.table
-
-
-def _is_summary(record: Mapping[str, Any], usual: set[str]) -> bool:
-    """Whether the last record of a file, whose first one has the usual keys, sums the others up: it names no sample and
-    has further keys or a count, or it has a word such as "total" in place of an id."""
-    there = {name: value for name, value in record.items() if value is not None}
-    ids = [str(value).strip().lower() for name, value in there.items() if role_of(name) == "id"]
-    if names_sample(there):
-        return bool(ids) and all(id in _SUMMARIES for id in ids)
-    if not any(role_of(name) in ("id", "prompt", "response") for name in usual):
-        return False
-    numbers = [verdict_number(value) for name, value in there.items() if verdict_rank(name)]
-    return bool(there.keys() - usual) or any(number is not None and number > 1 for number in numbers)
 
 
 def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:

@@ -174,6 +174,10 @@ class Rows:
 
     def _scores(self, name: str) -> NDArray[np.float64]:
         """The number of each row's verdict, NaN without one; NaN everywhere if a value is not a verdict."""
+        if name not in self.table.columns and name in self.table.few:
+            codes, values = self._few(name)
+            of = [verdict_number(value) for value in values]
+            return np.array([*(np.nan if None in of else one for one in of), np.nan])[np.minimum(codes, len(of))]
         numbers = [np.nan if value is None else verdict_number(value) for value in self._column(name)]
         return np.full(len(numbers), np.nan) if None in numbers else np.array(numbers, np.float64)
 

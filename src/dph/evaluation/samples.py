@@ -72,7 +72,7 @@ def read_samples(path: str | Path, reading: Reading | None = None) -> Samples:
     reading = reading or Reading()
     named = {reading.answer, reading.prompt, *(text.partition("=")[0] for text in reading.filter)}
     named |= {reading.id, *reading.id.split(","), reading.correct, *reading.correct.split("=", 1)}
-    named |= {*reading.correct.split("/", 1)}
+    named |= {name for part in reading.correct.split("/", 1) for name in part.split("+")}
     table = read_table(Path(path), named=named - {"", LINE, NONE}, records=reading.records)
     for place, header in table.headers:
         if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
@@ -90,6 +90,7 @@ class _Choice(Verdicts):
     """Whether an id has several prompts."""
 
     def samples(self) -> Samples:
+        self.notes += [f"{self.name}: {note}" for note in self.table.notes]
         self._select()
         if self._empty_responses().all():
             raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed")
