@@ -35,8 +35,8 @@ _OTHER = {
 
 
 def delimiter_of(first: str) -> str:
-    """What separates the cells of a table of text: comma, semicolon or tab, whichever its first line has most of."""
-    return max(",;\t", key=first.count)
+    """What separates the cells of a table of text: comma, semicolon, tab or bar, of which its first line has most."""
+    return max(",;\t|", key=first.count)
 
 
 def refuse_other_kinds(content: bytes, allowed: bytes = b"") -> None:

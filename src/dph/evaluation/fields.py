@@ -32,16 +32,12 @@ _WORDS: dict[Role, str] = {
 }
 NAMES: dict[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
 """The words of each role, the preferred ones first."""
-OF_SAMPLES = tuple(
-    f"{number}{word}{count}"
-    for word in ("correct", "right", "solved", "success", "successes")
-    for number, count in (("num_", ""), ("n_", ""), ("", "_count"))
-) + ("successes", "correct_samples")
-OF_EITHER = tuple(
-    f"{number}{word}{count}"
-    for word in ("passed", "pass", "passes")
-    for number, count in (("num_", ""), ("n_", ""), ("", "_count"))
-) + ("passes",)
+OF_SAMPLES, OF_EITHER = (
+    tuple(f"{before}{word}{after}" for word in words for before, after in (("num_", ""), ("n_", ""), ("", "_count")))
+    for words in (("correct", "right", "solved", "success", "successes"), ("passed", "pass", "passes"))
+)
+OF_SAMPLES += ("successes", "correct_samples")
+OF_EITHER += ("passes",)
 MANY_VERDICTS = (*OF_SAMPLES, *OF_EITHER)
 """Numbers of correct samples of a problem, next to a `count`, of which those OF_EITHER may also count tests; and `c`,
 which alone means nothing."""
@@ -75,28 +71,13 @@ _MAXIMUM = re.compile(
     r"(max|full|total|possible|num|n)_(score|reward|point|grade|mark|test|case|check|assertion|total)s?|"
     r"(scores?|rewards?|points|grades?|marks|tests?|cases|checks|assertions)_(max|total|possible|count)|total|max"
 )
-_MAY_BE_MAXIMUM = frozenset(
-    (*("max", "maximum", "full", "possible", "pts", "points", "marks", "weight", "worth", "scale", "rubric"),)
-    + ("available", "highest", "ceiling", "denominator")
-)
-_OF_SETTINGS = frozenset(
-    (*("tokens", "token", "length", "len", "time", "steps", "turns", "calls", "retries", "seconds", "context", "new"),)
-    + ("workers", "concurrency", "concurrent", "samples", "connections", "model", "epochs", "iterations", "tries")
-    + (
-        "attempts",
-        "depth",
-        "rounds",
-        "chars",
-        "seq",
-        "gen",
-        "temperature",
-        "prompt",
-        "output",
-        "input",
-        "batch",
-        "size",
-    )
-)
+_OF_SCORES: dict[str, str] = {
+    "maximum": "max maximum full possible pts points marks weight worth scale rubric available highest ceiling",
+    "setting": "tokens token length len time steps turns calls retries seconds context new workers concurrency "
+    "concurrent samples connections model epochs iterations tries attempts depth rounds chars seq gen temperature "
+    "prompt output input batch size",
+}
+_MAY_BE_MAXIMUM, _OF_SETTINGS = (frozenset(words.split()) for words in _OF_SCORES.values())
 _FAILING = {
     "passed": ("failed", "fail", "failing", "failures"),
     "pass": ("fail", "failed", "failures"),
@@ -126,6 +107,9 @@ _TELLING: dict[str, str] = {
     "reason finish stopped error errors truncated valid uuid hash worker gpu device rank shard host cached retries "
     "exit detail note comment explanation log logs message stdout stderr",
 }
+_WIDE = "sample attempt trial run rollout try seed generation completion rep repeat draw gen replicate"
+_OF_SAMPLE = frozenset(_WIDE.split())
+"""Words in the names of columns that hold one sample each of a problem."""
 _KINDS = {kind: frozenset(words.split()) for kind, words in _TELLING.items()}
 """Words in the names of columns that number samples, that tell conditions, systems or episodes apart, that are set for
 a run, that are measured of a sample but may also be set, and that a sample turns out to have."""
@@ -291,9 +275,17 @@ def verdict_number(value: Any) -> float | None:
     if text.startswith(("failed:", "error:", "wrong:", "failed ")):
         return 0.0
     try:
-        return float(text)
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         return None
+
+
+def sample_of(path: str) -> tuple[str, int] | None:
+    """The name of a column of one of a problem's samples without its number, and this, as of `sample_0`."""
+    match = re.fullmatch(r"(.*?)(\d+)(\D*)", _leaf(path))
+    if match is None or _OF_SAMPLE.isdisjoint(re.split(r"[^a-z]+", match[1] + "_" + match[3])):
+        return None
+    return f"{path[: -len(_leaf(path)) or None]}{match[1]}#{match[3]}", int(match[2])
 
 
 def _leaf(path: str) -> str:

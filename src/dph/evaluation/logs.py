@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import lzma
+import re
 import struct
 import zipfile
 import zlib
@@ -24,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
-from dph.config.text import delimiter_of, is_json, parse_json
+from dph.config.text import delimiter_of, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, reason_of, refused
 from dph.evaluation.crossed import MISSING
 from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
-from dph.evaluation.fields import is_maximum, kind_of, role_of, verdict_rank
+from dph.evaluation.fields import is_maximum, kind_of, role_of, sample_of, verdict_rank
 from dph.evaluation.summaries import ids_of, is_summary, told
 from dph.runs.parquet import RefusedTable, iterate_rows, plain_value
 
@@ -52,6 +53,7 @@ _MOST_COLUMNS = 1000
 """Names of columns that are remembered; every row may have further keys."""
 _NESTED = frozenset({list, dict})
 _PLAIN = frozenset({str, bool, int, float})
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*%?\s*")
 _DAMAGE = (
     *(OSError, EOFError, ValueError, ArithmeticError, RuntimeError),
     *(csv.Error, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
@@ -184,6 +186,7 @@ class _Reader:
 
     def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
         lines = _lines(stream, most_unpacked(size), self.place)
+        lines = chain(_of_text(next(lines, b""), self.place), lines)
         if _plain(name).endswith((".csv", ".tsv")):
             return self._read_csv(lines)
         lines = (line for line in lines if line.strip())
@@ -231,21 +234,29 @@ class _Reader:
         self._end_file()
 
     def _read_csv(self, lines: Iterable[bytes]) -> None:
-        """Cells separated by commas, semicolons or tabs, whichever the first line has most of, also with blanks."""
+        """Cells separated by commas, semicolons, tabs or bars, whichever the first line has most of, also with blanks.
+        Where commas separate none, a number such as 0,5 in a column of verdicts has a decimal comma."""
         csv.field_size_limit(_LONGEST_ROW)
         texts = (line.removeprefix(BOM_UTF8).decode() for line in lines)
         first = next((text for text in texts if text.strip()), "")
-        options = {"delimiter": delimiter_of(first), "skipinitialspace": True, "strict": True}
+        delimiter = delimiter_of(first)
+        options = {"delimiter": delimiter, "skipinitialspace": True, "strict": True}
         rows = csv.reader(chain([first], texts), **options)
         names = [name.strip() for name in next(rows, [])]
         if len(names) > MOST_COLUMNS:
             raise RefusedTable(f"it has {len(names)} columns; at most {MOST_COLUMNS} are read")
         if twice := next((name for name, times in Counter(names).items() if name and times > 1), ""):
             raise DataError(f"{self.place} names the column {twice!r:.100} twice; rename one")
+        scores = [place for place, name in enumerate(names) if verdict_rank(name) or is_maximum(name)]
+        scores += [place for place, name in enumerate(names) if sample_of(name) or name in self.named]
         for row in rows:
             if any(map(str.strip, row)):
                 if len(row) != len(names):
                     raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
+                if delimiter != ",":
+                    for place in scores:
+                        if _DECIMAL_COMMA.fullmatch(row[place]):
+                            row[place] = row[place].replace(",", ".")
                 self._add({name: value.strip() or None for name, value in zip(names, row, strict=True) if name})
         self._end_file()
 
@@ -265,7 +276,7 @@ class _Reader:
             if self.records not in rows_of:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
             rows_of = {self.records: rows_of[self.records]}
-        elif self.table.sources and "" not in rows_of and name == Path(self.place).name:
+        elif self.table.sources and name == Path(self.place).name and ("" not in rows_of or _is_plain(document)):
             rows_of = {}  # a summary next to rows
         if len(rows_of) > 1:
             rows_of = {path: rows for path, rows in rows_of.items() if any(map(names_sample, rows))} or rows_of
@@ -387,6 +398,7 @@ class _Reader:
     def _kept_of(self, path: str) -> int:
         """How a column is kept."""
         known = path in self.named or role_of(path) or verdict_rank(path) or is_maximum(path) or path == "c"
+        known = known or sample_of(path) is not None
         kept = _VALUES if known else _FEW if len(self._kept) < _MOST_COLUMNS else _NOTHING
         if role_of(path) == "response" and path not in self.named:
             kept = _RESPONSE
@@ -425,6 +437,15 @@ def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
         if most < 0:
             raise DataError(f"{place} unpacks to more than {SWELLS} times its size: too much to read")
         yield line
+
+
+def _of_text(first: bytes, place: str) -> list[bytes]:
+    """The first line of a text. Raises DataError if it begins a file of another kind, or one in UTF-16."""
+    try:
+        refuse_other_kinds(first)
+    except ValueError as error:
+        raise DataError(f"{place} is none of JSON, CSV, Parquet and zip: {error}") from error
+    return [first]
 
 
 def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
@@ -470,6 +491,11 @@ def _code_of(value: Any) -> Any:
     if not isinstance(value, list) or len(value) > _LONGEST_LIST or not _PLAIN.issuperset(map(type, value)):
         return _NO_CODE
     return _List(json.dumps(value, ensure_ascii=False))
+
+
+def _is_plain(document: Any) -> bool:
+    """Whether a document holds nothing but flags and texts, as settings beside rows do."""
+    return isinstance(document, dict) and _NESTED.isdisjoint(map(type, document.values()))
 
 
 def _is_empty(value: Any) -> bool:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from dph.evaluation.documents import names_sample, spread
 from dph.evaluation.fields import role_of, verdict_number, verdict_rank
 
-_NAMES = frozenset(
-    (*("total", "totals", "overall", "average", "avg", "mean", "all", "summary", "sum", "accuracy", "aggregate"),)
-    + ("std", "stdev", "std dev", "stddev", "stderr", "se", "median", "min", "max", "count", "grand total", "n")
-    + ("macro avg", "micro avg", "weighted avg", "macro", "micro", "pass rate", "score")
+_WORDS = (
+    "total,totals,overall,average,avg,mean,all,summary,sum,accuracy,aggregate,std,stdev,std dev,stddev,stderr,se,"
+    "median,min,max,count,grand total,n,macro avg,micro avg,weighted avg,macro,micro,pass rate,score"
 )
+_NAMES = frozenset(_WORDS.split(","))
 """What a last row has in place of an id if it sums the others up; a problem may have such a name too."""
 _OTHER: Mapping[str, Callable[[NDArray[np.float64]], Any]] = {
     **dict.fromkeys(("count", "n", "total"), len),

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,12 @@ from dph.evaluation.fields import (
     OF_SAMPLES,
     OF_TESTS,
     counts_tests,
+    counts_up,
     failing_of,
     is_maximum,
     may_be_maximum,
     role_of,
+    sample_of,
     verdict_rank,
 )
 from dph.evaluation.rows import SHOWN, Rows, is_text, ranks_of
@@ -53,9 +55,32 @@ class Verdicts(Rows):
         if parts and not any(verdict_rank(name) < 3 for name in whole):
             self._check_parts(*next(iter(parts.items())))
         order = [name for name in (whole or order) if _leaf(name) not in MANY_VERDICTS]
+        if wide := self._wide(order):
+            return self._of_columns(wide)
         if not order:
             raise self._error(f"no column holds verdicts that can be read; {self._advice()}")
         return self._agreed(order, scores)
+
+    def _wide(self, order: Sequence[str]) -> list[str]:
+        """The columns that hold one of a problem's samples each, in the order of their numbers, if there are no other
+        verdicts."""
+        groups: dict[str, dict[int, str]] = {}
+        for name in self.table.columns:
+            found = sample_of(name)
+            if found and (name in order or not np.isnan(self._scores(name)).all()):
+                groups.setdefault(found[0], {})[found[1]] = name
+        found = [group for group in groups.values() if len(group) > 1 and counts_up(sorted(group))]
+        if len(found) != 1 or not {*order} <= {*found[0].values()}:
+            return []
+        return [found[0][number] for number in sorted(found[0])]
+
+    def _of_columns(self, names: Sequence[str]) -> tuple[str, Scores]:
+        """A row becomes as many rows as it has columns of samples."""
+        scores = np.stack([self._scores(name) for name in names], axis=1).reshape(-1)
+        if (right := self._binary(scores)) is None:
+            raise self._graded(names[0], scores)
+        self.rows = np.repeat(self.rows, len(names))
+        return f"each of {names[0]} to {names[-1]}", right
 
     def _agreed(self, order: list[str], scores: Mapping[str, Scores]) -> tuple[str, Scores]:
         """The first of the columns, if all that are as sure agree with it."""
@@ -162,9 +187,8 @@ class Verdicts(Rows):
             raise self._error(f"{total_name!r} counts more than {MOST_SAMPLES:,} samples in all, too many to compare")
         times = total.astype(np.intp)
         self.rows = np.repeat(self.rows, times)
-        return f"{name} of {total_name.replace('+', ' + ')}", (ranks_of(times) < np.repeat(correct, times)).astype(
-            float
-        )
+        label = f"{name} of {total_name.replace('+', ' + ')}"
+        return label, (ranks_of(times) < np.repeat(correct, times)).astype(float)
 
     def _failing_of(self, name: str) -> str:
         """The column that counts failures where this one counts successes; "" without one, or if both are verdicts of
