@@ -276,7 +276,7 @@ class _Reader:
             if self.records not in rows_of:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
             rows_of = {self.records: rows_of[self.records]}
-        elif self.table.sources and name == Path(self.place).name and ("" not in rows_of or _is_plain(document)):
+        elif self.table.sources and name == Path(self.place).name and ("" not in rows_of or _is_settings(document)):
             rows_of = {}  # a summary next to rows
         if len(rows_of) > 1:
             rows_of = {path: rows for path, rows in rows_of.items() if any(map(names_sample, rows))} or rows_of
@@ -493,9 +493,11 @@ def _code_of(value: Any) -> Any:
     return _List(json.dumps(value, ensure_ascii=False))
 
 
-def _is_plain(document: Any) -> bool:
-    """Whether a document holds nothing but flags and texts, as settings beside rows do."""
-    return isinstance(document, dict) and _NESTED.isdisjoint(map(type, document.values()))
+def _is_settings(document: Any) -> bool:
+    """Whether a document holds nothing but flags and texts of unknown names, as settings beside rows do."""
+    if not isinstance(document, dict) or any(role_of(key) or verdict_rank(key) for key in document):
+        return False
+    return _NESTED.isdisjoint(map(type, document.values()))
 
 
 def _is_empty(value: Any) -> bool:
