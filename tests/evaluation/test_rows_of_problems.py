@@ -519,3 +519,18 @@ def test_utf_16_is_named(tmp_path: Path, name: str, encoding: str) -> None:
     (tmp_path / name).write_bytes(text.encode(encoding))
     with pytest.raises(DataError, match="is UTF-16 text; save it as UTF-8"):
         read_samples(tmp_path / name)
+
+
+def test_every_document_of_a_folder_is_read_and_one_beside_rows_is_said(tmp_path: Path) -> None:
+    for i in range(2):
+        samples = [{"id": id, "correct": id == i} for id in range(3)]
+        (tmp_path / f"run-{i}.json").write_text(json.dumps({"model": "m", "samples": samples}))
+    found = read_samples(tmp_path)
+    assert (found.c.tolist(), found.n.tolist()) == ([1, 1, 0], [2, 2, 2])
+    (tmp_path / "run-1.json").rename(tmp_path / "other.json")
+    with pytest.raises(DataError, match="not numbered"):
+        read_samples(tmp_path)
+    (tmp_path / "other.json").unlink()
+    (tmp_path / "rows.jsonl").write_text('{"id": 1, "correct": true}\n{"id": 2, "correct": false}\n')
+    found = read_samples(tmp_path)
+    assert found.n.tolist() == [1, 1] and "run-0.json lies beside rows" in found.notes[0]

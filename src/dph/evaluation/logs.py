@@ -120,6 +120,8 @@ class _Reader:
         self._pending: deque[Any] = deque()
         self._usual: set[str] = set()
         """The last records of the file so far, which may be summaries, and the keys of the first one."""
+        self._has_rows = False
+        """Whether a file with rows was read, beside which a document is a summary."""
 
     def read(self, path: Path) -> None:
         if not path.exists():
@@ -231,6 +233,7 @@ class _Reader:
             held = []
         for record in held:
             self._add(record)
+        self._has_rows = True
         self._end_file()
 
     def _read_csv(self, lines: Iterable[bytes]) -> None:
@@ -258,11 +261,13 @@ class _Reader:
                         if _DECIMAL_COMMA.fullmatch(row[place]):
                             row[place] = row[place].replace(",", ".")
                 self._add({name: value.strip() or None for name, value in zip(names, row, strict=True) if name})
+        self._has_rows = True
         self._end_file()
 
     def _read_parquet(self, stream: BinaryIO) -> None:
         for row in iterate_rows(stream, lambda name: self._kept_of(name) in (_VALUES, _RESPONSE)):
             self._add(row)
+        self._has_rows = True
         self._end_file()
 
     def _read_document(self, name: str, text: str) -> None:
@@ -276,8 +281,10 @@ class _Reader:
             if self.records not in rows_of:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
             rows_of = {self.records: rows_of[self.records]}
-        elif self.table.sources and name == Path(self.place).name and ("" not in rows_of or _is_settings(document)):
-            rows_of = {}  # a summary next to rows
+        elif self._has_rows and name == Path(self.place).name and ("" not in rows_of or _is_settings(document)):
+            if rows_of:
+                self.table.notes.append(f"{self.place} lies beside rows and is taken for a summary of them")
+            rows_of = {}
         if len(rows_of) > 1:
             rows_of = {path: rows for path, rows in rows_of.items() if any(map(names_sample, rows))} or rows_of
         if len(rows_of) > 1:
