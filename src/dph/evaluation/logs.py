@@ -252,14 +252,14 @@ class _Reader:
             raise DataError(f"{self.place} names the column {twice!r:.100} twice; rename one")
         scores = [place for place, name in enumerate(names) if verdict_rank(name) or is_maximum(name)]
         scores += [place for place, name in enumerate(names) if sample_of(name) or name in self.named]
+        scores = [] if delimiter == "," else scores
         for row in rows:
             if any(map(str.strip, row)):
                 if len(row) != len(names):
                     raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
-                if delimiter != ",":
-                    for place in scores:
-                        if _DECIMAL_COMMA.fullmatch(row[place]):
-                            row[place] = row[place].replace(",", ".")
+                for place in scores:
+                    if _DECIMAL_COMMA.fullmatch(row[place]):
+                        row[place] = row[place].replace(",", ".")
                 self._add({name: value.strip() or None for name, value in zip(names, row, strict=True) if name})
         self._has_rows = True
         self._end_file()
@@ -299,11 +299,12 @@ class _Reader:
 
     def _add(self, record: Any) -> None:
         """Add a record, the last ones of its file when this ends."""
-        if not self._usual and isinstance(record, dict):
+        pending = self._pending
+        pending.append(record)
+        if len(pending) > _MOST_SUMMARIES:
+            self._add_record(pending.popleft())
+        elif not self._usual and isinstance(record, dict):
             self._usual = {*record}
-        self._pending.append(record)
-        if len(self._pending) > _MOST_SUMMARIES:
-            self._add_record(self._pending.popleft())
 
     def _end_file(self) -> None:
         """Add the last records of a file, without those at its end that sum the others up."""

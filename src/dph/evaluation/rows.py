@@ -76,16 +76,21 @@ class Rows:
 
     def _select(self) -> None:
         """Keep the rows that are asked for; refuse several models, steps or filters in one file."""
+        asked = [text.partition("=")[0] if "=" in text else "" for text in self.reading.filter]
+        if twice := next((name for name in asked if asked.count(name) > 1), None):
+            raise self._error(f"--filter names {twice!r} twice, and no row has two values; name one")
+        if asked.count("") > 1:
+            both = " and ".join(f"--filter {text}" for text in self.reading.filter if "=" not in text)
+            raise self._error(f"{both} each choose one of the rows of a problem; name one")
         for text in self.reading.filter:
             name, equals, value = text.partition("=")
             if not equals:
                 name, value = next(iter(self._of("filter")), ""), text
-            if name:
-                self.rows = self.rows[self._where(name, is_text(value))]
-            else:
-                self.rows = self._nth_rows(text)
-            if not len(self.rows):
-                raise self._error(f"no row is left by --filter {text}")
+            kept = self.rows[self._where(name, is_text(value))] if name else self._nth_rows(text)
+            if not len(kept):
+                there = f"; {name!r} has {self._examples(name)}" if name else ""
+                raise self._error(f"no row is left by --filter {text}{there}")
+            self.rows = kept
         for name in self._of("sample"):  # −1 is the greedy response of `dph eval`
             self.rows = self.rows[self._where(name, lambda number: number != -1, missing=True)]
         for role in ("filter", "model", "step"):
