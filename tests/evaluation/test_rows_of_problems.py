@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -308,3 +309,228 @@ def test_counts_of_more_samples_than_can_be_compared_are_refused(tmp_path: Path)
     for n in (10**9, 10**30, 1e308):
         said = refusal(tmp_path, [{"id": 1, "c": 1, "n": n}, {"id": 2, "c": 0, "n": 4}])
         assert "'n' counts more than 100,000,000 samples in all" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *(("max_tokens", (1024, 4096)), ("reasoning_effort", ("low", "high")), ("response_format", ("json", "text"))),
+        *(("context_length", (4096, 8192)), ("steps", (10, 50)), ("date", ("2024-01-01", "2024-02-01"))),
+        *(("run", ("baseline", "tuned")), ("seed", ("a", "b")), ("top_k", (1, 2)), ("run_name", ("m1", "m2"))),
+        *(
+            ("stop", (["a"], ["b"])),
+            ("tags", (["x", "y"], ["x"])),
+            ("thinking", (True, False)),
+            ("flag", (True, False)),
+        ),
+        *(("variant", tuple(f"v{i}" for i in range(100))), ("flavour", tuple(f"{i} sweets" for i in range(100)))),
+    ],
+)
+def test_a_setting_of_a_run_is_a_condition_whatever_words_its_name_shares(
+    tmp_path: Path, name: str, values: tuple[Any, ...]
+) -> None:
+    rows = crossed(name, *values)
+    said = refusal(tmp_path, rows)
+    assert repr(name) in said and f"--id id,{name}" in said
+    value = json.dumps(values[0]) if isinstance(values[0], list) else values[0]
+    assert read(tmp_path, rows, filter=(f"{name}={value}",)).right.tolist() == [True] * 3
+    assert read(tmp_path, rows, id=f"id,{name}").n.tolist() == [1] * 3 * len(values)
+
+
+@pytest.mark.parametrize("values", [(42, 1234), ("7", "42"), ("run-1", "run-2"), ("seed3", "seed4"), (0.0, 1.0)])
+def test_numbers_of_samples_may_be_texts(tmp_path: Path, values: tuple[Any, ...]) -> None:
+    assert read(tmp_path, crossed("seed", *values)).n.tolist() == [2, 2, 2]
+
+
+def test_measurements_that_vary_are_no_conditions(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    rows = [
+        {
+            **{"id": id, "correct": rng.random() < 0.5, "turns": rng.choice([1, 2]), "refusal": rng.random() < 0.5},
+            **{"finish_reason": rng.choice(["stop", "length"]), "stop": rng.choice([["a"], []])},
+        }
+        for id in range(20)
+        for _ in range(4)
+    ]
+    assert set(read(tmp_path, rows).n.tolist()) == {4}
+    for name, values in (("extracted", (True, False)), ("truncated", (True, False)), ("latency", (1.5, 2.5))):
+        assert read(tmp_path, crossed(name, *values)).n.tolist() == [2, 2, 2]
+    numbered = [row | {"sample": i // 3} for i, row in enumerate(crossed("date", "2024-01-01", "2024-02-01"))]
+    assert "ignored: date" in read(tmp_path, numbered).read_as  # numbered samples of two days
+
+
+SYSTEMS = ["checkpoint-{}.jsonl", "step_{}.jsonl", "model{}.jsonl", "{}shot.jsonl", "epoch-{}.jsonl", "ckpt-{}/s.jsonl"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("form", [*SYSTEMS, "rs{}.jsonl", "run-{}.jsonl", "{}.jsonl", "checkpoint/s{}.jsonl"])
+def test_files_that_count_systems_are_no_samples(tmp_path: Path, form: str, packed: bool) -> None:
+    source = tmp_path / "all"
+    for i in (0, 1):
+        file = source / form.format(i)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(json.dumps({"id": id, "correct": id == i}) + "\n" for id in range(3)))
+    if packed:
+        with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+            for file in sorted(source.rglob("*.jsonl")):
+                archive.write(file, file.relative_to(source))
+        source = tmp_path / "all.zip"
+    if form in SYSTEMS:
+        with pytest.raises(DataError, match="may tell systems or conditions apart") as error:
+            read_samples(source)
+        assert form.format(1) in str(error.value) and "--id id" in str(error.value)
+        found = read_samples(source, Reading(id="id"))
+        assert any("count as samples of id" in note for note in found.notes)
+    else:
+        found = read_samples(source)
+        assert not found.notes
+    assert (found.c.tolist(), found.n.tolist()) == ([1, 1, 0], [2, 2, 2])
+
+
+def test_unnumbered_files_in_an_archive_are_refused_and_parts_are_joined(tmp_path: Path) -> None:
+    row = {"id": 0, "correct": True}
+    for name, other, said in (("b.jsonl", row, "unpack it and name one"), ("part-2.jsonl", row | {"id": 1}, "")):
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr("part-1.jsonl", json.dumps(row))
+            archive.writestr(name, json.dumps(other))
+        if said:
+            with pytest.raises(DataError, match=said):
+                read_samples(tmp_path / "a.zip")
+        else:
+            assert read_samples(tmp_path / "a.zip").n.tolist() == [1, 1]
+
+
+def numbered(*rows: Row) -> list[Row]:
+    return [{"id": i, **row} for i, row in enumerate(rows)]
+
+
+def test_numbers_beside_those_of_failures_are_no_verdicts(tmp_path: Path) -> None:
+    tests = numbered({"tests_passed": 1, "tests_failed": 3}, {"tests_passed": 4, "tests_failed": 0})
+    assert "--correct tests_failed=0" in refusal(tmp_path, tests) and "/" not in refusal(tmp_path, tests)[-60:]
+    assert read(tmp_path, tests, correct="tests_failed=0").right.tolist() == [False, True]
+    either = numbered({"passed": 1, "failed": 3}, {"passed": 0, "failed": 4})
+    said = refusal(tmp_path, either)
+    assert "--correct failed=0" in said and "--correct passed/passed+failed" in said
+    found = read(tmp_path, either, correct="passed/passed+failed")
+    assert (found.c.tolist(), found.n.tolist()) == ([1, 0], [4, 4])
+    clear = read(tmp_path, numbered({"num_correct": 3, "num_incorrect": 1}, {"num_correct": 0, "num_incorrect": 4}))
+    assert (clear.c.tolist(), clear.n.tolist()) == ([3, 0], [4, 4]) and "num_incorrect" in clear.read_as
+    one = numbered({"passed": 1, "failed": 0}, {"passed": 0, "failed": 1})
+    assert read(tmp_path, one).right.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("most", ["max_pts", "rubric_max", "weight", "points_available", "scale"])
+def test_a_larger_column_may_be_the_maximum_of_a_score(tmp_path: Path, most: str) -> None:
+    rows = numbered({"score": 1, most: 4}, {"score": 0, most: 4})
+    said = refusal(tmp_path, rows)
+    assert f"--correct score={most}" in said and "--threshold 1" in said
+    assert read(tmp_path, rows, correct=f"score={most}", id="id").c.tolist() == [0, 0]
+    assert read(tmp_path, rows, threshold=1.0).right.tolist() == [True, False]
+    assert read(tmp_path, [row | {"correct": row["score"]} for row in rows]).right.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("other", ["max_tokens", "max_turns", "max_samples", "seed"])
+def test_a_larger_setting_is_no_maximum(tmp_path: Path, other: str) -> None:
+    assert read(tmp_path, numbered({"score": 1, other: 9}, {"score": 0, other: 9})).right.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("every", ["n", "num_samples"])
+def test_one_beside_a_number_of_samples_may_be_a_verdict(tmp_path: Path, every: str) -> None:
+    rows = numbered({"correct": 1, every: 4}, {"correct": 0, every: 4})
+    said = refusal(tmp_path, rows)
+    assert "--correct correct=1" in said and f"--correct correct/{every}" in said
+    assert read(tmp_path, rows, correct="correct=1").n.tolist() == [1, 1]
+    assert read(tmp_path, rows, correct=f"correct/{every}").n.tolist() == [4, 4]
+    assert read(tmp_path, [row | {"correct": bool(row["correct"])} for row in rows]).n.tolist() == [1, 1]
+    found = read(tmp_path, numbered({"num_pass": 1, "num_attempts": 4}, {"num_pass": 3, "num_attempts": 4}))
+    assert (found.c.tolist(), found.n.tolist()) == ([1, 3], [4, 4])
+
+
+@pytest.mark.parametrize("name", ["sum", "all", "mean", "max"])
+def test_a_last_problem_that_is_called_like_a_sum_stays(tmp_path: Path, name: str) -> None:
+    rows: list[Row] = [{"id": f"p{i}", "passed": i < 2} for i in range(3)]
+    assert [*read(tmp_path, [*rows, {"id": name, "passed": True}]).problems] == ["p0", "p1", "p2", name]
+    twice = [*(row for row in rows for _ in "ab"), *[{"id": name, "passed": 1}] * 2]
+    assert read(tmp_path, twice).n.tolist() == [2, 2, 2, 2]
+    numbers = [row | {"passed": int(row["passed"]), "response": "x"} for row in rows]
+    assert len(read(tmp_path, [*numbers, {"id": name, "passed": 1, "response": "y"}]).problems) == 4
+
+
+def test_a_last_row_that_is_left_out_is_said_and_one_that_may_be_either_refused(tmp_path: Path) -> None:
+    rows = [{"id": f"p{i}", "passed": int(i < 2)} for i in range(3)]
+    found = read(tmp_path, [*rows, {"id": "mean", "passed": 0.667}, {"id": "std", "passed": 0.471}])
+    assert len(found.problems) == 3 and [note.rpartition(": ")[2] for note in found.notes] == [
+        "its last row (id 'mean') sums the others up and is left out",
+        "its last row (id 'std') sums the others up and is left out",
+    ]
+    right = [row | {"passed": 1} for row in rows]
+    assert "may be a problem, or sum the others up" in refusal(tmp_path, [*right, {"id": "mean", "passed": 1}])
+
+
+SHAPES = [
+    '{"a": {"c": 2, "n": 3}, "b": {"c": 0, "n": 3}}',
+    '{"a": {"c": 2, "n": 3}}\n{"b": {"c": 0, "n": 3}}\n',
+    '{"a": ["pass", "fail", "pass"], "b": ["fail", "fail", "fail"]}',
+    '{"id": "a", "results": ["pass", "fail", "pass"]}\n{"id": "b", "results": ["fail", "fail", "fail"]}\n',
+    '{"id": "a", "sample_0": true, "sample_1": true, "sample_2": false}\n'
+    '{"id": "b", "sample_0": false, "sample_1": false, "sample_2": false}\n',
+    "id,attempt1,attempt2,attempt3\na,1,0,1\nb,0,0,0\n",
+    "id,sample_0_correct,sample_1_correct,sample_2_correct\na,1,1,0\nb,0,0,0\n",
+    "id|correct\na|1\na|100%\na|0%\nb|0\nb|0\nb|0\n",
+    "id;correct\na;1,0\na;1,0\na;0,0\nb;0,0\nb;0,0\nb;0,0\n",
+]
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_further_shapes_are_read(tmp_path: Path, text: str) -> None:
+    file = tmp_path / ("r.jsonl" if text.startswith("{") else "r.csv")
+    file.write_text(text)
+    found = read_samples(file)
+    assert ([*found.problems], found.c.tolist(), found.n.tolist()) == (["a", "b"], [2, 0], [3, 3])
+
+
+def test_verdicts_by_id_are_read_and_settings_beside_rows_are_not(tmp_path: Path) -> None:
+    for text in ('{"a": true, "b": false}', '{"a": "pass", "b": "fail"}', '{"a": true}\n{"b": false}\n'):
+        (tmp_path / "r.json").write_text(text)
+        assert read_samples(tmp_path / "r.json").right.tolist() == [True, False]
+    (folder := tmp_path / "run").mkdir()
+    (folder / "rows.jsonl").write_text('{"id": 1, "correct": true}\n{"id": 2, "correct": false}\n')
+    (folder / "settings.json").write_text('{"shuffle": true}')
+    assert read_samples(folder).right.tolist() == [True, False]
+    for i in range(3):
+        (folder / f"s{i}.json").write_text(json.dumps({"id": f"s{i}", "correct": True}))  # a file for each sample
+    (folder / "rows.jsonl").unlink()
+    (folder / "settings.json").unlink()
+    assert read_samples(folder).n.tolist() == [1, 1, 1]
+
+
+def test_graded_scores_with_decimal_commas_and_in_columns_need_a_threshold(tmp_path: Path) -> None:
+    for text, right in (("id;score\na;0,75\nb;0,25 %\n", [True, False]), ("id,run1,run2\na,0.9,0.1\n", [True, False])):
+        (tmp_path / "r.csv").write_text(text)
+        with pytest.raises(DataError, match="is graded"):
+            read_samples(tmp_path / "r.csv")
+        assert read_samples(tmp_path / "r.csv", Reading(threshold=0.5)).right.tolist() == right
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.csv", "r.json"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_utf_16_is_named(tmp_path: Path, name: str, encoding: str) -> None:
+    text = "id,correct\na,1\n" if name == "r.csv" else '{"id": "a", "correct": true}\n{"id": "b", "correct": true}\n'
+    (tmp_path / name).write_bytes(text.encode(encoding))
+    with pytest.raises(DataError, match="is UTF-16 text; save it as UTF-8"):
+        read_samples(tmp_path / name)
+
+
+def test_every_document_of_a_folder_is_read_and_one_beside_rows_is_said(tmp_path: Path) -> None:
+    for i in range(2):
+        samples = [{"id": id, "correct": id == i} for id in range(3)]
+        (tmp_path / f"run-{i}.json").write_text(json.dumps({"model": "m", "samples": samples}))
+    found = read_samples(tmp_path)
+    assert (found.c.tolist(), found.n.tolist()) == ([1, 1, 0], [2, 2, 2])
+    (tmp_path / "run-1.json").rename(tmp_path / "other.json")
+    with pytest.raises(DataError, match="not numbered"):
+        read_samples(tmp_path)
+    (tmp_path / "other.json").unlink()
+    (tmp_path / "rows.jsonl").write_text('{"id": 1, "correct": true}\n{"id": 2, "correct": false}\n')
+    found = read_samples(tmp_path)
+    assert found.n.tolist() == [1, 1] and "run-0.json lies beside rows" in found.notes[0]

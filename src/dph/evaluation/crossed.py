@@ -2,17 +2,20 @@
 
 A column of samples' numbers or measurements may differ within a problem as it likes. A column that differs within
 a problem and repeats across problems is a condition, a system or an episode: its rows answer different questions.
+Where the name does not say it, the values do: what is set for a run is there equally often in every problem, and what
+a sample turns out to have is not.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.evaluation.fields import kind_of
+from dph.evaluation.fields import Kind, are_numbers, counts_up, is_measured, kind_of
 
-MISSING = 255
+MISSING = (1 << 16) - 1
 """The code of a row without a value."""
 
 
@@ -34,46 +37,107 @@ def pairs_of(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[np.int6
 Part = Literal["", "number", "condition", "ignored"]
 
 
-def part_of(name: str, column: Column, problem: NDArray[Any]) -> Part:
+class Grouped:
+    """Rows in the order of their problems."""
+
+    def __init__(self, problem: NDArray[Any]) -> None:
+        self.problem = problem.astype(np.int64)
+        self.order = np.argsort(problem, kind="stable")
+        sizes = np.bincount(problem)
+        self.inside = np.diff(self.problem[self.order]) == 0
+        """Whether each row but the first is of the same problem as the one before it."""
+        most = int(sizes.max(initial=0))
+        starts = np.cumsum(sizes) - sizes
+        self.full = self.order[starts[sizes == most][:, None] + np.arange(most)]
+        """[problems, rows] The rows of the problems that have the most."""
+
+    def differs(self, codes: NDArray[Any]) -> bool:
+        """Whether a problem has several values."""
+        ordered = codes[self.order]
+        return bool(((ordered[1:] != ordered[:-1]) & self.inside).any())
+
+    def are_distinct(self, codes: NDArray[Any]) -> bool:
+        """Whether no problem has a value twice."""
+        table = self.full[:_FIRST]
+        if not _distinct(np.sort(codes[table], axis=1)):
+            return False
+        return pairs_of(self.problem, codes.astype(np.int64))[0].shape[1] == len(codes)
+
+    def repeats(self, codes: NDArray[Any]) -> bool:
+        """Whether a value is there in a second problem."""
+        (_, value), _, _ = pairs_of(self.problem, codes.astype(np.int64))
+        return int(np.bincount(value).max()) > 1
+
+    def chance(self, codes: NDArray[Any]) -> float | None:
+        """If every problem has each value equally often as the others have it, of those with the most rows: the chance
+        of that for values drawn independently in the shares that they have. None if not."""
+        table = self.full
+        if len(table) < 2:
+            return None
+        first = np.sort(codes[table[0]])
+        for part in (table[:_FIRST], table):
+            if not (np.sort(codes[part], axis=1) == first).all():
+                return None
+        times = np.unique(first, return_counts=True)[1]
+        n = len(first)
+        one = math.lgamma(n + 1) + sum(r * math.log(r / n) - math.lgamma(r + 1) for r in times.tolist())
+        return math.exp((len(table) - 1) * one)
+
+
+_FIRST = 64
+"""Problems that are looked at first: most columns of measurements are told by them."""
+_FEW_PROBLEMS = 3
+"""From as many problems on, values that every problem has equally often are no chance."""
+_UNLIKELY = 1e-3
+_MANY = 64
+"""Values of a condition at most, unless every problem has all of them."""
+
+
+def _distinct(ordered: NDArray[Any]) -> bool:
+    return not (ordered[:, 1:] == ordered[:, :-1]).any()
+
+
+def part_of(name: str, column: Column, rows: Grouped) -> Part:
     """What a column is among the rows of the problems: a number of samples, a condition, nothing that is used although
     it differs within a problem, or "" if it does not differ or measures a sample."""
+    codes = column.codes
+    if not rows.differs(codes):
+        return ""
     kind = kind_of(name)
-    if kind == "measure" or column.codes.min(initial=MISSING) == column.codes.max(initial=0):
-        return ""
-    (of, value), times, _ = pairs_of(problem.astype(np.int64), column.codes.astype(np.int64))
-    there = np.bincount(of)
-    there = there[there > 0]
-    if there.max(initial=1) < 2:
-        return ""
-    if kind == "sample":
-        return "number" if times.max() == 1 else ""
-    if np.bincount(value).max() < 2:  # no value is there in a second problem
-        return ""
+    present = np.unique(codes)
+    values = [column.values[code] for code in present.tolist() if code < len(column.values)]
+    if kind == "condition" and len(values) <= _MANY:
+        return "condition" if rows.repeats(codes) else ""
+    if kind == "sample" and are_numbers(values):
+        return "number" if rows.are_distinct(codes) else ""
+    chance = rows.chance(codes)
+    if chance is None:
+        if kind == "sample" and rows.are_distinct(codes):
+            return "number"
+        return "ignored" if kind in ("", "setting") and len(values) <= _MANY else ""
+    distinct = _distinct(np.sort(codes[rows.full[:1]], axis=1))
     if kind == "condition":
         return "condition"
-    if all(isinstance(one, bool) for one in column.values):
-        return "ignored"  # most flags measure a sample
-    if not _is_crossed(of, value, times, problem):
-        return "ignored"
-    present = [column.values[code] for code in np.unique(column.codes) if code != MISSING]
-    counts = all(type(one) is int for one in present) and sorted(present) in (
-        [*range(len(present))],
-        [*range(1, len(present) + 1)],
-    )
-    return "number" if counts and times.max() == 1 else "condition"
+    if all(isinstance(value, bool) for value in values):
+        return _flag(name, kind, len(rows.full), chance)
+    counting = distinct and are_numbers(values)
+    if kind == "result":
+        return "condition" if chance < _UNLIKELY and not counting else "ignored"
+    if kind == "measure":
+        return "condition" if len(rows.full) >= _FEW_PROBLEMS or chance < _UNLIKELY else "ignored"
+    if kind == "" and counting and all(type(value) is int for value in values) and counts_up(sorted(values)):
+        return "number"
+    return "condition"
 
 
-def _is_crossed(of: NDArray[Any], value: NDArray[Any], times: NDArray[Any], problem: NDArray[Any]) -> bool:
-    """Whether every problem has each value equally often as the others have it; of those with the most rows."""
-    sizes = np.bincount(problem)
-    full = sizes == sizes.max()
-    if full.sum() < 2:
-        return False
-    kept = full[of]
-    table = np.zeros((len(sizes), int(value.max()) + 1), np.int64)
-    table[of[kept], value[kept]] = times[kept]
-    rows = table[full]
-    return bool((rows == rows[0]).all())
+def _flag(name: str, kind: Kind, problems: int, chance: float) -> Part:
+    """What a flag is that every problem has equally often."""
+    if kind in ("measure", "result", "sample"):
+        return ""
+    if kind == "setting":
+        return "condition"
+    sure = chance < _UNLIKELY or (problems >= _FEW_PROBLEMS and not is_measured(name))
+    return "condition" if sure else "ignored"
 
 
 class Twins(NamedTuple):

@@ -5,7 +5,15 @@ from itertools import islice
 from typing import Any, cast
 
 from dph.errors import DataError
-from dph.evaluation.fields import SAMPLE_LISTS, UNSURE_LISTS, role_of, verdict_number, verdict_rank
+from dph.evaluation.fields import (
+    MANY_VERDICTS,
+    OF_TESTS,
+    SAMPLE_LISTS,
+    UNSURE_LISTS,
+    role_of,
+    verdict_number,
+    verdict_rank,
+)
 
 _DEEPEST = 6
 _NOT_SEARCHED = {
@@ -71,10 +79,14 @@ def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
             return None  # sets of problems
     elif len(lists) == len(items) and all(map(_is_list_of_verdicts, items)):
         rows = [{"id": key, "correct": item} for key, item in value.items()]
-    elif verdict_rank(leaf) and (all(isinstance(i, bool) for i in items) or len(lists) == len(items)):
+    elif verdict_rank(leaf) and (all(map(_is_verdict, items)) or len(lists) == len(items)):
         rows = [{"id": key, leaf: item} for key, item in value.items()]
+    elif not path and all(map(_is_verdict, items)):
+        rows = [{"id": key, "correct": item} for key, item in value.items()]
     else:
         return None
+    if all(map(_are_counts, rows)):
+        return rows
     numbers = [
         v for row in rows[:50] for key, v in _flat(row).items() if verdict_rank(key) and isinstance(v, float | int)
     ]
@@ -128,14 +140,33 @@ def spread(record: Mapping[str, Any], place: str, named: frozenset[str]) -> Iter
 
 
 def by_its_only_key(record: dict[str, Any]) -> dict[str, Any]:
-    """A record {id: [true, false]} as one with an id; a record with another single key as it is."""
+    """A record {id: [true, false]}, {id: true} or {id: {"c": 2, "n": 4}} as one with an id; a record with another
+    single key as it is."""
     [(key, value)] = record.items()
-    named = role_of(key) or verdict_rank(key) or not _is_list_of_verdicts(value)
-    return record if named else {"id": key, "correct": value}
+    if role_of(key) or verdict_rank(key):
+        return record
+    if isinstance(value, dict) and _are_counts(value):
+        return {"id": key, **value}
+    return {"id": key, "correct": value} if _is_list_of_verdicts(value) or _is_verdict(value) else record
+
+
+_WORDS = frozenset(("pass", "fail", "passed", "failed", "correct", "incorrect", "right", "wrong", "true", "false"))
+"""Texts that are verdicts wherever they stand."""
+
+
+def _is_verdict(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in _WORDS)
+
+
+def _are_counts(row: Mapping[str, Any]) -> bool:
+    """Whether a row has numbers of correct and of all samples."""
+    correct = any(key in ("c", *MANY_VERDICTS) and type(value) is int for key, value in row.items())
+    every = (role_of(key) == "count" and key not in OF_TESTS and type(value) is int for key, value in row.items())
+    return correct and any(every)
 
 
 def _is_list_of_verdicts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(v) is bool or v in (0, 1) for v in value if v != [])
+    return isinstance(value, list) and bool(value) and all(_is_verdict(v) or v in (0, 1) for v in value if v != [])
 
 
 def _are_verdicts(path: str, values: list[Any], named: frozenset[str]) -> bool:
@@ -151,4 +182,6 @@ def _are_verdicts(path: str, values: list[Any], named: frozenset[str]) -> bool:
     plain = not any(
         isinstance(value, list | dict) or verdict_number(value) is None for value in values if value is not None
     )
-    return plain and (path in named or verdict_rank(path) in (1, 2)) and role_of(path) != "response"
+    rank = verdict_rank(path)
+    sure = path in named or rank in (1, 2) or (rank == 3 and all(map(_is_verdict, values)))
+    return plain and sure and role_of(path) != "response"

@@ -10,26 +10,29 @@ import gzip
 import io
 import json
 import lzma
+import re
 import struct
 import zipfile
 import zlib
 from array import array
 from codecs import BOM_UTF8
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
-from dph.config.text import delimiter_of, is_json, parse_json
+from dph.config.text import delimiter_of, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, reason_of, refused
+from dph.evaluation.crossed import MISSING
 from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
-from dph.evaluation.fields import is_maximum, role_of, verdict_number, verdict_rank
+from dph.evaluation.fields import is_maximum, kind_of, role_of, sample_of, verdict_rank
+from dph.evaluation.summaries import ids_of, is_summary, told
 from dph.extras import require
 from dph.process.places import check_links
 from dph.runs.parquet import RefusedTable, iterate_rows, plain_value, read_parquet, rows_of
@@ -44,16 +47,20 @@ _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", "
 _VALUES, _RESPONSE, _FEW, _NOTHING = 1, 2, 3, 4
 """A column is kept with its values, or only whether each response is empty (and its fingerprint), or as long as it has
 few different values, or not at all."""
-_MOST_VALUES = 64
-_MISSING = 255
+FEW_VALUES = 4096
+"""Different values of a column at most that is kept although nothing is known about its name."""
+_FEW_MEASURED = 64
+"""Of a column of lists, or with a name of measurements, of which most have a value of its own in every row."""
+_LONGEST_LIST = 32
 _NO_CODE = object()
-"""In place of a list or table, which no code stands for."""
-_SUMMARIES = {"total", "overall", "average", "avg", "mean", "all", "summary", "sum", "accuracy"}
-"""What a last row has in place of an id if it sums the others up."""
+"""In place of a long list or a table, which no code stands for."""
+_MOST_SUMMARIES = 4
+"""Rows at the end of a file that may sum the others up."""
 _MOST_COLUMNS = 1000
 """Names of columns that are remembered; every row may have further keys."""
 _NESTED = frozenset({list, dict})
 _PLAIN = frozenset({str, bool, int, float})
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*%?\s*")
 _DAMAGE = (
     *(OSError, EOFError, ValueError, ArithmeticError, RuntimeError),
     *(csv.Error, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
@@ -81,10 +88,13 @@ class Table:
     """Documents and rows that hold no sample, with the name of their file."""
     others: set[str] = field(default_factory=set)
     """Columns that were not read, because nothing is known about their names."""
-    few: dict[str, tuple[NDArray[np.uint8], list[Any]]] = field(default_factory=dict)
-    """Those of them that have few different values: the number of each row's value, 255 without one, and the values."""
+    few: dict[str, tuple[NDArray[np.uint16], list[Any]]] = field(default_factory=dict)
+    """Those of them that have few different values: the number of each row's value, MISSING without one, and the
+    values; lists as JSON."""
     used: set[str] = field(default_factory=set)
     """The options that had an effect: `records`, if a document had the samples under that key."""
+    notes: list[str] = field(default_factory=list)
+    """What a user should know of how the rows were read, a sentence each."""
     prints: NDArray[np.int64] | None = None
     """[rows] Fingerprints of the responses, equal for equal ones; None if no row has a response."""
 
@@ -118,11 +128,13 @@ class _Reader:
         """Every distinct text, once."""
         self._kept: dict[str, int] = {}
         """By the path of a column, how it is kept."""
-        self._few: dict[str, tuple[bytearray, dict[Any, int]]] = {}
+        self._few: dict[str, tuple[array[int], dict[Any, int]]] = {}
         self._prints = array("q")
-        self._pending: dict[str, Any] | None = None
+        self._pending: deque[Any] = deque()
         self._usual: set[str] = set()
-        """The last record of the file so far, which may be a summary, and the keys of the first one."""
+        """The last records of the file so far, which may be summaries, and the keys of the first one."""
+        self._has_rows = False
+        """Whether a file with rows was read, beside which a document is a summary."""
 
     def read(self, path: Path) -> None:
         if not path.exists():
@@ -134,7 +146,7 @@ class _Reader:
             every = [counted] if counted.is_file() else path.rglob("*")
             every = (file for file in every if _is_data(file.name) and not file.is_symlink())
             # Rows first: a document next to them is a summary.
-            files = sorted(filter(Path.is_file, every), key=lambda file: (_plain(file.name).endswith(".json"), file))
+            files = sorted(filter(Path.is_file, every), key=lambda file: _rows_first(str(file)))
         elif (metadata := path.parent / "metadata.json").is_file() and path != metadata:
             files.append(metadata)
         if not 0 < len(files) <= _MOST_FILES:
@@ -150,8 +162,13 @@ class _Reader:
                     self._read_zip(stream, size)
                 else:
                     self._read_text(file.name, _unpacked(stream, start), size)
-            if self.table.rows > first:
-                self.table.sources.append(Source(self.place, self.table.rows - first))
+            self._end_source(first)
+
+    def _end_source(self, first: int) -> None:
+        """Note a file whose rows begin with the number `first`, unless it has none or its parts are noted."""
+        noted = sum(source.rows for source in self.table.sources)
+        if self.table.rows > max(first, noted):
+            self.table.sources.append(Source(self.place, self.table.rows - first))
 
     def read_completions(self, run: Path) -> None:
         """The samples of a run of `dph eval`, each with its number and verdict, and what its problem has."""
@@ -182,12 +199,22 @@ class _Reader:
                 if not isinstance(document, dict):
                     raise DataError(f"{self.place} has a header.json that is no object: it is damaged")
                 self.table.headers.append((self.place, document))
-            for item in chosen:
+            if inside:
+                for item in inside:
+                    content = _member(archive, stream, item)
+                    self._read_text(item.filename, io.BytesIO(content), len(content))
+                return
+            place = self.place
+            for item in sorted(members, key=lambda item: _rows_first(item.filename)):
+                first, self.place = self.table.rows, f"{place}/{_printable(item.filename)}"
                 content = _member(archive, stream, item)
-                self._read_text(item.filename, io.BytesIO(content), len(content))
+                self._read_text(PurePath(item.filename).name, io.BytesIO(content), len(content))
+                self._end_source(first)
+            self.place = place
 
     def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
         lines = _lines(stream, most_unpacked(size), self.place)
+        lines = chain(_of_text(next(lines, b""), self.place), lines)
         if _plain(name).endswith((".csv", ".tsv")):
             return self._read_csv(lines)
         lines = (line for line in lines if line.strip())
@@ -232,30 +259,41 @@ class _Reader:
             held = []
         for record in held:
             self._add(record)
+        self._has_rows = True
         self._end_file()
 
     def _read_csv(self, lines: Iterable[bytes]) -> None:
-        """Cells separated by commas, semicolons or tabs, whichever the first line has most of, also with blanks."""
+        """Cells separated by commas, semicolons, tabs or bars, whichever the first line has most of, also with blanks.
+        Where commas separate none, a number such as 0,5 in a column of verdicts has a decimal comma."""
         csv.field_size_limit(_LONGEST_ROW)
         texts = (line.removeprefix(BOM_UTF8).decode() for line in lines)
         first = next((text for text in texts if text.strip()), "")
-        options = {"delimiter": delimiter_of(first), "skipinitialspace": True, "strict": True}
+        delimiter = delimiter_of(first)
+        options = {"delimiter": delimiter, "skipinitialspace": True, "strict": True}
         rows = csv.reader(chain([first], texts), **options)
         names = [name.strip() for name in next(rows, [])]
         if len(names) > MOST_COLUMNS:
             raise RefusedTable(f"it has {len(names)} columns; at most {MOST_COLUMNS} are read")
         if twice := next((name for name, times in Counter(names).items() if name and times > 1), ""):
             raise DataError(f"{self.place} names the column {twice!r:.100} twice; rename one")
+        scores = [place for place, name in enumerate(names) if verdict_rank(name) or is_maximum(name)]
+        scores += [place for place, name in enumerate(names) if sample_of(name) or name in self.named]
+        scores = [] if delimiter == "," else scores
         for row in rows:
             if any(map(str.strip, row)):
                 if len(row) != len(names):
                     raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
+                for place in scores:
+                    if _DECIMAL_COMMA.fullmatch(row[place]):
+                        row[place] = row[place].replace(",", ".")
                 self._add({name: value.strip() or None for name, value in zip(names, row, strict=True) if name})
+        self._has_rows = True
         self._end_file()
 
     def _read_parquet(self, stream: BinaryIO) -> None:
         for row in iterate_rows(stream, lambda name: self._kept_of(name) in (_VALUES, _RESPONSE)):
             self._add(row)
+        self._has_rows = True
         self._end_file()
 
     def _read_document(self, name: str, text: str) -> None:
@@ -270,8 +308,10 @@ class _Reader:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
             rows_of = {self.records: rows_of[self.records]}
             self.table.used.add("records")
-        elif self.table.sources and "" not in rows_of and name == Path(self.place).name:
-            rows_of = {}  # a summary next to rows
+        elif self._has_rows and name == Path(self.place).name and ("" not in rows_of or _is_settings(document)):
+            if rows_of:
+                self.table.notes.append(f"{self.place} lies beside rows and is taken for a summary of them")
+            rows_of = {}
         if len(rows_of) > 1:
             rows_of = {path: rows for path, rows in rows_of.items() if any(map(names_sample, rows))} or rows_of
         if len(rows_of) > 1:
@@ -285,22 +325,42 @@ class _Reader:
         self._end_file()
 
     def _add(self, record: Any) -> None:
-        """Add a record, the last one of its file when this ends."""
-        if self._pending is not None:
-            self._usual = self._usual or {*self._pending}
-            self._add_record(self._pending)
-        elif not isinstance(record, dict):
-            raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
-        self._pending = record
+        """Add a record, the last ones of its file when this ends."""
+        pending = self._pending
+        pending.append(record)
+        if len(pending) > _MOST_SUMMARIES:
+            self._add_record(pending.popleft())
+        elif not self._usual and isinstance(record, dict):
+            self._usual = {*record}
 
     def _end_file(self) -> None:
-        """Add the last record of a file, unless it sums the others up."""
-        last, usual = self._pending, self._usual
-        self._pending, self._usual = None, set()
-        if isinstance(last, dict) and usual and _is_summary(last, usual):
-            self.table.headers.append((self.place, last))
-        elif last is not None:
-            self._add_record(last)
+        """Add the last records of a file, without those at its end that sum the others up."""
+        records, usual = [*self._pending], self._usual
+        self._pending, self._usual = deque(), set()
+        summaries: list[Any] = []
+        while records and isinstance(records[-1], dict) and is_summary(records[-1], usual):
+            summaries.insert(0, records.pop())
+        for record in records:
+            self._add_record(record)
+        ids = [repr(ids_of(record)) for record in summaries]
+        for id, record in zip(ids, summaries, strict=True):
+            if ids.count(id) > 1 and id != "{}":  # samples of one problem
+                self._add_record(record)
+            else:
+                self._add_summary(record)
+
+    def _add_summary(self, record: dict[str, Any]) -> None:
+        """Leave out a record that has the form of a summary, unless it is a sample whose problem has such a name.
+        Raises DataError if it may be either."""
+        kind = told(record, self._columns)
+        named = ", ".join(f"{path} {str(value)!r:.40}" for path, value in ids_of(record).items()) or "without an id"
+        if kind == "either":
+            text = f"{self.place}: its last row ({named}) may be a problem, or sum the others up"
+            raise DataError(f"{text}; remove it, or give the problem another name")
+        if kind == "sample":
+            return self._add_record(record)
+        self.table.headers.append((self.place, record))
+        self.table.notes.append(f"its last row ({named}) sums the others up and is left out")
 
     def _add_record(self, record: Any) -> None:
         if not isinstance(record, dict):
@@ -318,7 +378,7 @@ class _Reader:
             if kept == _NOTHING or (value is None and kept != _RESPONSE):
                 continue
             if kept == _FEW:
-                self._add_few(path, value if type(value) in _PLAIN else _NO_CODE)
+                self._add_few(path, value if type(value) in _PLAIN else _code_of(value))
                 continue
             if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
                 empty = not value.strip() if isinstance(value, str) else _is_empty(value)
@@ -342,18 +402,20 @@ class _Reader:
         """Note the value of a column that is kept while it has few different ones."""
         few = self._few.get(path)
         if few is None:
-            few = self._few[path] = (bytearray(), {})
+            few = self._few[path] = (array("H"), {})
         codes, numbers = few
         code = numbers.get(value)
         if code is None:
-            if value is _NO_CODE or len(numbers) >= _MOST_VALUES:
+            few_do = type(value) is _List or kind_of(path) in ("measure", "result")
+            most = _FEW_MEASURED if few_do else FEW_VALUES
+            if value is _NO_CODE or len(numbers) >= most:
                 self._kept[path] = _NOTHING
                 del self._few[path]
                 return
             code = numbers[value] = len(numbers)
         missing = self.table.rows - len(codes)
         if missing:
-            codes.extend(bytes([_MISSING]) * missing)
+            codes.extend([MISSING] * missing)
         codes.append(code)
 
     def _plain(self, path: str, value: Any) -> Any:
@@ -371,6 +433,7 @@ class _Reader:
     def _kept_of(self, path: str) -> int:
         """How a column is kept."""
         known = path in self.named or role_of(path) or verdict_rank(path) or is_maximum(path) or path == "c"
+        known = known or sample_of(path) is not None
         kept = _VALUES if known else _FEW if len(self._kept) < _MOST_COLUMNS else _NOTHING
         if role_of(path) == "response" and path not in self.named:
             kept = _RESPONSE
@@ -385,24 +448,11 @@ class _Reader:
         for path, column in self._columns.items():
             self.table.columns[path] = np.fromiter(column + [None] * (rows - len(column)), np.object_, rows)
         for path, (codes, numbers) in self._few.items():
-            codes.extend(bytes([_MISSING]) * (rows - len(codes)))
-            self.table.few[path] = np.frombuffer(bytes(codes), np.uint8), list(numbers)
+            codes.extend([MISSING] * (rows - len(codes)))
+            self.table.few[path] = np.array(codes, np.uint16), list(numbers)
         prints = np.array(self._prints, np.int64)
         self.table.prints = prints if prints.any() else None
         return self.table
-
-
-def _is_summary(record: Mapping[str, Any], usual: set[str]) -> bool:
-    """Whether the last record of a file, whose first one has the usual keys, sums the others up: it names no sample and
-    has further keys or a count, or it has a word such as "total" in place of an id."""
-    there = {name: value for name, value in record.items() if value is not None}
-    ids = [str(value).strip().lower() for name, value in there.items() if role_of(name) == "id"]
-    if names_sample(there):
-        return bool(ids) and all(id in _SUMMARIES for id in ids)
-    if not any(role_of(name) in ("id", "prompt", "response") for name in usual):
-        return False
-    numbers = [verdict_number(value) for name, value in there.items() if verdict_rank(name)]
-    return bool(there.keys() - usual) or any(number is not None and number > 1 for number in numbers)
 
 
 def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
@@ -426,6 +476,15 @@ def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
         if most < 0:
             raise DataError(f"{place} unpacks to more than {SWELLS} times its size: too much to read")
         yield line
+
+
+def _of_text(first: bytes, place: str) -> list[bytes]:
+    """The first line of a text. Raises DataError if it begins a file of another kind, or one in UTF-16."""
+    try:
+        refuse_other_kinds(first)
+    except ValueError as error:
+        raise DataError(f"{place} is none of JSON, CSV, Parquet and zip: {error}") from error
+    return [first]
 
 
 def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
@@ -452,8 +511,33 @@ def _plain(name: str) -> str:
     return name.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".bz2")
 
 
+def _rows_first(name: str) -> tuple[bool, PurePath]:
+    """Sorts files with rows before documents, which are then summaries of them."""
+    return _plain(name).endswith(".json"), PurePath(name)
+
+
 def _is_data(name: str) -> bool:
     return _plain(name).endswith(_ENDINGS) and not name.rpartition("/")[2].startswith(".")
+
+
+class _List(str):
+    """A short list as JSON."""
+
+    __slots__ = ()
+
+
+def _code_of(value: Any) -> Any:
+    """A short list of texts and numbers as what a code stands for."""
+    if not isinstance(value, list) or len(value) > _LONGEST_LIST or not _PLAIN.issuperset(map(type, value)):
+        return _NO_CODE
+    return _List(json.dumps(value, ensure_ascii=False))
+
+
+def _is_settings(document: Any) -> bool:
+    """Whether a document holds nothing but flags and texts of unknown names, as settings beside rows do."""
+    if not isinstance(document, dict) or any(role_of(key) or verdict_rank(key) for key in document):
+        return False
+    return _NESTED.isdisjoint(map(type, document.values()))
 
 
 def _is_empty(value: Any) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dph.config import Reading
 from dph.errors import DataError
 from dph.evaluation.crossed import MISSING, Column, pairs_of
-from dph.evaluation.fields import Role, preference, role_of, verdict_number
+from dph.evaluation.fields import Role, counts_up, names_systems, preference, role_of, text_of, verdict_number
 from dph.evaluation.logs import Table
 
 LINE = "line"
@@ -78,18 +78,23 @@ class Rows:
 
     def _select(self) -> None:
         """Keep the rows that are asked for; refuse several models, steps or filters in one file."""
+        asked = [text.partition("=")[0] if "=" in text else "" for text in self.reading.filter]
+        if twice := next((name for name in asked if asked.count(name) > 1), None):
+            raise self._error(f"--filter names {twice!r} twice, and no row has two values; name one")
+        if asked.count("") > 1:
+            both = " and ".join(f"--filter {text}" for text in self.reading.filter if "=" not in text)
+            raise self._error(f"{both} each choose one of the rows of a problem; name one")
         for text in self.reading.filter:
             before = len(self.rows)
             name, equals, value = text.partition("=")
             if not equals:
                 name, value = next(iter(self._of("filter")), ""), text
-            if name:
-                self.rows = self.rows[self._where(name, is_text(value))]
-            else:
-                self.rows = self._nth_rows(text)
-            if not len(self.rows):
-                raise self._error(f"no row is left by --filter {text}")
-            self.used |= {f"filter {text}"} if len(self.rows) < before else set()
+            kept = self.rows[self._where(name, is_text(value))] if name else self._nth_rows(text)
+            if not len(kept):
+                there = f"; {name!r} has {self._examples(name)}" if name else ""
+                raise self._error(f"no row is left by --filter {text}{there}")
+            self.used |= {f"filter {text}"} if len(kept) < before else set()
+            self.rows = kept
         for name in self._of("sample"):  # −1 is the greedy response of `dph eval`
             self.rows = self.rows[self._where(name, lambda number: number != -1, missing=True)]
         for role in ("filter", "model", "step"):
@@ -153,13 +158,23 @@ class Rows:
         return codes, keys
 
     def _is_numbered(self) -> bool:
-        """Whether the files' names differ in one number only, which counts from 0 or 1."""
+        """Whether the files' names differ in one number only, which counts samples from 0 or 1."""
+        return self._counted() is not None and not self._are_systems()
+
+    def _are_systems(self) -> bool:
+        """Whether the number in which the files' names differ tells systems, steps or conditions apart."""
+        beside = self._counted()
+        return beside is not None and names_systems(*beside)
+
+    def _counted(self) -> tuple[str, str] | None:
+        """The texts before and behind the only number in which the files' names differ, if it counts from 0 or 1."""
         names = [re.split(r"(\d+)", source.name) for source in self.table.sources]
         differ = [i for i in range(len(names[0])) if len({tuple(name[i : i + 1]) for name in names}) > 1]
         if len({*map(len, names)}) > 1 or len(differ) != 1 or differ[0] % 2 == 0:
-            return False
-        numbers = sorted(int(name[differ[0]]) for name in names)
-        return numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
+            return None
+        place = differ[0]
+        numbers = sorted(int(name[place]) for name in names)
+        return (names[0][place - 1], names[0][place + 1]) if counts_up(numbers) else None
 
     def _file(self) -> NDArray[np.intp]:
         """The file of each row, as a place among the sources."""
@@ -168,16 +183,15 @@ class Rows:
 
     def _scores(self, name: str) -> NDArray[np.float64]:
         """The number of each row's verdict, NaN without one; NaN everywhere if a value is not a verdict."""
+        if name not in self.table.columns and name in self.table.few:
+            codes, values = self._few(name)
+            of = [verdict_number(value) for value in values]
+            return np.array([*(np.nan if None in of else one for one in of), np.nan])[np.minimum(codes, len(of))]
         numbers = [np.nan if value is None else verdict_number(value) for value in self._column(name)]
         return np.full(len(numbers), np.nan) if None in numbers else np.array(numbers, np.float64)
 
     def _examples(self, name: str) -> str:
         return ", ".join(repr(text[:40]) for text in self._values(name)[1][-SHOWN:])
-
-
-def text_of(value: Any) -> str:
-    """A value as an id or answer: 1 and 1.0 are one, as a table may have changed one into the other."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _known(value: Any) -> str | None:

@@ -4,9 +4,9 @@ A column is chosen by its name (`dph.evaluation.fields`) and by its values. Noth
 possible and differ, a DataError names them and the option that decides.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ from dph.columns import ignored
 from dph.config import Reading
 from dph.config.checks import unfinished
 from dph.errors import DataError, counted
-from dph.evaluation.crossed import Part, pairs_of, part_of, twins
-from dph.evaluation.fields import verdict_number
-from dph.evaluation.logs import read_table
+from dph.evaluation.crossed import Grouped, Part, pairs_of, part_of, twins
+from dph.evaluation.fields import kind_of, verdict_number
+from dph.evaluation.logs import FEW_VALUES, read_table
 from dph.evaluation.rows import LINE, SHOWN, IntArray
 from dph.evaluation.verdicts import Verdicts
 
@@ -27,7 +27,6 @@ _NO_ANSWER = {"", "none", "null", "[invalid]", "nan"}
 _FAILED_RUN = {"error", "failed", "cancelled", "canceled", "started", "running"}
 _MOST = 10.0**15
 """No header counts so many samples."""
-_FEW_VALUES = 64
 _LONG = 200
 """Characters from which on a text is a whole response, not an answer; so is one with a box, a block or lines."""
 _FEWEST = 10
@@ -81,7 +80,7 @@ def read_samples(path: str | Path, reading: Reading | None = None, *, each: bool
     reading = reading or Reading()
     named = {reading.answer, reading.prompt, *(text.partition("=")[0] for text in reading.filter)}
     named |= {reading.id, *reading.id.split(","), reading.correct, *reading.correct.split("=", 1)}
-    named |= {*reading.correct.split("/", 1)}
+    named |= {name for part in reading.correct.split("/", 1) for name in part.split("+")}
     table = read_table(Path(path), named=named - {"", LINE, NONE}, records=reading.records, each=each)
     for place, header in table.headers:
         if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
@@ -99,6 +98,7 @@ class _Choice(Verdicts):
     """Whether an id has several prompts."""
 
     def samples(self, each: bool) -> Samples:
+        self.notes += [f"{self.name}: {note}" for note in self.table.notes]
         self._select()
         if not len(self.rows):
             raise self._error("it holds greedy responses only (sample -1), and no sample; sample with --rollout.n")
@@ -110,13 +110,15 @@ class _Choice(Verdicts):
         prompt_name, prompts = self._prompts(ids, keys, id_name)
         answer_name, answers = self._answers(verdict_name, ids)
         parts = self._parts(ids, id_name)
-        numbers, unused = self._numbers(ids, parts), self._check_conditions(parts, id_name)
-        if (
-            parts is not None
-            and (numbers is None or len(self.table.sources) > 1)
-            and not self._are_numbered(ids, parts)
-        ):
+        numbers, numbered = self._numbers(ids, parts), self._are_numbered(ids, parts or {})
+        doubtful = [name for name, part in (parts or {}).items() if part and kind_of(name) in ("measure", "result")]
+        self._check_conditions(parts, id_name, leave_out=doubtful)
+        if parts is not None and (numbers is None or len(self.table.sources) > 1) and not numbered:
             self._check_twins(ids, right, answers, id_name)
+        if not numbered:  # what numbered samples turned out to have tells nothing apart
+            self._check_conditions({name: part for name, part in (parts or {}).items() if name in doubtful}, id_name)
+        unused = [name for name, part in (parts or {}).items() if part == "ignored"]
+        unused += [name for name in doubtful if numbered]
         judged = ~np.isnan(right)
         self._check_judged(judged, keys, ids, each)
         kept = np.ones(len(judged), np.bool_) if each else judged
@@ -159,9 +161,8 @@ class _Choice(Verdicts):
     def _check_rows(self, ids: IntArray, keys: Sequence[str], id_name: str) -> None:
         """Refuse files that overlap without being numbered, and rows that are one sample."""
         files, file = len(self.table.sources), self._file()
-        if pairs_of(ids, file)[0].shape[1] > len(np.unique(ids)) and not self._is_numbered():
-            names = ", ".join(Path(source.name).name for source in self.table.sources[:SHOWN])
-            raise self._error(f"its files hold the same problems and are not numbered ({names}); name one of them")
+        if files > 1 and pairs_of(ids, file)[0].shape[1] > len(np.unique(ids)) and not self._is_numbered():
+            self._check_files(id_name)
         for name in self._of("sample"):
             codes, numbers = self._values(name)
             numbered = codes >= 0
@@ -177,6 +178,19 @@ class _Choice(Verdicts):
             rows = f"{id_name} {id!r} has {most} rows with {filtered[0]}, one for each filter, which are not samples"
             raise self._error(f"{rows}; choose one with --filter 1 to --filter {most}")
 
+    def _check_files(self, id_name: str) -> None:
+        """Refuse files with the same problems that number no samples. Numbers beside a word for systems or conditions
+        do so if the id was named, and a note says it."""
+        names = _shown([source.name for source in self.table.sources])
+        text = f"its files hold the same problems and are not numbered ({names})"
+        one = "unpack it and name one of them" if Path(self.name).is_file() else "name one of them"
+        if not self._are_systems():
+            raise self._error(f"{text}; {one}")
+        text = f"its files hold the same problems, and their names may tell systems or conditions apart ({names})"
+        if not self.reading.id:
+            raise self._error(f"{text}; {one}, or count all as samples with --id {id_name}")
+        self.notes.append(f"{self.name}: {text}; they count as samples of {id_name}")
+
     def _parts(self, ids: IntArray, id_name: str) -> dict[str, Part] | None:
         """What each column with few different values is among the rows of a problem; None if no problem has two."""
         if len(np.unique(ids)) == len(ids):
@@ -184,12 +198,17 @@ class _Choice(Verdicts):
         others = [name for role in ("model", "filter", "step") for name in self._of(role) if "." in name]
         others += [name for name in self._of("id") if name not in (id_name, *id_name.split(","))]
         columns = {name: self._few(name) for name in (*self.table.few, *others)}
-        return {name: part_of(name, each, ids) for name, each in columns.items() if len(each.values) <= _FEW_VALUES}
+        rows = Grouped(ids)
+        return {name: part_of(name, each, rows) for name, each in columns.items() if len(each.values) <= FEW_VALUES}
 
-    def _check_conditions(self, parts: Mapping[str, Part] | None, id_name: str) -> list[str]:
+    def _check_conditions(
+        self, parts: Mapping[str, Part] | None, id_name: str, leave_out: Collection[str] = ()
+    ) -> None:
         """Refuse rows of several conditions, systems or episodes, unless the id was named: then they count as samples,
-        which a note says. Returns the columns that differ within a problem and are not used."""
+        which a note says."""
         for name, part in (parts or {}).items():
+            if name in leave_out:
+                continue
             column = self._few(name)
             if part == "condition":
                 values = [str(column.values[code]) for code in np.unique(column.codes) if code < len(column.values)]
@@ -200,7 +219,6 @@ class _Choice(Verdicts):
                     apart = f"{apart}, " if id_name != LINE else ""
                     raise self._error(f"{text}: {one}, {apart}or count all as samples with --id {id_name}")
                 self.notes.append(f"{self.name}: {text}; they count as samples of {id_name}")
-        return [name for name, part in (parts or {}).items() if part == "ignored"]
 
     def _check_twins(self, ids: IntArray, right: NDArray[np.float64], answers: IntArray | None, id_name: str) -> None:
         """Refuse rows that are there twice, as a resumed run or a second upload leaves them; a named id allows it."""
@@ -245,9 +263,9 @@ class _Choice(Verdicts):
         for name in [name for name, part in (parts or {}).items() if part == "number" and name in self.table.few]:
             column = self._few(name)
             if all(type(value) is int for value in column.values):
-                values = np.array([*column.values, *[np.nan] * (256 - len(column.values))], np.float64)
-                columns.append(values[column.codes])
-        if len(self.table.sources) > 1 and self._is_numbered():
+                values = np.array([*column.values, np.nan], np.float64)
+                columns.append(values[np.minimum(column.codes, len(column.values))])
+        if len(self.table.sources) > 1 and self._counted() is not None:
             columns.append(self._file().astype(np.float64))
         for numbers in columns:
             whole = not np.isnan(numbers).any() and bool((np.mod(numbers, 1) == 0).all())
@@ -322,6 +340,13 @@ class _Choice(Verdicts):
                 elif promised > count:
                     fault = f"but there are {count}: {self.name} is cut off or not finished"
                     raise DataError(f"{place} promises {promised:g} ({name}), {fault}")
+
+
+def _shown(paths: Sequence[str]) -> str:
+    """The first of some paths, without the folders that all have."""
+    parts = [PurePath(path).parts for path in paths]
+    same = next((i for i, one in enumerate(zip(*parts, strict=False)) if len({*one}) > 1), 0)
+    return ", ".join("/".join(part[same:]) for part in parts[:SHOWN])
 
 
 def _are_responses(texts: Sequence[str]) -> bool:

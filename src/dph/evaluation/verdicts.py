@@ -2,19 +2,32 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dph.errors import DataError
-from dph.evaluation.fields import MANY_VERDICTS, OF_TESTS, is_maximum, role_of, verdict_rank
+from dph.evaluation.fields import (
+    MANY_VERDICTS,
+    OF_EITHER,
+    OF_SAMPLES,
+    OF_TESTS,
+    counts_tests,
+    counts_up,
+    failing_of,
+    is_maximum,
+    may_be_maximum,
+    role_of,
+    sample_of,
+    verdict_rank,
+)
 from dph.evaluation.rows import SHOWN, Rows, is_text, ranks_of
 from dph.types import UNSCORED
 
 _COUNTED = (*MANY_VERDICTS, "correct", "passed", "c")
 """Names of numbers of correct samples, or of passed tests."""
-_OF_EITHER = ("correct", "passed", "c", "num_passed", "n_passed")
+_OF_EITHER = (*OF_EITHER, "correct", "passed", "c")
 """Those that may count tests as well as samples."""
 MOST_SAMPLES = 100_000_000
 """Samples of all problems that counts may stand for: each takes some bytes while the files are compared."""
@@ -34,14 +47,40 @@ class Verdicts(Rows):
         for name in [name for name in (*order, "c") if name in self.table.columns and _leaf(name) in _COUNTED]:
             if total := self._total_of(name):
                 return self._repeated(name, total)
-        parts = {name: most for name in order if verdict_rank(name) < 3 and (most := self._maximum_of(name))}
+            if _leaf(name) in OF_SAMPLES and (failing := self._failing_of(name)):
+                return self._repeated(name, f"{name}+{failing}")
+        sure = [name for name in order if verdict_rank(name) < 3]
+        parts = {name: most for name in sure if (most := self._failing_of(name) or self._maximum_of(name))}
         whole = [name for name in order if name not in parts and _leaf(name) not in MANY_VERDICTS]
         if parts and not any(verdict_rank(name) < 3 for name in whole):
             self._check_parts(*next(iter(parts.items())))
         order = [name for name in (whole or order) if _leaf(name) not in MANY_VERDICTS]
+        if wide := self._wide(order):
+            return self._of_columns(wide)
         if not order:
             raise self._error(f"no column holds verdicts that can be read; {self._advice()}")
         return self._agreed(order, scores)
+
+    def _wide(self, order: Sequence[str]) -> list[str]:
+        """The columns that hold one of a problem's samples each, in the order of their numbers, if there are no other
+        verdicts."""
+        groups: dict[str, dict[int, str]] = {}
+        for name in self.table.columns:
+            found = sample_of(name)
+            if found and (name in order or not np.isnan(self._scores(name)).all()):
+                groups.setdefault(found[0], {})[found[1]] = name
+        found = [group for group in groups.values() if len(group) > 1 and counts_up(sorted(group))]
+        if len(found) != 1 or not {*order} <= {*found[0].values()}:
+            return []
+        return [found[0][number] for number in sorted(found[0])]
+
+    def _of_columns(self, names: Sequence[str]) -> tuple[str, Scores]:
+        """A row becomes as many rows as it has columns of samples."""
+        scores = np.stack([self._scores(name) for name in names], axis=1).reshape(-1)
+        if (right := self._binary(names[0], scores)) is None:
+            raise self._graded(names[0], scores)
+        self.rows = np.repeat(self.rows, len(names))
+        return f"each of {names[0]} to {names[-1]}", right
 
     def _agreed(self, order: list[str], scores: Mapping[str, Scores]) -> tuple[str, Scores]:
         """The first of the columns, if all that are as sure agree with it."""
@@ -64,7 +103,7 @@ class Verdicts(Rows):
         text = self.reading.correct
         name, equals, value = text.partition("=")
         some, slash, every = text.partition("/")
-        if slash and not equals and {some, every} <= self.table.columns.keys():
+        if slash and not equals and {some, *every.split("+")} <= self.table.columns.keys():
             return self._repeated(some, every)
         if equals:
             right = self._where(name, is_text(value)).astype(float)
@@ -76,7 +115,7 @@ class Verdicts(Rows):
             return text, np.where(self._where(name, lambda _: True), right, math.nan)
         if _leaf(name) in _COUNTED and (total := self._total_of(name)):
             return self._repeated(name, total)
-        if most := self._maximum_of(name):
+        if most := self._failing_of(name) or self._maximum_of(name):
             self._check_parts(name, most)
         scores = self._scores(name)
         if np.isnan(scores).all():
@@ -90,6 +129,8 @@ class Verdicts(Rows):
         unclear = [name for name in self.table.columns if verdict_rank(name)]
         if not unclear:
             return f"name one with --correct; there are {self._all_names()}"
+        if counts := next((name for name in unclear if _leaf(name) in MANY_VERDICTS), ""):
+            return f"say --correct {counts}/ALL, where ALL is the column with the number of all samples of the problem"
         examples = self._examples(unclear[0])
         what = "" if examples.startswith("'[") else "=VALUE"  # a list has one verdict for each sample
         return f"{unclear[0]!r} has {examples}: say --correct {unclear[0]}{what}"
@@ -116,6 +157,12 @@ class Verdicts(Rows):
             both = f"{name!r} of {total!r} may be tests of one sample or samples of one problem"
             ways = f"--correct {name}={total} counts a sample as right that passes all tests"
             raise self._error(f"{both}; {ways}, --correct {name}/{total} counts so many of so many samples")
+        if set(correct[~np.isnan(correct)].tolist()) <= {0.0, 1.0} and _leaf(name) in ("correct", "passed"):
+            if is_score:
+                return ""
+            both = f"{name!r} may be the verdict of a sample, or the number of correct ones of {total!r} samples"
+            ways = f"--correct {name}=1 counts a row as one sample, --correct {name}/{total} as so many"
+            raise self._error(f"{both}; {ways}")
         if is_score:
             raise self._error(f"{name!r} of {total!r} are numbers of samples, which need no --threshold; leave it out")
         return total
@@ -132,7 +179,7 @@ class Verdicts(Rows):
 
     def _repeated(self, name: str, total_name: str) -> tuple[str, Scores]:
         """Rows with numbers of correct samples become as many rows as there are samples."""
-        correct, total = self._scores(name), self._scores(total_name)
+        correct, total = self._scores(name), sum(map(self._scores, total_name.split("+")), np.zeros(len(self.rows)))
         whole = (np.mod(correct, 1) == 0).all() and (np.mod(total, 1) == 0).all()
         if self._of("sample") or not whole or not ((total >= np.maximum(correct, 1)) & (correct >= 0)).all():
             raise self._error(f"{name!r} and {total_name!r} are not numbers of correct and of all samples of a problem")
@@ -140,27 +187,54 @@ class Verdicts(Rows):
             raise self._error(f"{total_name!r} counts more than {MOST_SAMPLES:,} samples in all, too many to compare")
         times = total.astype(np.intp)
         self.rows = np.repeat(self.rows, times)
-        return f"{name} of {total_name}", (ranks_of(times) < np.repeat(correct, times)).astype(float)
+        label = f"{name} of {total_name.replace('+', ' + ')}"
+        return label, (ranks_of(times) < np.repeat(correct, times)).astype(float)
+
+    def _failing_of(self, name: str) -> str:
+        """The column that counts failures where this one counts successes; "" without one, or if both are verdicts of
+        one sample, as 1 and 0 are."""
+        other = failing_of(name, (*self.table.columns, *self.table.few))
+        if not other or any(isinstance(value, bool) for value in self._column(name)):
+            return ""
+        numbers, failing = self._scores(name), self._scores(other)
+        both = ~np.isnan(numbers) & ~np.isnan(failing)
+        whole = (np.mod(numbers[both], 1) == 0).all() and (np.mod(failing[both], 1) == 0).all()
+        positive = bool(both.any()) and min(numbers[both].min(), failing[both].min()) >= 0
+        return other if whole and positive and (numbers + failing)[both].max() > 1 else ""
 
     def _maximum_of(self, name: str) -> str:
         """The column with the most points, or the number of tests, of which this one has a part; "" without one."""
         if any(value is not None and not _is_number(value) for value in self._column(name)):
             return ""  # words and truth values are verdicts
         scores = self._scores(name)
-        for other in self.table.columns:
-            if other != name and is_maximum(other) and (role_of(other) != "count" or _leaf(other) in OF_TESTS):
+        others = [n for n in self.table.columns if is_maximum(n) and (role_of(n) != "count" or _leaf(n) in OF_TESTS)]
+        if verdict_rank(name) == 2:
+            others += [n for n in (*self.table.columns, *self.table.few) if n not in others and may_be_maximum(n)]
+        for other in others:
+            if other != name:
                 most = self._scores(other)
                 both = ~np.isnan(scores) & ~np.isnan(most)
                 if both.any() and (most >= scores)[both].all() and most[both].max() > 1:
                     return other
         return ""
 
-    def _check_parts(self, name: str, most: str) -> None:
-        """Refuse a part of a maximum as a verdict, unless a threshold says from which part on a sample is right."""
-        if math.isinf(self.reading.threshold):
-            some, every = self._column(name)[0], self._column(most)[0]
-            parts = f"{name!r} is a part of {most!r} (the first row has {some} of {every})"
-            raise self._error(f"{parts}; --correct {name}={most} counts a sample as right that has all of it")
+    def _check_parts(self, name: str, other: str) -> None:
+        """Refuse a part of a maximum, or a number beside that of failures, as a verdict, unless a threshold says from
+        which part on a sample is right."""
+        if not math.isinf(self.reading.threshold):
+            return
+        some, every = (f"{self._scores(one)[0]:g}" for one in (name, other))
+        if failing_of(name, [other]):
+            parts = f"{name!r} and {other!r} are numbers (the first row has {some} and {every})"
+            ways = f"--correct {other}=0 counts a sample as right that has none of {other!r}"
+            if not counts_tests(name):
+                ways += f", --correct {name}/{name}+{other} counts so many of so many samples"
+            raise self._error(f"{parts}; {ways}")
+        sure = is_maximum(other)
+        parts = f"{name!r} {'is' if sure else 'may be'} a part of {other!r} (the first row has {some} of {every})"
+        ways = f"--correct {name}={other} counts a sample as right that has all of it"
+        ways += "" if sure else ", --threshold 1 one that has a score of 1 or more"
+        raise self._error(f"{parts}; {ways}")
 
     def _unscored(self, right: Scores) -> Scores:
         """Without the verdicts of samples whose judging failed, or that failed before there was a response."""

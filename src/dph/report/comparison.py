@@ -95,6 +95,12 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
     )
 
 
+def samples_of(runs: Sequence[EvalRun], split: str) -> tuple[int, int]:
+    """The fewest and the most judged samples that a problem of a split has in runs."""
+    samples = [int(row["samples"]) for run in runs for row in run.problems if row["split"] == split]
+    return min(samples, default=0), max(samples, default=0)
+
+
 def mean_of(values: np.ndarray, metric: str) -> Value:
     """Mean of a metric's values [seeds, problems] with its interval, over the problems that have one with every seed
     (the others are NaN); NaN without such a problem."""
@@ -137,6 +143,8 @@ def _difference(comparison: Comparison, after: str, before: str) -> Difference:
     first, second = rows[: len(sides[0])], rows[len(sides[0]) :]
     ks = sorted(set(summaries[0].pass_curve) & set(summaries[1].pass_curve))
     mean = next((name for name in summaries[0].metrics if name.startswith("mean@")), "pass@1")
+    if len({row["samples"] for run in rows for row in run}) > 1:
+        mean = "pass@1"  # the same share of correct samples, which no number of samples names
     names = dict.fromkeys(["greedy", mean, *(f"pass@{k}" for k in ks if k > 1 and k in (8, ks[-1]))])
     metrics = {}
     for name in names:

@@ -11,10 +11,19 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from dph.errors import counted, visible
-from dph.evaluation.measures import METRICS, metric
+from dph.evaluation.measures import AMONG, METRICS, metric
 from dph.evaluation.wording import decimal
 from dph.process.streams import Drawn
-from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, differences, points, retention
+from dph.report.comparison import (
+    FEWEST_PROBLEMS,
+    KEEP_K,
+    RATES,
+    Comparison,
+    differences,
+    points,
+    retention,
+    samples_of,
+)
 from dph.report.data import Split, TrainRun, Value, monitored_metric
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
 
@@ -131,6 +140,13 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
             notes.append(f"The row of {base} is the noise floor: {base} against further samples of itself.")
     elif base is not None:
         notes.append(f"No evaluation is labelled {base!r}, so keep and exploration rates are left out.")
+    if "styles" in _main_metrics(summaries):
+        each = {label: samples_of(group, main)[0] for label, group in labels.items()}
+        if len({*each.values()}) > 1 and (fewer := [label for label, number in each.items() if number < AMONG]):
+            notes.append(
+                f"Styles are those of the first {AMONG} samples of a problem, or of all where there are fewer, as for "
+                f"{', '.join(fewer)}: fewer samples show fewer styles."
+            )
     curve = monitored_metric(trains)
     if without := [_named(run, trains) for run in trains if not any(f"eval/{curve}" in row for row in run.metrics)]:
         notes.append(f"Without a curve of {curve or 'pass@k'}, as they had no monitor: {', '.join(without)}.")
@@ -223,9 +239,19 @@ def main_table(
         row += [cell(name, kept.get(label, {}).get(name)) for name in rates]
         rows.append(row + [cell("greedy", value) for value in others])
     columns = ["", *(metric(name).title for name in names), *rates, *(f"{other}: greedy" for other in elsewhere)]
-    sizes = {(summary.problems, summary.samples) for summary in summaries.values()}
-    size = ", ".join(f"{counted(n, 'problem')}, {counted(each, 'sample')} each" for n, each in sorted(sizes))
-    return Table(f"Split {split} ({size})", columns, rows, " ".join(notes))
+    return Table(f"Split {split} ({_size(comparison, split)})", columns, rows, " ".join(notes))
+
+
+def _size(comparison: Comparison, split: str) -> str:
+    """The problems of a split and the samples of each, of every label if they are not equal."""
+    summaries = comparison.splits[split]
+    each = {label: samples_of(comparison.runs[label], split) for label in summaries}
+    numbers = {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in each.items()}
+    problems = ", ".join(counted(n, "problem") for n in sorted({summary.problems for summary in summaries.values()}))
+    if len({*numbers.values()}) > 1:
+        return f"{problems}; samples of each: {', '.join(f'{label} {number}' for label, number in numbers.items())}"
+    number = next(iter(numbers.values()))
+    return f"{problems}, {'1 sample' if number == '1' else f'{number} samples'} each"
 
 
 def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
