@@ -32,6 +32,14 @@ def is_regular(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_dev not in _kernel_devices()
 
 
+def is_made_up(path: Path) -> bool:
+    """Whether a file or folder is one that the kernel makes up, as those in /proc and /sys are."""
+    try:
+        return os.stat(path).st_dev in _kernel_devices()
+    except (OSError, ValueError):  # nothing is there
+        return False
+
+
 def opened(path: Path) -> BufferedReader:
     """A file, open to be read. Raises OSError for what is missing, and for what is not a regular file."""
     try:

@@ -22,6 +22,8 @@ from dph.models.chat import (
     encode_problem,
     known_ids,
     prompt_ids,
+    text_of,
+    token_ids,
     tokenizer_hash,
 )
 from dph.models.lean import cast_layers, make_lean
@@ -338,12 +340,12 @@ class Policy:
 
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a response, ending with EOS. Raises UserError for ids outside the model's vocabulary."""
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = token_ids(self.tokenizer, text)
         return known_ids(self.tokenizer, [*ids, int(self.tokenizer.eos_token_id)], self._vocabulary)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of a response without special tokens."""
-        return self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text_of(self.tokenizer, token_ids, special=False)
 
     @property
     def _vocabulary(self) -> int:

@@ -5,6 +5,7 @@ that a figure stays readable in greyscale. The reference policy ("base") is alwa
 """
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from dph.errors import visible
 from dph.evaluation.measures import AMONG, metric
 from dph.report.comparison import Comparison
 from dph.report.data import Split, TrainRun, Value, monitored_metric, monitored_prefixes
@@ -102,7 +104,9 @@ def overview_figure(
 def to_png(figure: Figure) -> bytes:
     """The figure as PNG; the same figure gives the same bytes."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    with warnings.catch_warnings():  # of a label's letters that no font of the machine has: a box stands for each
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
     return buffer.getvalue()
 
 
@@ -125,7 +129,7 @@ def tidy(axes: Axes, title: str) -> None:
 
 
 def _plain(text: str) -> str:
-    return text.replace("$", r"\$")  # between two dollar signs matplotlib would read TeX
+    return visible(text).replace("$", r"\$")  # between two dollar signs matplotlib would read TeX
 
 
 def draw_line(axes: Axes, curve: Series, look: Look) -> None:
