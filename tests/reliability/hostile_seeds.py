@@ -42,7 +42,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SECONDS = 20
-"""Processor time and patience for one command; the slowest honest one takes about 3 s."""
+"""Processor time for one command; the slowest honest one takes about 3 s."""
 MEMORY = 1200 << 20
 """Bytes that a command may add to those of the process that it is forked from."""
 
@@ -1078,7 +1078,7 @@ def outcome(words: list[str], here: Path) -> Outcome:
             status = _main(words)
         finally:
             os._exit(status)
-    deadline = begun + 2 * SECONDS
+    deadline = begun + 6 * SECONDS  # of patience: other programs may use the processors
     while True:
         done, code, usage = os.wait4(child, os.WNOHANG)
         if done:

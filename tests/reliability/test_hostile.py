@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 import warnings
 import zipfile
 from contextlib import closing
@@ -228,6 +229,35 @@ def test_bombs_of_gzip(tmp_path, capsys, command):
         ],
     }
     assert "unpacks to more than 300 times its size" in complaint(capsys, *words[command])
+
+
+@pytest.mark.parametrize("command", ["passk", "init"])
+def test_a_bomb_of_line_breaks(tmp_path, capsys, command):
+    """A step of work for each of them takes half a minute, and a list of them a gigabyte."""
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * (60 << 20)))
+    words = {
+        "passk": ["passk", tmp_path / "a.jsonl.gz"],
+        "init": ["init", "maths", tmp_path / "a.jsonl.gz", "--out", tmp_path / "out"],
+    }
+    begun = time.process_time()
+    assert "lines" in (message := complaint(capsys, *words[command])) and "too much to read" in message
+    assert time.process_time() - begun < 5
+
+
+NOT_CUT = {
+    "another encoding": ("a.csv", "id,correct\n\u00e9,1\n".encode("latin-1")),
+    "ragged rows": ("a.csv", b"id,correct\na,1,2\nb,1\n"),
+    "ragged rows in gzip": ("a.csv.gz", gzip.compress(b"id,correct\na,1,2\nb,1\n")),
+    "a field without end": ("a.csv", b'id,correct\n"a,1\nb,1\n'),
+}
+
+
+@pytest.mark.parametrize("name", NOT_CUT)
+def test_a_file_that_is_whole_is_not_said_to_be_cut_off(tmp_path, capsys, name):
+    file, content = NOT_CUT[name]
+    (tmp_path / file).write_bytes(content)
+    message = complaint(capsys, "passk", tmp_path / file)
+    assert "cannot be read" in message and "cut off" not in message
 
 
 def test_a_small_table_of_very_many_rows(tmp_path, capsys):

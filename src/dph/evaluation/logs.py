@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
+from dph.config.files import MOST_COLUMNS, SWELLS, most_lines, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, reason_of, refused
 from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
@@ -92,7 +92,9 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     except RecursionError as error:
         raise DataError(f"{reader.place or path} cannot be read: it is nested too deeply") from error
     except _DAMAGE as error:
-        advice = "" if isinstance(error, RefusedTable) else "it may be cut off"
+        # a text that is cut off is damaged in its last row, which has a sentence of its own
+        cut = reader.packed and not isinstance(error, RefusedTable | UnicodeError | csv.Error)
+        advice = "it may be cut off" if cut else ""
         raise DataError(refused(f"{reader.place or path} cannot be read", error, advice)) from error
     return reader.finished()
 
@@ -102,7 +104,8 @@ class _Reader:
 
     def __init__(self, named: frozenset[str], records: str) -> None:
         self.table, self.named, self.records = Table(), named, records
-        self.place = ""
+        self.place, self.packed = "", False
+        """The file that is read, and whether it is compressed, an archive or Parquet."""
         self._columns: dict[str, list[Any]] = {}
         self._texts: dict[str, str] = {}
         """Every distinct text, once."""
@@ -134,6 +137,7 @@ class _Reader:
             with opened(file) as stream:
                 start = stream.read(4)
                 stream.seek(0)
+                self.packed = start in (b"PAR1", b"PK\3\4") or start[:3] in _PACKED
                 if start == b"PAR1":
                     self._read_parquet(stream)
                 elif start == b"PK\3\4":
@@ -161,10 +165,10 @@ class _Reader:
                 self.table.headers.append((self.place, document))
             for item in chosen:
                 content = _member(archive, stream, item)
-                self._read_text(item.filename, io.BytesIO(content), len(content))
+                self._read_text(item.filename, io.BytesIO(content), max(item.compress_size, len(content) // SWELLS))
 
     def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
-        lines = _lines(stream, most_unpacked(size), self.place)
+        lines = _lines(stream, size, self.place)
         if _plain(name).endswith((".csv", ".tsv")):
             return self._read_csv(lines)
         lines = (line for line in lines if line.strip())
@@ -226,7 +230,7 @@ class _Reader:
         for row in rows:
             if any(map(str.strip, row)):
                 if len(row) != len(names):
-                    raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
+                    raise RefusedTable(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
                 self._add({name: value.strip() or None for name, value in zip(names, row, strict=True) if name})
         self._end_file()
 
@@ -381,9 +385,12 @@ def _is_summary(record: Mapping[str, Any], usual: set[str]) -> bool:
     return bool(there.keys() - usual) or any(number is not None and number > 1 for number in numbers)
 
 
+_PACKED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd", b"BZh": "bz2"}
+
+
 def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
     """The text of a file that begins with these bytes."""
-    packing = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd", b"BZh": "bz2"}.get(start[:3])
+    packing = _PACKED.get(start[:3])
     if packing is None:
         return stream
     if packing != "zstd":
@@ -395,12 +402,15 @@ def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
     return io.BufferedReader(pa.CompressedInputStream(stream, packing), 1 << 16)
 
 
-def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
-    """The lines of a text of at most `most` bytes, in pieces of _LONGEST_ROW."""
-    for line in iter(lambda: stream.readline(_LONGEST_ROW), b""):
+def _lines(stream: BinaryIO, size: int, place: str) -> Iterator[bytes]:
+    """The lines of a text, in pieces of _LONGEST_ROW. size: bytes of the file, perhaps packed, that holds it. Raises
+    DataError if it unpacks to far more bytes or lines than it has."""
+    most, lines = most_unpacked(size), most_lines(size)
+    for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_ROW), b"")):
         most -= len(line)
-        if most < 0:
-            raise DataError(f"{place} unpacks to more than {SWELLS} times its size: too much to read")
+        if most < 0 or number > lines:
+            more = f"{SWELLS} times its size" if most < 0 else f"{number} lines, from {size} bytes"
+            raise DataError(f"{place} unpacks to more than {more}: too much to read")
         yield line
 
 

@@ -94,28 +94,29 @@ def wrong_value(folder: Path) -> str:
 def _config(folder: Path) -> None:
     from transformers import AutoConfig
 
-    AutoConfig.from_pretrained(folder)
+    AutoConfig.from_pretrained(folder, trust_remote_code=False)
 
 
 def _tokenizer(folder: Path) -> None:
     from transformers import AutoTokenizer
 
-    try_tokenizer(AutoTokenizer.from_pretrained(folder))
+    try_tokenizer(AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
 
 
 def _model(folder: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     with torch.device("meta"):
-        AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        AutoModelForCausalLM.from_config(config, attn_implementation="eager", trust_remote_code=False)
 
 
 def _generation(folder: Path) -> None:
     from transformers import GenerationConfig
 
-    GenerationConfig.from_pretrained(folder)
+    if (file := folder / "generation_config.json").exists():
+        GenerationConfig.from_dict(read_json(file)).validate()
 
 
 _STEPS: tuple[tuple[Callable[[Path], None], tuple[str, ...]], ...] = (
