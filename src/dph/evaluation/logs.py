@@ -99,6 +99,10 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     return reader.finished()
 
 
+_PACKED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd", b"BZh": "bz2"}
+"""By the first bytes of a file, how its text is compressed."""
+
+
 class _Reader:
     """Collects the rows of files into one `Table`."""
 
@@ -165,7 +169,7 @@ class _Reader:
                 self.table.headers.append((self.place, document))
             for item in chosen:
                 content = _member(archive, stream, item)
-                self._read_text(item.filename, io.BytesIO(content), max(item.compress_size, len(content) // SWELLS))
+                self._read_text(item.filename, io.BytesIO(content), len(content))
 
     def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
         lines = _lines(stream, size, self.place)
@@ -385,9 +389,6 @@ def _is_summary(record: Mapping[str, Any], usual: set[str]) -> bool:
     return bool(there.keys() - usual) or any(number is not None and number > 1 for number in numbers)
 
 
-_PACKED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd", b"BZh": "bz2"}
-
-
 def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
     """The text of a file that begins with these bytes."""
     packing = _PACKED.get(start[:3])
@@ -415,6 +416,14 @@ def _lines(stream: BinaryIO, size: int, place: str) -> Iterator[bytes]:
 
 
 def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
+    """A file of an archive. Raises RefusedTable for far more lines than it has bytes in the archive."""
+    content = _unzipped(archive, stream, item)
+    if (lines := content.count(b"\n")) > most_lines(item.compress_size):
+        raise RefusedTable(f"{item.filename} in it unpacks to {lines} lines: too much to read")
+    return content
+
+
+def _unzipped(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
     """A file of an archive, never longer than the archive says; also of zstd, unknown to zipfile before Python 3.14."""
     if item.compress_type != 93:
         with archive.open(item) as member:

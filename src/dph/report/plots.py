@@ -6,7 +6,8 @@ that a figure stays readable in greyscale. The reference policy ("base") is alwa
 
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,12 +102,19 @@ def overview_figure(
     return figure
 
 
+@contextmanager
+def _with_boxes_for_letters() -> Iterator[None]:
+    """Warn of no letter of a label that the machine's fonts lack: the figure shows a box in its place."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        yield
+
+
+@_with_boxes_for_letters()
 def to_png(figure: Figure) -> bytes:
     """The figure as PNG; the same figure gives the same bytes."""
     buffer = io.BytesIO()
-    with warnings.catch_warnings():  # of a label's letters that no font of the machine has: a box stands for each
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
     return buffer.getvalue()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, Reading, code_of, named_by, narrowed
-from dph.errors import DataError, SettingsError, counted, one_line, refused
+from dph.errors import DataError, SettingsError, counted, one_line
 from dph.evaluation.certificate import Certificate, Choice, Judged, certificate, fixed_sequence
 from dph.evaluation.samples import read_samples
 from dph.process.places import check_links
@@ -140,14 +140,10 @@ def _verdicts(path: Path, reading: Reading | None) -> list[tuple[Any, int | None
     judged. Raises DataError for what is damaged."""
     completions, verdicts = path / "completions.parquet", path / "verdicts.jsonl"
     if completions.exists():
-        columns = ["split", "id", "sample", "outcome"]
-        try:
-            rows: list[dict[str, Any]] = rows_of(read_parquet(completions, columns))
-            if len({row["split"] for row in rows}) > 1:
-                rows = [row | {"id": f"{row['split']}: {row['id']}"} for row in rows]
-            return [(row["id"], row["sample"], _correct(row["outcome"])) for row in rows if row["sample"] >= 0]
-        except (OSError, ValueError, TypeError) as error:
-            raise DataError(refused(f"{completions} cannot be read", error, "evaluate again")) from error
+        rows: list[dict[str, Any]] = rows_of(read_parquet(completions, ["split", "id", "sample", "outcome"]))
+        if len({row["split"] for row in rows}) > 1:
+            rows = [row | {"id": f"{row['split']}: {row['id']}"} for row in rows]
+        return [(row["id"], row["sample"], _correct(row["outcome"])) for row in rows if row["sample"] >= 0]
     rows = read_rows(verdicts) if verdicts.exists() else read_rows(path) if path.suffix == ".jsonl" else []
     try:
         if verdicts.exists():
