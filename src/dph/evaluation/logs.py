@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.config.files import MOST_COLUMNS, SWELLS, most_lines, most_unpacked, opened
+from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, reason_of, refused
 from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
@@ -92,8 +92,8 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     except RecursionError as error:
         raise DataError(f"{reader.place or path} cannot be read: it is nested too deeply") from error
     except _DAMAGE as error:
-        # a text that is cut off is damaged in its last row, which has a sentence of its own
-        cut = reader.packed and not isinstance(error, RefusedTable | UnicodeError | csv.Error)
+        # A text that is cut off has a sentence about its last row, and errors of ours about rows are ValueErrors.
+        cut = reader.packed and type(error) not in (RefusedTable, ValueError, UnicodeDecodeError, csv.Error)
         advice = "it may be cut off" if cut else ""
         raise DataError(refused(f"{reader.place or path} cannot be read", error, advice)) from error
     return reader.finished()
@@ -172,7 +172,7 @@ class _Reader:
                 self._read_text(item.filename, io.BytesIO(content), len(content))
 
     def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
-        lines = _lines(stream, size, self.place)
+        lines = _lines(stream, most_unpacked(size), self.place)
         if _plain(name).endswith((".csv", ".tsv")):
             return self._read_csv(lines)
         lines = (line for line in lines if line.strip())
@@ -234,7 +234,7 @@ class _Reader:
         for row in rows:
             if any(map(str.strip, row)):
                 if len(row) != len(names):
-                    raise RefusedTable(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
+                    raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
                 self._add({name: value.strip() or None for name, value in zip(names, row, strict=True) if name})
         self._end_file()
 
@@ -403,14 +403,14 @@ def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
     return io.BufferedReader(pa.CompressedInputStream(stream, packing), 1 << 16)
 
 
-def _lines(stream: BinaryIO, size: int, place: str) -> Iterator[bytes]:
-    """The lines of a text, in pieces of _LONGEST_ROW. size: bytes of the file, perhaps packed, that holds it. Raises
-    DataError if it unpacks to far more bytes or lines than it has."""
-    most, lines = most_unpacked(size), most_lines(size)
+def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
+    """The lines of a text of at most `most` bytes, in pieces of _LONGEST_ROW. Raises DataError for more bytes, and for
+    more lines than such a file may hold (`most_lines`)."""
+    lines = most // SWELLS
     for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_ROW), b"")):
         most -= len(line)
         if most < 0 or number > lines:
-            more = f"{SWELLS} times its size" if most < 0 else f"{number} lines, from {size} bytes"
+            more = f"{SWELLS} times its size" if most < 0 else f"{lines} lines, one for each of its bytes"
             raise DataError(f"{place} unpacks to more than {more}: too much to read")
         yield line
 
@@ -418,7 +418,7 @@ def _lines(stream: BinaryIO, size: int, place: str) -> Iterator[bytes]:
 def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
     """A file of an archive. Raises RefusedTable for far more lines than it has bytes in the archive."""
     content = _unzipped(archive, stream, item)
-    if (lines := content.count(b"\n")) > most_lines(item.compress_size):
+    if (lines := content.count(b"\n")) > most_unpacked(item.compress_size) // SWELLS:
         raise RefusedTable(f"{item.filename} in it unpacks to {lines} lines: too much to read")
     return content
 
