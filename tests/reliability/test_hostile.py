@@ -607,6 +607,15 @@ def test_the_key_of_a_models_file_that_a_library_cannot_use(tmp_path, capsys, na
     assert json.dumps(value).strip('"') in message and "correct it, or copy the model again" in message
 
 
+@pytest.mark.parametrize("value", [2**64, True, 1.5, "a", [[1]]])
+def test_end_tokens_that_are_none(tmp_path, capsys, value):
+    """A number of more than 64 bits failed only when the first token was sampled."""
+    model = hostile_seeds.copied(base_run() / "model", tmp_path / "model")
+    entries(model / "generation_config.json", lambda config: config.update(eos_token_id=value))
+    words = ["eval", *hostile_seeds.TOY, *hostile_seeds.SMALL, "--model.path", model, "--out", tmp_path / "out"]
+    assert "eos_token_id" in complaint(capsys, *words)
+
+
 @pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer.json", "config.json", "model.safetensors"])
 def test_a_loop_of_links_in_a_model(tmp_path, capsys, name):
     model = hostile_seeds.copied(base_run() / "model", tmp_path / "model")

@@ -80,8 +80,9 @@ class Policy:
         self.model, self.tokenizer = model, tokenizer
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
-        if not all(isinstance(i, int) for i in ids):
-            raise ModelError(f"eos_token_id of the model's generation_config.json is {eos!r}, which is not a token id")
+        if not all(isinstance(i, int) and not isinstance(i, bool) and abs(i) < 1 << 31 for i in ids):
+            what = f"eos_token_id of the model's generation_config.json is {eos!r:.100}"
+            raise ModelError(f"{what}, which is not a token id; correct it")
         self.eos_ids = frozenset([*ids, int(tokenizer.eos_token_id)])
         check_variables(tokenizer, rendering)
         self.precision, self.shared_prefix, self.rendering = precision, shared_prefix, rendering
