@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 import warnings
 import zipfile
 from contextlib import closing
@@ -20,12 +21,13 @@ import hostile_seeds
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hostile import finished
 from hostile_seeds import HUGE, LOG, PROBLEMS, QUESTIONS, SAMPLES
 
 from complaints import complaint, run
 from dph.models.loading import as_os_errors
 from dph.runs.coverage import as_few, read_visits
-from helpers import base_run, presampled
+from helpers import base_run, kept_aside, presampled
 from report_support import write_eval, write_train
 
 
@@ -230,6 +232,39 @@ def test_bombs_of_gzip(tmp_path, capsys, command):
     assert "unpacks to more than 300 times its size" in complaint(capsys, *words[command])
 
 
+@pytest.mark.parametrize("command", ["passk", "passk of a zip", "init"])
+def test_a_bomb_of_line_breaks(tmp_path, capsys, command):
+    """A step of work for each of them takes half a minute, and a list of them a gigabyte."""
+    breaks = b"\n" * (60 << 20)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(breaks))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.jsonl", breaks)
+    words = {
+        "passk": ["passk", tmp_path / "a.jsonl.gz"],
+        "passk of a zip": ["passk", tmp_path / "a.zip"],
+        "init": ["init", "maths", tmp_path / "a.jsonl.gz", "--out", tmp_path / "out"],
+    }
+    begun = time.process_time()
+    assert "lines" in (message := complaint(capsys, *words[command])) and "too much to read" in message
+    assert time.process_time() - begun < 5
+
+
+NOT_CUT = {
+    "another encoding": ("a.csv", "id,correct\n\u00e9,1\n".encode("latin-1")),
+    "ragged rows": ("a.csv", b"id,correct\na,1,2\nb,1\n"),
+    "ragged rows in gzip": ("a.csv.gz", gzip.compress(b"id,correct\na,1,2\nb,1\n")),
+    "a field without end": ("a.csv", b'id,correct\n"a,1\nb,1\n'),
+}
+
+
+@pytest.mark.parametrize("name", NOT_CUT)
+def test_a_file_that_is_whole_is_not_said_to_be_cut_off(tmp_path, capsys, name):
+    file, content = NOT_CUT[name]
+    (tmp_path / file).write_bytes(content)
+    message = complaint(capsys, "passk", tmp_path / file)
+    assert "cannot be read" in message and "cut off" not in message
+
+
 def test_a_small_table_of_very_many_rows(tmp_path, capsys):
     row = pa.Table.from_pylist([QUESTIONS[0] | {"correct": True}])
     with pq.ParquetWriter(tmp_path / "a.parquet", row.schema) as writer:
@@ -345,7 +380,7 @@ def test_paths_to_write_that_cannot_be(tmp_path, capsys, name):
             out,
         ],
         ["certify", samples, samples, "--out", out],
-        ["interpolate", model, "0.5", model, "--out", out],
+        ["interpolate", finished("train"), "--out", out],
         ["audit", model, model, *toy, "--out", out],
         ["init", "maths", questions, "--out", out],
         ["report", write_eval(tmp_path / f"run{len(os.listdir(tmp_path))}", "a", [1], splits=("test",)), "--out", out],
@@ -540,6 +575,139 @@ def test_a_disk_that_fails_while_the_tokenizer_is_written(tmp_path, capsys, monk
 def test_other_errors_of_libraries_stay_what_they_are(tmp_path):
     with pytest.raises(KeyError, match="x"), as_os_errors(tmp_path):
         raise KeyError("x")
+
+
+MISTYPED = {
+    "tokenizer_config.json": {
+        "model_max_length": "a",  # fails only when a text is encoded
+        "padding_side": "middle",
+        "tokenizer_class": 7,
+        "added_tokens_decoder": ["x"],
+        "eos_token": [],
+    },
+    "config.json": {
+        "hidden_act": "a",
+        "head_dim": 0,
+        "architectures": 5,
+        "layer_types": 3,
+        "vocab_size": -1,
+        "dtype": "a",
+    },
+    "generation_config.json": {"pad_token_id": "a", "cache_implementation": "a"},
+}
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, values in MISTYPED.items() for key in values])
+def test_the_key_of_a_models_file_that_a_library_cannot_use(tmp_path, capsys, name, key):
+    """The libraries' errors name few of them ("unhashable type: 'list'"); the sentence names file, key and value."""
+    model = hostile_seeds.copied(base_run() / "model", tmp_path / "model")
+    value = MISTYPED[name][key]
+    entries(model / name, lambda config: config.update({key: value}))
+    message = complaint(capsys, "eval", *hostile_seeds.TOY, "--model.path", model, "--out", tmp_path / "out")
+    assert message.startswith(f"cannot load a model from {model}: {name} has {key} ")
+    assert json.dumps(value).strip('"') in message and "correct it, or copy the model again" in message
+
+
+@pytest.mark.parametrize("value", [2**64, True, 1.5, "a", [[1]]])
+def test_end_tokens_that_are_none(tmp_path, capsys, value):
+    """A number of more than 64 bits failed only when the first token was sampled."""
+    model = hostile_seeds.copied(base_run() / "model", tmp_path / "model")
+    entries(model / "generation_config.json", lambda config: config.update(eos_token_id=value))
+    words = ["eval", *hostile_seeds.TOY, *hostile_seeds.SMALL, "--model.path", model, "--out", tmp_path / "out"]
+    assert "eos_token_id" in complaint(capsys, *words)
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer.json", "config.json", "model.safetensors"])
+def test_a_loop_of_links_in_a_model(tmp_path, capsys, name):
+    model = hostile_seeds.copied(base_run() / "model", tmp_path / "model")
+    (model / name).unlink(missing_ok=True)
+    (model / name).symlink_to(name)
+    status, said = run(capsys, "eval", *hostile_seeds.TOY, "--model.path", model, "--out", tmp_path / "out")
+    assert "Traceback" not in said and (status == 2 or name == "chat_template.jinja")
+
+
+def test_weights_of_another_shape(tmp_path, capsys):
+    """One sentence instead of the library's table of all weights."""
+    model = hostile_seeds.copied(base_run() / "model", tmp_path / "model")
+    entries(model / "config.json", lambda config: config.update(intermediate_size=40))
+    status, said = run(capsys, "eval", *hostile_seeds.TOY, "--model.path", model, "--out", tmp_path / "out")
+    assert status == 2 and "LOAD REPORT" not in said
+    assert "_proj.weight are not of the shape that its config.json describes: [" in said
+
+
+def test_a_tokenizer_without_a_token_for_unknown_words(tmp_path, capsys):
+    model = hostile_seeds.copied(base_run() / "model", tmp_path / "model")
+    entries(model / "tokenizer.json", lambda tokenizer: tokenizer["model"].update(unk_token="<none>"))
+    entries(model / "tokenizer_config.json", lambda config: config.pop("unk_token"))
+    problems = lines(tmp_path / "p.jsonl", [PROBLEMS[0] | {"prompt": "zebra"}])
+    rows = lines(tmp_path / "d.jsonl", [{"prompt": "easy 1", "response": "zebra"}])
+    data = ["--task", "records", "--data", problems, "--task.split", "train"]
+    for words in (
+        ["eval", *data, *hostile_seeds.SMALL, "--out", tmp_path / "a"],
+        ["check", *data, *hostile_seeds.SMALL, "--no-step"],
+        ["sft", "--data", rows, "--steps", "1", "--out", tmp_path / "b"],
+    ):
+        message = complaint(capsys, *words, "--model.path", model)
+        assert "the tokenizer cannot encode 'zebra': WordLevel error: Missing [UNK] token" in message
+
+
+def test_a_library_in_rust_that_panics(tmp_path, capsys, monkeypatch):
+    from transformers import PreTrainedTokenizerBase
+
+    class PanicException(BaseException):
+        """As pyo3 raises it."""
+
+    def panic(*_, **__):
+        raise PanicException("called `Option::unwrap()` on a `None` value")
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", panic)
+    message = complaint(
+        capsys, "eval", *hostile_seeds.TOY, "--model.path", base_run() / "model", "--out", tmp_path / "out"
+    )
+    assert "cannot load a model" in message and "unwrap()" in message
+
+
+KERNEL = ["/proc/x", "/proc/self/x", "/proc/self", "/sys/x"]
+
+
+@pytest.mark.skipif(not os.path.ismount("/proc") or not os.path.ismount("/sys"), reason="no folders of the kernel")
+@pytest.mark.parametrize("place", KERNEL)
+def test_places_that_the_kernel_makes_up(tmp_path, capsys, place):
+    """A new file there is refused as "no such file", although the folder is there."""
+    samples, log = lines(tmp_path / "s.jsonl", SAMPLES), lines(tmp_path / "l.jsonl", LOG)
+    toy, model = [*hostile_seeds.TOY, *hostile_seeds.SMALL], base_run() / "model"
+    for words in (
+        ["passk", log, "--html", place],
+        ["certify", samples, samples, "--out", place],
+        ["init", "maths", lines(tmp_path / "q.jsonl", QUESTIONS), "--out", place],
+        ["eval", *toy, "--model.path", model, "--out", place],
+        [
+            "report",
+            write_eval(tmp_path / f"run{len(os.listdir(tmp_path))}", "a", [1], splits=("test",)),
+            "--out",
+            place,
+        ],
+        ["verl", *toy, "--model.path", model, "--out", place],
+        ["interpolate", finished("train"), "--out", place],
+    ):
+        status, said = run(capsys, *words)
+        assert status == 2 and "Traceback" not in said, said
+        assert f"{place} cannot be written: the kernel makes up the files in " in said or "is a folder" in said
+
+
+def test_a_label_without_letters_in_the_font_warns_of_nothing(tmp_path, capsys):
+    """The figures show boxes; the library's warning would name a line of this package."""
+    path = write_eval(tmp_path / "run", "\x1b[2J \u9f98", [1, 0, 4], splits=("test",))
+    status, said = run(capsys, "report", path, "--out", tmp_path / "report")
+    assert status == 0 and "Glyph" not in said and "Warning" not in said
+
+
+@pytest.mark.parametrize("task", [None, {}, {"split": 3}, []])
+def test_a_presample_run_that_does_not_say_what_it_sampled(tmp_path, capsys, task):
+    path = hostile_seeds.copied(kept_aside(), tmp_path / "set")
+    entries(path / "manifest.json", lambda manifest: manifest.update(task=task))
+    message = complaint(capsys, "certify", path, base_run() / "model", "--certify.epsilon", "0.2")
+    assert "does not say which problems it sampled" in message
 
 
 # From seeds ----------------------------------------------------------------------------------------------------------

@@ -32,6 +32,14 @@ def is_regular(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_dev not in _kernel_devices()
 
 
+def is_made_up(path: Path) -> bool:
+    """Whether a file or folder is one that the kernel makes up, as those in /proc and /sys are."""
+    try:
+        return os.stat(path).st_dev in _kernel_devices()
+    except (OSError, ValueError):  # nothing is there
+        return False
+
+
 def opened(path: Path) -> BufferedReader:
     """A file, open to be read. Raises OSError for what is missing, and for what is not a regular file."""
     try:
@@ -75,11 +83,19 @@ def most_unpacked(size: int) -> int:
     return max(SMALL, SWELLS * size)
 
 
+def most_lines(size: int) -> int:
+    """The lines that a packed file of a size may hold: one for each byte, unless it is small. A bomb of line breaks
+    takes little memory, but a step of work for each."""
+    return most_unpacked(size) // SWELLS
+
+
 def read_unpacked(stream: BinaryIO, size: int) -> bytes:
     """What a stream of unpacked bytes holds. size: bytes of the packed file. Raises ValueError for far more than it."""
     content = stream.read(min(LARGEST, most_unpacked(size)) + 1)
     if len(content) > min(LARGEST, most_unpacked(size)):
         raise ValueError(f"it unpacks to more than {SWELLS} times its size: too much to read")
+    if (lines := content.count(b"\n")) > most_lines(size):
+        raise ValueError(f"its {size} bytes unpack to {lines} lines: too much to read")
     return content
 
 

@@ -112,9 +112,15 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "", each
     except RecursionError as error:
         raise DataError(f"{reader.place or path} cannot be read: it is nested too deeply") from error
     except _DAMAGE as error:
-        advice = "" if isinstance(error, RefusedTable) else "it may be cut off"
+        # A text that is cut off has a sentence about its last row, and errors of ours about rows are ValueErrors.
+        cut = reader.packed and type(error) not in (RefusedTable, ValueError, UnicodeDecodeError, csv.Error)
+        advice = "it may be cut off" if cut else ""
         raise DataError(refused(f"{reader.place or path} cannot be read", error, advice)) from error
     return reader.finished()
+
+
+_PACKED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd", b"BZh": "bz2"}
+"""By the first bytes of a file, how its text is compressed."""
 
 
 class _Reader:
@@ -122,7 +128,8 @@ class _Reader:
 
     def __init__(self, named: frozenset[str], records: str) -> None:
         self.table, self.named, self.records = Table(), named, records
-        self.place = ""
+        self.place, self.packed = "", False
+        """The file that is read, and whether it is compressed, an archive or Parquet."""
         self._columns: dict[str, list[Any]] = {}
         self._texts: dict[str, str] = {}
         """Every distinct text, once."""
@@ -156,6 +163,7 @@ class _Reader:
             with opened(file) as stream:
                 start = stream.read(4)
                 stream.seek(0)
+                self.packed = start in (b"PAR1", b"PK\3\4") or start[:3] in _PACKED
                 if start == b"PAR1":
                     self._read_parquet(stream)
                 elif start == b"PK\3\4":
@@ -457,7 +465,7 @@ class _Reader:
 
 def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
     """The text of a file that begins with these bytes."""
-    packing = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd", b"BZh": "bz2"}.get(start[:3])
+    packing = _PACKED.get(start[:3])
     if packing is None:
         return stream
     if packing != "zstd":
@@ -470,11 +478,14 @@ def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
 
 
 def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
-    """The lines of a text of at most `most` bytes, in pieces of _LONGEST_ROW."""
-    for line in iter(lambda: stream.readline(_LONGEST_ROW), b""):
+    """The lines of a text of at most `most` bytes, in pieces of _LONGEST_ROW. Raises DataError for more bytes, and for
+    more lines than such a file may hold (`most_lines`)."""
+    lines = most // SWELLS
+    for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_ROW), b"")):
         most -= len(line)
-        if most < 0:
-            raise DataError(f"{place} unpacks to more than {SWELLS} times its size: too much to read")
+        if most < 0 or number > lines:
+            more = f"{SWELLS} times its size" if most < 0 else f"{lines} lines, one for each of its bytes"
+            raise DataError(f"{place} unpacks to more than {more}: too much to read")
         yield line
 
 
@@ -488,6 +499,14 @@ def _of_text(first: bytes, place: str) -> list[bytes]:
 
 
 def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
+    """A file of an archive. Raises RefusedTable for far more lines than it has bytes in the archive."""
+    content = _unzipped(archive, stream, item)
+    if (lines := content.count(b"\n")) > most_unpacked(item.compress_size) // SWELLS:
+        raise RefusedTable(f"{item.filename} in it unpacks to {lines} lines: too much to read")
+    return content
+
+
+def _unzipped(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
     """A file of an archive, never longer than the archive says; also of zstd, unknown to zipfile before Python 3.14."""
     if item.compress_type != 93:
         with archive.open(item) as member:

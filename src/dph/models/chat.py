@@ -18,7 +18,8 @@ from typing import Any
 
 from dph.config import ModelConfig
 from dph.config.checks import template_variables
-from dph.errors import ModelError, reason_of
+from dph.errors import ModelError, one_line, reason_of
+from dph.models.faults import is_panic
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.process.user_code import TimeLimitReached, time_limit
@@ -168,6 +169,32 @@ def known_ids(tokenizer: Any, ids: list[int], vocabulary: int) -> list[int]:
     return ids
 
 
+def token_ids(tokenizer: Any, text: str, *, special: bool = False) -> list[int]:
+    """Token ids of a text; special: with the tokens that the tokenizer puts around it. Raises UserError for a text that
+    the tokenizer cannot split, such as one with a word that it does not know if it has no token for unknown words."""
+    try:
+        return tokenizer(text, add_special_tokens=special)["input_ids"]
+    except BaseException as error:  # of libraries; one in Rust raises what is no Exception, or one without a type
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        raise ModelError(
+            f"the tokenizer cannot encode {one_line(text, 60)!r}: {reason_of(error)}; correct the tokenizer's files "
+            "(one without a token for unknown words rejects them), or use another model"
+        ) from error
+
+
+def text_of(tokenizer: Any, ids: Sequence[int], *, special: bool = True) -> str:
+    """The text of token ids; special: with its special tokens. Raises UserError if the tokenizer cannot join them."""
+    try:
+        return tokenizer.decode(list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False)
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        raise ModelError(
+            f"the tokenizer cannot decode the tokens {list(ids[:5])}: {reason_of(error)}; correct the tokenizer's files"
+        ) from error
+
+
 def prompt_ids(
     tokenizer: Any,
     prompt: str | Sequence[Message],
@@ -177,8 +204,8 @@ def prompt_ids(
     """Token ids of a prompt, by the tokenizer's chat template (see `render_prompt`). Without one, special tokens that
     the tokenizer puts before a text stay (BOS), and those that it appends are left out (EOS)."""
     if getattr(tokenizer, "chat_template", None):
-        return tokenizer(render_prompt(tokenizer, prompt, rendering, variables), add_special_tokens=False)["input_ids"]
-    ids, bare = (tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
+        return token_ids(tokenizer, render_prompt(tokenizer, prompt, rendering, variables))
+    ids, bare = (token_ids(tokenizer, as_text(prompt), special=add) for add in (True, False))
     ends = (end for end in range(len(ids), len(bare) - 1, -1) if ids[end - len(bare) : end] == bare)
     return ids[: next(ends, len(ids))]
 

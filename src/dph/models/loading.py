@@ -7,7 +7,7 @@ model's own folder, because the older format (pytorch_model.bin) is a pickle, wh
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from dph.config.checks import ask_hub, check_model
 from dph.config.files import expanded, irregular
 from dph.config.text import read_json
 from dph.errors import ModelError, SettingsError, UserError, how_to_install, is_out_of_memory, reason_of
+from dph.models.faults import is_panic, load_report, mismatch_in, try_tokenizer, wrong_value
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.runs.directory import RunDir
@@ -58,6 +59,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
         refuse_other_kinds(config.path, settings)
         _check_weight_files(base, settings)
         tokenizer = AutoTokenizer.from_pretrained(path, **common)
+        try_tokenizer(tokenizer)
         _check_templates(config.path, tokenizer)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
@@ -97,6 +99,7 @@ def load_tokenizer(config: ModelConfig) -> Any:
 
     with _reading(config) as path:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+        try_tokenizer(tokenizer)
         _check_templates(config.path, tokenizer)
         return tokenizer
 
@@ -175,6 +178,11 @@ def refuse_other_kinds(path: str, config: Any) -> None:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     names = config.architectures or []
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ModelError(
+            f"cannot load a model from {path}: config.json has architectures {names!r:.80}, and not a list of names; "
+            "correct it, or copy the model again"
+        )
     is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or hasattr(config, "auto_map")
     if not is_causal or config.is_encoder_decoder or any("MaskedLM" in name for name in names):
         raise ModelError(
@@ -272,7 +280,8 @@ def _is_inside(model: str, name: str) -> bool:
     """Whether a name, links followed, leads into a model's folder or, from the hub's cache, into the `blobs` there."""
     folder = Path(model).resolve()
     places = [folder, *([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])]
-    return any((folder / name).resolve().is_relative_to(place) for place in places)
+    target = Path(os.path.realpath(folder / name))  # Path.resolve raises for a loop of links
+    return any(target.is_relative_to(place) for place in places)
 
 
 def _check_keys(path: str, missing: Any, unexpected: Any) -> None:
@@ -307,24 +316,33 @@ def _reading(config: ModelConfig) -> Iterator[str]:
     _refuse_links(Path(model))
     if odd := irregular(Path(model)):
         raise ModelError(f"cannot load a model from {config.path}: {odd} in it is not a regular file; remove it")
-    try:
-        yield model
-    except UserError:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
+    with load_report() as reports:
+        try:
+            yield model
+        except UserError:
             raise
-        raise ModelError(_load_failure(config.path, error)) from error
+        except BaseException as error:
+            if is_out_of_memory(error) or not (isinstance(error, Exception) or is_panic(error)):
+                raise
+            code = config.trust_remote_code  # whose errors are not looked into
+            raise ModelError(_load_failure(config.path, error, "" if code else model, reports)) from error
 
 
 _TOKENIZER_FILES = ("tokenizer.json", "*.model", "vocab*", "*.tiktoken", "tekken.json", "*.py")
 """One of these is there if a folder holds a tokenizer with its vocabulary."""
 
 
-def _load_failure(path: str, error: Exception) -> str:
+def _load_failure(path: str, error: BaseException, model: str = "", reports: Sequence[str] = ()) -> str:
+    """The sentence for an error of a library. model: what was loaded, whose files are searched for a wrong value."""
     if (folder := Path(path)).is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
         return f"cannot load a model from {path}: it holds no tokenizer; save its base model's tokenizer into it"
-    if folder.exists():
+    if mismatch := mismatch_in(reports):
+        return f"cannot load a model from {path}: {mismatch}; the files belong to another model, so copy it again"
+    config = _file_of(model, "config.json") if model else None
+    if config is not None and (wrong := wrong_value(config.parent)):
+        value = f"{wrong}, which cannot be used" if " has " in wrong else f"its {wrong} cannot be used"
+        return f"cannot load a model from {path}: {value} ({reason_of(error)}); correct it, or copy the model again"
+    if folder.exists() or (model and Path(model).is_dir()):
         return f"cannot load a model from {path}: {reason_of(error)}; check its files, or copy the model again"
     return (
         f"cannot load the model {path!r}: there is no such directory, and downloading it from a model hub failed "

@@ -22,6 +22,8 @@ from dph.models.chat import (
     encode_problem,
     known_ids,
     prompt_ids,
+    text_of,
+    token_ids,
     tokenizer_hash,
 )
 from dph.models.lean import cast_layers, make_lean
@@ -78,8 +80,9 @@ class Policy:
         self.model, self.tokenizer = model, tokenizer
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
-        if not all(isinstance(i, int) for i in ids):
-            raise ModelError(f"eos_token_id of the model's generation_config.json is {eos!r}, which is not a token id")
+        if not all(isinstance(i, int) and not isinstance(i, bool) and abs(i) < 1 << 31 for i in ids):
+            what = f"eos_token_id of the model's generation_config.json is {eos!r:.100}"
+            raise ModelError(f"{what}, which is not a token id; correct it")
         self.eos_ids = frozenset([*ids, int(tokenizer.eos_token_id)])
         check_variables(tokenizer, rendering)
         self.precision, self.shared_prefix, self.rendering = precision, shared_prefix, rendering
@@ -338,12 +341,12 @@ class Policy:
 
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a response, ending with EOS. Raises UserError for ids outside the model's vocabulary."""
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = token_ids(self.tokenizer, text)
         return known_ids(self.tokenizer, [*ids, int(self.tokenizer.eos_token_id)], self._vocabulary)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of a response without special tokens."""
-        return self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text_of(self.tokenizer, token_ids, special=False)
 
     @property
     def _vocabulary(self) -> int:

@@ -9,23 +9,37 @@ import os
 import stat
 from pathlib import Path
 
+from dph.config.files import is_made_up
 from dph.errors import RunError
 
 _owned: list[Path] = []
 
 
 def own(folder: str | Path) -> None:
-    """Note a folder that this process was given to write into: from now on `check_place` refuses links below it."""
+    """Note a folder that this process was given to write into: from now on `check_place` refuses links below it. Raises
+    RunError as `check_kernel`."""
     place = _plain(folder)
+    check_kernel(place)
     if place not in _owned:
         _owned.append(place)
 
 
-def check_place(path: Path) -> None:
-    """Raises RunError if a file or folder that is to be written is a device, a pipe or a socket now, or lies behind a
-    link within a folder that this process was given. A link in the last part of the path is replaced and not written
-    through."""
+def check_kernel(path: Path) -> None:
+    """Raises RunError if a path leads into a folder whose files the kernel makes up, such as /proc: a new file there is
+    refused for a reason that says nothing (no such file or directory)."""
     place = _plain(path)
+    inside = place.parents if place.is_symlink() else (place, *place.parents)  # a link itself is replaced
+    above = next((folder for folder in inside if os.path.lexists(folder)), place)
+    if is_made_up(above):
+        raise RunError(f"{path} cannot be written: the kernel makes up the files in {above}; use another place")
+
+
+def check_place(path: Path) -> None:
+    """Raises RunError if a file or folder that is to be written is a device, a pipe or a socket now, lies in a folder
+    that the kernel makes up, or behind a link within a folder that this process was given. A link in the last part of
+    the path is replaced and not written through."""
+    place = _plain(path)
+    check_kernel(path)
     if is_special(place):
         raise RunError(f"{path} is a device, a pipe or a socket, which a file would replace; name a file or a folder")
     given = [folder for folder in _owned if place != folder and place.is_relative_to(folder)]

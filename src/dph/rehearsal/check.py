@@ -60,6 +60,9 @@ def open_presampled(path: Path) -> RunDir:
     written = run.manifest.get("files")
     if not isinstance(written, dict):
         raise RunError(f"the manifest of {path} does not say what its files hold; run `dph presample` again")
+    task = run.manifest.get("task")
+    if not isinstance(task, dict) or not isinstance(task.get("split"), str):
+        raise RunError(f"the manifest of {path} does not say which problems it sampled; run `dph presample` again")
     hashes = file_hashes(path)
     for name in FILES:
         if written.get(name) != hashes[name]:

@@ -5,7 +5,9 @@ that a figure stays readable in greyscale. The reference policy ("base") is alwa
 """
 
 import io
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from dph.errors import visible
 from dph.evaluation.measures import AMONG, metric
 from dph.report.comparison import Comparison
 from dph.report.data import OF_FIGURES, Split, TrainRun, Value, monitored_metric, monitored_prefixes
@@ -99,6 +102,15 @@ def overview_figure(
     return figure
 
 
+@contextmanager
+def _with_boxes_for_letters() -> Iterator[None]:
+    """Warn of no letter of a label that the machine's fonts lack: the figure shows a box in its place."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        yield
+
+
+@_with_boxes_for_letters()
 def to_png(figure: Figure) -> bytes:
     """The figure as PNG; the same figure gives the same bytes."""
     buffer = io.BytesIO()
@@ -125,7 +137,7 @@ def tidy(axes: Axes, title: str) -> None:
 
 
 def _plain(text: str) -> str:
-    return text.replace("$", r"\$")  # between two dollar signs matplotlib would read TeX
+    return visible(text).replace("$", r"\$")  # between two dollar signs matplotlib would read TeX
 
 
 def draw_line(axes: Axes, curve: Series, look: Look) -> None:

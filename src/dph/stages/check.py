@@ -16,7 +16,15 @@ from dph.config import CheckConfig
 from dph.config.checks import check_train
 from dph.errors import DataError, JudgeError, RowsError, SettingsError, counted, one_line
 from dph.models.batch import fitting_tokens
-from dph.models.chat import Rendering, check_variables, date_sentence, encode_problem, writes_date
+from dph.models.chat import (
+    Rendering,
+    check_variables,
+    date_sentence,
+    encode_problem,
+    text_of,
+    token_ids,
+    writes_date,
+)
 from dph.models.loading import choose_precision, load_tokenizer, read_config
 from dph.models.traits import context_of
 from dph.process.distributed import World
@@ -126,7 +134,7 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
     refused = f"{len(problems) - len(fitting)} ({1 - len(fitting) / len(problems):.0%})"
     _print("prompts", f"{_lengths(prompts)}, allowed {limit}; empty or longer, so left out: {refused}")
     if golds := [gold_response(p) for p in problems if p.verifier in _WITH_FORM and p.answer not in (None, [])]:
-        lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in golds]
+        lengths = [len(token_ids(tokenizer, text)) + 1 for text in golds]
         cut = sum(length > rollout.max_tokens for length in lengths)
         share = f"longer, so that a response with them would be cut off: {cut} ({cut / len(lengths):.0%})"
         steps = sum(_STEPS.search(as_text(problem.prompt)) is not None for problem in problems)
@@ -136,7 +144,7 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
     if not fitting:
         raise DataError(f"no problem has a prompt of at most {limit} tokens; raise --rollout.max-prompt-tokens")
     put(f"\nthe prompt of problem {one_line(fitting[0].id)}, as the model reads it:\n")
-    text = tokenizer.decode(encode_problem(tokenizer, fitting[0], rendering), clean_up_tokenization_spaces=False)
+    text = text_of(tokenizer, encode_problem(tokenizer, fitting[0], rendering))
     put("\n".join(f"    {line}".rstrip() for line in text.split("\n")), end="\n\n")
     if writes_date(tokenizer):
         _print("date", date_sentence(rendering))

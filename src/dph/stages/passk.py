@@ -9,6 +9,7 @@ from dph.evaluation.changes import Comparison, compare
 from dph.evaluation.samples import NONE
 from dph.evaluation.sides import read_sides
 from dph.evaluation.wording import as_json, as_text
+from dph.process.places import check_place
 from dph.process.progress import put, say
 from dph.runs.files import check_replaced, write_atomically
 
@@ -24,6 +25,8 @@ def passk(config: PasskConfig) -> Comparison:
     page = Path(config.html)
     if config.fail_if_lost < 1 and len(config.files) < 2:
         raise SettingsError("--fail-if-lost needs two files: what was lost is lost between BEFORE and AFTER; name both")
+    if config.html:
+        check_place(page)
     if config.html and page.is_dir():
         raise SettingsError(f"--html {page} is a folder; name a file")
     if config.html:

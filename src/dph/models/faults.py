@@ -1,0 +1,187 @@
+"""Why a model's files cannot be read: the file, and the key whose value the libraries do not take.
+
+Their own errors often name neither ("'int' object is not iterable"). So the values of the files are left out one at a
+time: the first one without which reading succeeds is the one to correct.
+"""
+
+import copy
+import functools
+import json
+import logging
+import re
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dph.config.text import read_json
+from dph.errors import UserError, one_line
+
+_SECONDS = 20.0
+"""How long the key is looked for; a large tokenizer takes about a second to be read."""
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".py")
+"""Ends of the names of files that are not needed to read the others, or are not to be read."""
+_LAST = ("tokenizer_class", "backend", "auto_map", "architectures")
+"""Keys without which the libraries choose another way to read the other values: they are suspected last."""
+_MOST_KEYS = 50
+"""Keys of an object within an object that are tried; a vocabulary has more."""
+_MISMATCH = re.compile(r"^([^|\n]+?)\s*\|\s*MISMATCH\b(.*)", re.MULTILINE)
+_SHAPES = re.compile(r"torch\.Size\((.*?)\)")
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a library written in Rust came to a state that it does not expect, which is no Exception."""
+    return type(error).__name__ == "PanicException"
+
+
+@contextmanager
+def load_report() -> Iterator[list[str]]:
+    """Yield the reports of missing and other weights that transformers writes in this context; none is printed, because
+    a sentence says what they say."""
+    found: list[str] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        if "LOAD REPORT" not in (text := record.getMessage()):
+            return True
+        found.append(text)
+        return False
+
+    handlers = list(logging.getLogger("transformers").handlers)
+    for handler in handlers:
+        handler.addFilter(keep)
+    try:
+        yield found
+    finally:
+        for handler in handlers:
+            handler.removeFilter(keep)
+
+
+def mismatch_in(reports: Sequence[str]) -> str:
+    """Which weights have another shape than the settings describe, by a report of transformers; "" if none have."""
+    if (match := _MISMATCH.search("\n".join(reports))) is None:
+        return ""
+    shapes = _SHAPES.findall(match[2])  # a narrow terminal gets none
+    sizes = f": {shapes[0]}, and not {shapes[1]}" if len(shapes) == 2 else ""
+    return f"the weights {match[1]} are not of the shape that its config.json describes{sizes}"
+
+
+def wrong_value(folder: Path) -> str:
+    """What is wrong with a model's files: "FILE has KEY VALUE" for the first value without which its settings, its
+    tokenizer and a model without weights can be made; "FILE" if no key is found within 20 s; "" if all can be made."""
+    end = time.monotonic() + _SECONDS
+    with _silent():
+        for read, names in _STEPS:
+            if _reads(read, folder):
+                continue
+            there = [name for name in names if (folder / name).is_file()]
+            for file, table, keys in _suspects(folder, there):
+                if time.monotonic() > end:
+                    break
+                *above, key = keys
+                owner = copy.deepcopy(table)
+                value = functools.reduce(lambda inner, name: inner[name], above, owner).pop(key)
+                with _with(folder, file, owner) as other:
+                    if _reads(read, other):
+                        return one_line(f"{file} has {'.'.join(keys)} {json.dumps(value):.80}", 300)
+            return " or ".join(there)
+    return ""
+
+
+def _config(folder: Path) -> None:
+    from transformers import AutoConfig
+
+    AutoConfig.from_pretrained(folder, trust_remote_code=False)
+
+
+def _tokenizer(folder: Path) -> None:
+    from transformers import AutoTokenizer
+
+    try_tokenizer(AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+
+
+def _model(folder: Path) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    with torch.device("meta"):
+        AutoModelForCausalLM.from_config(config, attn_implementation="eager", trust_remote_code=False)
+
+
+def _generation(folder: Path) -> None:
+    from transformers import GenerationConfig
+
+    if (file := folder / "generation_config.json").exists():
+        GenerationConfig.from_dict(read_json(file)).validate()
+
+
+_STEPS: tuple[tuple[Callable[[Path], None], tuple[str, ...]], ...] = (
+    (_config, ("config.json",)),
+    (_tokenizer, ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json")),
+    (_model, ("config.json",)),
+    (_generation, ("generation_config.json",)),
+)
+"""What is read one after another, and the files that it reads."""
+
+
+def try_tokenizer(tokenizer: Any) -> None:
+    """Encode and decode nothing: a tokenizer whose settings have values of wrong types fails only then."""
+    tokenizer.decode(tokenizer("", add_special_tokens=False)["input_ids"])
+
+
+def _reads(read: Callable[[Path], None], folder: Path) -> bool:
+    try:
+        read(folder)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        return False
+    return True
+
+
+def _suspects(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
+    """The keys of files that hold JSON objects, then those of the objects in them: file, object, path of the key."""
+    for name in names:
+        try:
+            table = read_json(folder / name)
+        except UserError:  # the library says why
+            continue
+        if not isinstance(table, dict):
+            continue
+        keys = [key for key in sorted(table, key=_LAST.__contains__) if key != "model_type"]
+        yield from ((name, table, (key,)) for key in keys)
+        inner = {key: value for key in keys if isinstance(value := table[key], dict) and len(value) <= _MOST_KEYS}
+        yield from ((name, table, (key, each)) for key, value in inner.items() for each in value)
+
+
+@contextmanager
+def _with(folder: Path, file: str, table: Mapping[str, Any]) -> Iterator[Path]:
+    """A folder with the same files, but for one, which holds another object."""
+    other = Path(tempfile.mkdtemp())
+    try:
+        for path in folder.iterdir():
+            if path.is_file() and path.name != file and not path.name.endswith(_WEIGHTS):
+                (other / path.name).symlink_to(path.resolve())
+        (other / file).write_text(json.dumps(table))
+        yield other
+    finally:
+        shutil.rmtree(other, ignore_errors=True)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
