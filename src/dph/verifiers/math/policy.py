@@ -123,7 +123,12 @@ def _unread(problem: Problem) -> str:
 
 def _typed_golds(problem: Problem) -> tuple[str, ...]:
     """The accepted answers without a label before them: "Ans. 15" is 15."""
-    return tuple(_ANSWER_LABEL.sub("", gold) for gold in gold_texts(problem))
+    return tuple(map(_without_label, gold_texts(problem)))
+
+
+def _without_label(answer: str) -> str:
+    """An answer without "Ans." and the like before it."""
+    return _ANSWER_LABEL.sub("", answer) if answer[:1] in _LABEL_BEGINS else answer
 
 
 @lru_cache(maxsize=4096)
@@ -142,7 +147,7 @@ def _reading(gold: str) -> str:
     """A gold answer, its type, and its value if that is a number."""
     from dph.verifiers.math.typed import exact, read
 
-    answer = read(_ANSWER_LABEL.sub("", gold))
+    answer = read(_without_label(gold))
     if answer is None:
         return f"{gold} (not read)"
     value = exact(answer.value) if answer.kind == "expression" else None
@@ -153,7 +158,7 @@ def _judge_typed(problem: Problem, answer: str, *, decimals: Decimals) -> Verdic
     """The verdict by types; an answer that is only copied from the question is wrong."""
     from dph.verifiers.math.typed import compare, is_copied
 
-    question, golds, answer = _question(problem), _typed_golds(problem), _ANSWER_LABEL.sub("", answer)
+    question, golds, answer = _question(problem), _typed_golds(problem), _without_label(answer)
     results = [compare(gold, answer, decimals=decimals, question=question) for gold in golds]
     correct, detail = max(results, key=lambda result: result[0])
     if correct and is_copied(answer, golds, question):
@@ -177,6 +182,7 @@ _ANSWER_LABEL = re.compile(
     r"\A\s*(?:\[(?:ans(?:wer)?|sol(?:ution)?)\]|(?:ans(?:wer)?|sol(?:ution)?)\s*[.:](?!\d)|ans(?:wer)?(?=\s+[-\d$\\]))\s*(?=\S)",
     re.I,
 )
+_LABEL_BEGINS = frozenset("aAsS[ \n\t")
 _GLUED = re.compile(r"(?:ans|sol)\w*\.\d", re.I)  # "Ans.5": 5 or 0.5
 _CONCLUDES = re.compile(r"(?<![A-Za-z\\])(?:(?<![Ii]f )(?<!or )so|therefore|thus|hence)(?=[\s,])")
 _WORD = re.compile(r"[A-Za-z]{2,}")

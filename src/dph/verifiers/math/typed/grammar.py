@@ -667,7 +667,8 @@ def integer_node(number: int) -> Node:
 def _decimal(digits: str) -> Fraction:
     if not 0 < len(digits.rstrip(".")) <= 1500:
         raise ParseError("long number")
-    return Fraction(digits.rstrip("."))
+    whole, _, places = digits.partition(".")
+    return Fraction(int(whole + places), 10 ** len(places)) if places else Fraction(int(whole))
 
 
 def decimal_node(text: str) -> Node:

@@ -230,6 +230,7 @@ def _in_degrees(angle: re.Match[str]) -> str:
     return rf"({Fraction(angle[1]) + Fraction(angle[2]) / 60 + Fraction(angle[3] or 0) / 3600})^\circ "
 
 
+@lru_cache(maxsize=1024)
 def plain_latex(text: str) -> str:
     r"""LaTeX without delimiters, spacing and fonts. Words of \text{…} are enclosed by `WORDS`."""
     text = re.sub(r"&#?\w+;", lambda entity: unescape(entity[0]), text)
@@ -254,6 +255,8 @@ def plain_words(text: str) -> str:
 
 def bare_text(answer: str) -> str:
     """What answers share that are equal as text: letter case and blanks between letters or digits count."""
+    if answer.isdecimal() and answer.isascii():
+        return answer
     text = re.sub(rf"[{WORDS}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(answer))
     group = r"(?<!\\)([_^]?) ?\{ ?(\w|[-+=:]|\\[A-Za-z]+) ?\}|([_^]?) ?(?<!\\)\{([^{}]*)(?<!\\)\}"
     for _ in range(3):  # long groups keep their braces
