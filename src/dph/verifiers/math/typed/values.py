@@ -276,7 +276,9 @@ class Numeric(Exact):
                 value = self(argument)
                 if abs(value) > mp.mpf(10) ** 12 and name not in ("arctan", "arccot", "abs", "sqrt", "ln"):
                     raise Unevaluable("argument")
-                return _TABLE[name](value)
+                result = _TABLE[name](value)
+                near_zero = name in ("sin", "cos") and abs(result) < abs(value) * mp.mpf(10) ** (8 - mp.dps)
+                return mp.zero if near_zero else result  # cos(π/2)
             case ("call", name, *arguments):
                 key = ",".join(mp.nstr(self(argument), 18) for argument in arguments)
                 return mp.mpf(_seed(f"{name}({key}", self.at) % 1_000_003) / 1_000_003 + 1
