@@ -1,4 +1,4 @@
-r"""The form that a question asks for, chains of equal values, and further notations: right and wrong answers of each kind."""
+"""The form that a question asks for, chains of equal values, and further notations."""
 
 import pytest
 
@@ -13,7 +13,9 @@ CASES = [
     ("3, -1, 2", "Find the ordered triple that solves the system.", ["3, -1, 2"], ["2, -1, 3"]),
     (
         "12, 7",
-        "Find the length and the width of the rectangle, respectively. The rectangle has a perimeter of 38 and it is drawn on a sheet of paper that is much larger than the rectangle itself.",
+        "Find the length and the width of the rectangle, respectively. The rectangle has a "
+        "perimeter of 38 and it is drawn on a sheet of paper that is much larger than the rectangle "
+        "itself.",
         ["12, 7"],
         ["7, 12"],
     ),
@@ -30,7 +32,8 @@ CASES = [
     ("2, 3", "The first term of a sequence is 2. Find all primes that divide 12.", ["3, 2"], []),
     (
         "2, 3",
-        "The points A and B have heights 1 and 4, respectively. A car first goes up, then down. What sort of numbers solve it? Find all solutions.",
+        "The points A and B have heights 1 and 4, respectively. A car first goes up, then down. "
+        "What sort of numbers solve it? Find all solutions.",
         ["3, 2"],
         [],
     ),
@@ -250,7 +253,9 @@ CASES = [
     ("7, 3", "What are the numbers of cats and dogs, respectively?", ["7, 3"], ["3, 7"]),
     (
         "7, 3",
-        "Let $a$ and $b$ be the values of the top and bottom cell, respectively. What is $a,b$? Answers are checked by a script that reads what you enter in the field below, so be careful.",
+        "Let $a$ and $b$ be the values of the top and bottom cell, respectively. What is $a,b$? "
+        "Answers are checked by a script that reads what you enter in the field below, so be "
+        "careful.",
         ["7, 3"],
         ["3, 7"],
     ),
