@@ -133,7 +133,7 @@ def _typed_golds(problem: Problem) -> tuple[str, ...]:
 def _typed_gold(gold: str) -> str:
     from dph.verifiers.math.gold import stated
 
-    return gold if _GLUED.match(gold) else stated(_ANSWER_LABEL.sub("", gold))
+    return gold if _GLUED.match(gold) else stated(_without_label(gold))
 
 
 def is_words(problem: Problem) -> bool:
@@ -146,7 +146,12 @@ def is_words(problem: Problem) -> bool:
 
 def is_cleaned(problem: Problem) -> bool:
     """Whether `typed` takes a label, a number in a list or a remark off one of the accepted answers."""
-    return any(_typed_gold(gold) != _ANSWER_LABEL.sub("", gold) for gold in gold_texts(problem))
+    return any(_typed_gold(gold) != _without_label(gold) for gold in gold_texts(problem))
+
+
+def _without_label(answer: str) -> str:
+    """An answer without "Ans." and the like before it."""
+    return _ANSWER_LABEL.sub("", answer) if answer[:1] in _LABEL_BEGINS else answer
 
 
 @lru_cache(maxsize=4096)
@@ -176,11 +181,12 @@ def _judge_typed(problem: Problem, answer: str, *, decimals: Decimals) -> Verdic
     """The verdict by types; an answer that is only copied from the question is wrong."""
     from dph.verifiers.math.typed import compare, is_copied
 
-    question, golds, answer = _question(problem), _typed_golds(problem), _ANSWER_LABEL.sub("", answer)
+    question, golds, answer = _question(problem), _typed_golds(problem), _without_label(answer)
     results = [compare(gold, answer, decimals=decimals, question=question) for gold in golds]
     correct, detail = max(results, key=lambda result: result[0])
-    if correct and is_copied(answer, golds, question):
+    if (correct or detail == "form") and is_copied(answer, golds, question):
         return Verdict(Outcome.WRONG, 0.0, "copied")
+    detail = "" if detail == "form" else detail
     return Verdict(Outcome.CORRECT if correct else Outcome.WRONG, float(correct), detail)
 
 
@@ -201,6 +207,7 @@ _ANSWER_LABEL = re.compile(
     re.I,
 )
 _ALONE = "write the answer alone, or name it in a longer text with the option answer_pattern"
+_LABEL_BEGINS = frozenset("aAsS[ \n\t")
 _GLUED = re.compile(r"(?:ans|sol)\w*\.\d", re.I)  # "Ans.5": 5 or 0.5
 _CONCLUDES = re.compile(r"(?<![A-Za-z\\])(?:(?<![Ii]f )(?<!or )so|therefore|thus|hence)(?=[\s,])")
 _WORD = re.compile(r"[A-Za-z]{2,}")

@@ -30,6 +30,7 @@ from dph.verifiers.math.typed.units import DEGREE, PERCENT, Unit, read_unit
 from dph.verifiers.math.typed.values import (
     Formula,
     alone,
+    approximate,
     canonical,
     exact,
     formula_of,
@@ -55,14 +56,17 @@ _CONVERTS = re.compile(
 def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     """Whether an answer that is right in value is a formula of the question; never a gold answer's own text, a choice,
     text, or a number that is worked out (unless the question asks to convert it)."""
-    typed = read(answer)
-    own_text = bare_text(answer)
-    if typed is None or any(bare_text(gold) == own_text for gold in golds):
+    if not question or answer in golds or (typed := read(answer)) is None:
         return False
-    asked = formulas_of(question)
+    own_text = bare_text(answer)
+    if any(bare_text(gold) == own_text for gold in golds):
+        return False
     value = _without_name(typed)
     known = [x for x in map(read, golds) if x]
     converted = _CONVERTS.search(question) and all(x.kind not in ("letters", "text") for x in (value, *known))
+    if not converted and value.kind == "expression" and numeral(value.value) and _work(value.value) == 1:
+        return False  # the usual case: a number that is worked out
+    asked = formulas_of(question)
     same = any(text == own_text or _same(value, x) for text, x in asked)
     as_gold = value.kind in ("expression", "quantity") and any(_same(value, x) for x in known)
     if converted and ((same and not as_gold) or _in_other_unit(value, known)):
@@ -173,6 +177,7 @@ _Formula = tuple[frozenset[Formula], int, frozenset[str]]
 _NONE: _Formula = frozenset(), 0, frozenset()
 
 
+@lru_cache(maxsize=256)
 def _sides(*nodes: Node) -> _Formula:
     """Expressions without what takes no work: as formulas, how long they are, and as they are written."""
     with suppress(Unevaluable):
@@ -182,34 +187,56 @@ def _sides(*nodes: Node) -> _Formula:
     return _NONE
 
 
-def _parts(answer: Answer) -> list[_Formula]:
-    """An expression, the sides of an equation, or the items of a list or set as formulas; nothing for other answers."""
+def _parts(answer: Answer) -> list[tuple[Node, ...]]:
+    """An expression, the sides of an equation, or those of each item of a list or set; nothing for other answers."""
     while answer.kind == "assigned" or (answer.kind == "set" and len(answer.items) == 1):
         answer = answer.items[-1]
     if answer.kind in ("list", "set"):
-        return [part for item in answer.items for part in _parts(item) or [_NONE]]
+        return [part for item in answer.items for part in _parts(item) or [()]]
     if answer.kind == "equation":
-        return [_sides(*answer.value)]
-    return [_sides(answer.value)] if answer.kind in ("expression", "quantity") else []
+        return [answer.value]
+    return [(answer.value,)] if answer.kind in ("expression", "quantity") else []
 
 
 def _is_work_left(answer: Answer, golds: Sequence[Answer], asked: Sequence[Answer]) -> bool:
     """Whether each part of an answer is a formula of the question, and not a part of the gold answer, or has as much of
     it yet to do; or a formula of the question that is the gold answer in value is left in it as it is."""
     if answer.kind == "equation" and all(x.kind == "expression" for x in golds):  # x² − 1 = (x + 1)(x − 1)
-        own = [_sides(side) for side in answer.value]
+        own = [(side,) for side in answer.value]
     else:
         own = _parts(answer)
-    formulas = [part for x in asked for part in _parts(x) if part[0]]
-    wanted = [part for x in golds for part in _parts(x)]
-    if own and all(any(_is_left(one, formula, wanted) for formula in formulas) for one in own):
-        return True
+    formulas = [part for x in asked for part in _parts(x) if part]
+    alike = [[formula for formula in formulas if _may_be_equal(part, formula)] for part in own]
+    if own and all(alike):
+        wanted = [_sides(*part) for x in golds for part in _parts(x)]
+        if all(
+            any(_is_left(_sides(*part), _sides(*x), wanted) for x in some)
+            for part, some in zip(own, alike, strict=True)
+        ):
+            return True
     value, results = _value(answer), [x for x in map(_value, golds) if x]
-    return value is not None and any(_is_held(x, value, results) for x in map(_value, asked) if x)
+    return value is not None and any(
+        _is_held(x, value, results) for x in map(_value, asked) if x and _may_be_equal((x,), (value,))
+    )
+
+
+def _may_be_equal(some: Sequence[Node], others: Sequence[Node]) -> bool:
+    """Whether the sides of an equation, or expressions, can have the same values: a quick look at one point."""
+    left, right = ([approximate(node) for node in nodes] for nodes in (some, others))
+    if len(left) != len(right):
+        return False
+    return all(any(_is_near(x, y) for y in right) for x in left)
+
+
+def _is_near(left: tuple[float, float] | None, right: tuple[float, float] | None) -> bool:
+    """Whether two approximate values can be of one number; True if one of them is not known."""
+    if left is None or right is None:
+        return True
+    return abs(left[0] - right[0]) <= 1e-9 * max(left[1], right[1])
 
 
 def _is_left(answer: _Formula, asked: _Formula, golds: Sequence[_Formula]) -> bool:
-    if answer[0] != asked[0]:
+    if not asked[0] or answer[0] != asked[0]:
         return False
     if answer[2] == asked[2] and all(answer[2] != gold[2] for gold in golds):
         return True
@@ -300,6 +327,8 @@ def _number(value: Fraction) -> Node:
 def _constant(node: Node, budget: Budget) -> Node | None:
     """The whole number that an expression is everywhere; None if it is none."""
     if node[0] == "*" or leaves(node) > 12 or holds(node, "big", "call", "deg"):  # the factors of a product are tried
+        return None
+    if (quick := approximate(node)) and abs(quick[0] - round(quick[0])) > 1e-9 * quick[1]:
         return None
     budget.spend(leaves(node))
     values = [numeric_at(node, budget, point) for point in range(2 if symbols(node) else 1)]

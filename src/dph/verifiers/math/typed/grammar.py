@@ -1,7 +1,7 @@
 r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
 
-Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit, a fraction with
-what it can be reduced by;
+Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit (and, for a × 10^n,
+with n), a fraction with what it can be reduced by;
 ("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
 ("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("%", a) ("deg", a)
 ("f", name, args …) ("call", name, args …) ("seq", open, items, close) ("set", items) ("matrix", rows) ("cases", rows)
@@ -95,7 +95,7 @@ _TOKEN = re.compile(
  (?P<rep>\d*\.\d*(?:\s*\\(?:overline|bar|dot)\ ?(?:\{\d+\}|\d)(?:\d*\\dot\ ?(?:\{\d\}|\d))?|\(\d+\)))
 |(?P<num>(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?!\.?\d)(?:[eE][-+]?\d{1,6}(?![\d.A-Za-z]))?)
 |\x01\s*(?P<text>[^\x02]*?)\s*\x02
-|\\begin\ ?\{(?P<begin>[a-zA-Z]+)\*?\}(?:\s*\{[lcr|\ ]*\})?
+|\\begin\ ?\{(?P<begin>[a-zA-Z]+)\*?\}(?:\s*(?:\{[lcr|\ ]*\}|\[[lcr]\]))?
 |(?P<end>\\end\ ?\{[a-zA-Z*]+\})
 |(?P<break>(?:\\\\|\\cr(?![a-z]))(?:\s*\[-?[\d.]+\s*[a-z]+\])?)
 |(?P<id>\\(?:vec|hat|bar|tilde|dot|ddot|overline|overrightarrow|widehat|overleftarrow|widetilde|acute)\s*
@@ -667,7 +667,8 @@ def integer_node(number: int) -> Node:
 def _decimal(digits: str) -> Fraction:
     if not 0 < len(digits.rstrip(".")) <= 1500:
         raise ParseError("long number")
-    return Fraction(digits.rstrip("."))
+    whole, _, places = digits.partition(".")
+    return Fraction(int(whole + places), 10 ** len(places)) if places else Fraction(int(whole))
 
 
 def decimal_node(text: str) -> Node:
@@ -678,7 +679,7 @@ def decimal_node(text: str) -> Node:
         return ("n", _decimal(digits), "dec", -places) if places else ("n", _decimal(digits), "int")
     if abs(int(exponent)) > _LARGEST:
         raise ParseError("exponent")
-    return ("n", _decimal(digits) * Fraction(10) ** int(exponent), "sci", int(exponent) - places)
+    return ("n", _decimal(digits) * Fraction(10) ** int(exponent), "sci", int(exponent) - places, int(exponent))
 
 
 def _repeating(text: str) -> Node:
@@ -712,7 +713,7 @@ def times(left: Node, right: Node) -> Node:
     if left[0] == right[0] == "n" and left[2] == "ten":
         left, right = right, left
     if left[0] == right[0] == "n" and right[2] == "ten" and left[2] in ("int", "dec"):
-        return ("n", left[1] * right[1], "sci", right[3] + (left[3] if len(left) > 3 else 0))
+        return ("n", left[1] * right[1], "sci", right[3] + (left[3] if len(left) > 3 else 0), right[3])
     return ("*", *(left[1:] if left[0] == "*" else (left,)), right)
 
 

@@ -12,7 +12,15 @@ from typing import Any
 
 from dph.types import UNPARSED
 from dph.verifiers.math.answer import Decimals
-from dph.verifiers.math.typed.asked import keeps_order, may_be_on_matrices, order_of, rules_of
+from dph.verifiers.math.typed.asked import (
+    asks_for_a_function,
+    asks_for_percent,
+    keeps_order,
+    letter_asked,
+    may_be_on_matrices,
+    order_of,
+    rules_of,
+)
 from dph.verifiers.math.typed.conditions import may_exclude, may_hedge
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
 from dph.verifiers.math.typed.languages import thing
@@ -49,18 +57,17 @@ _BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
 
 
 def compare(gold: str, answer: str, *, decimals: Decimals = "exact", question: str = "") -> tuple[bool, str]:
-    """Whether an answer equals the gold answer, and `UNPARSED` if only the texts could be compared. question: says
-    which units may be left out."""
+    """Whether an answer equals the gold answer, and `UNPARSED` if only the texts could be compared, or "form" if a rule
+    of the question refused its form. question: says which units may be left out, and the form."""
     if len(answer) > LONGEST:
         return False, "long"
     with alone:
         left, right = (read(text) or read(text, units=True) for text in (gold, answer))
-        equal = (
-            None if left is None or right is None else Comparison(decimals, question).decide(left, right, gold, answer)
-        )
+        comparison = Comparison(decimals, question)
+        equal = None if left is None or right is None else comparison.decide(left, right, gold, answer)
     if equal is None:
         return (True, "text") if bare_text(gold) == bare_text(answer) else (False, UNPARSED)
-    return equal, ""
+    return equal, "form" if not equal and comparison.in_other_form else ""
 
 
 def answer_key(answer: str) -> str:
@@ -89,8 +96,8 @@ def all_of(results: Iterable[bool | None]) -> bool | None:
 def _form_allowed(gold: Node, answer: Node) -> bool:
     """Whether an answer is a result, as the gold answer is, and not a computation that has yet to be done."""
     known, used = operations(gold), operations(answer)
-    if "('^', ('c', 'e')" in repr(gold) and "('c', 'i')" in repr(gold):
-        known |= {"sin", "cos"}  # e^{iφ}
+    if used >= {"sin", "cos"} and "('c', 'i')" in repr(answer):
+        known |= {"sin", "cos"}  # the polar form of a complex number
     if (used - known) & _HEAVY:
         return False
     if numeral(gold) not in ("", "ten"):
@@ -125,6 +132,8 @@ class Comparison:
     def __init__(self, decimals: Decimals, question: str) -> None:
         self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
         self.question, self.rules, self.order = question, rules_of(question), order_of(question)
+        self.in_other_form = False
+        """Whether a rule of the question refused an expression."""
         self.budget.matrices = may_be_on_matrices(question)
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
@@ -133,6 +142,8 @@ class Comparison:
             return False  # a sum and a product
         if self.order and gold.kind == answer.kind == "letters":
             return _LETTER.findall(gold_text) == _LETTER.findall(answer_text)
+        if answer.over_reals and gold.kind == "family":  # n ∈ ℝ for n ∈ ℤ
+            return False
         if answer.hedged and not may_hedge(gold, gold_text, self.question):
             return False
         if answer.excluded and not may_exclude(gold, answer, self.question, self.budget):
@@ -167,7 +178,11 @@ class Comparison:
     # Values.
     def form_allowed(self, gold: Node, answer: Node) -> bool:
         """Whether an answer is a result in the form that the question asks for."""
-        return _form_allowed(gold, answer) and all(rule.allows(gold, answer) for rule in self.rules)
+        if not _form_allowed(gold, answer):
+            return False
+        kept = all(rule.allows(gold, answer) for rule in self.rules)
+        self.in_other_form |= not kept
+        return kept
 
     def identical(self, gold: Node, answer: Node) -> bool | None:
         return identical(gold, answer, self.budget)
@@ -204,6 +219,8 @@ class Comparison:
             return self.form_allowed(g, a) and self.identical(g, ("*", ("n", other, ""), a))
         fits = left is not None or right is None or fits_question((right, other), self.question)
         if PERCENT in (left, right):
+            if left and not right and asks_for_percent(self.question):  # 0.45 and 9/20 have yet to be converted
+                return self.expressions(g, a)
             share = ("*", ("n", (factor if left else other) / 100, ""), g if left else a)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
             asked = self.question != "" or numeral(g) in ("int", "dec", "mixed")  # 13/12 % is nobody's 13/12
@@ -271,6 +288,8 @@ class Comparison:
             ordered = (plain.kind == "list" or plain.marks == "()") and "or" not in {*gold.links} ^ {*answer.links}
             values = [x.items if x is plain else [y.items[-1] for y in x.items] for x in sides]
             return ordered and "assigned" not in {x.kind for x in plain.items} and self.in_order(*values)
+        if self.order == "members" and {gold.kind, answer.kind} == {"list", "tuple"}:
+            return self.in_order(gold.items, answer.items)
         if "tuple" in (gold.kind, answer.kind) or not _alternatives_agree(gold, answer):
             return False
         if any(x.kind == "equation" for x in answer.items) and all(x.kind != "equation" for x in gold.items):
@@ -280,7 +299,9 @@ class Comparison:
             return False
         if all(len({str(name[1]).split("_")[0] for name in x}) < 2 for x in names):  # x_1 and x_2 only count
             sides = gold, answer = tuple(replace(x, items=(*map(_value_of, x.items),)) for x in sides)
-        if keeps_order(self.order, [exact(x.value) if x.kind == "expression" else None for x in gold.items]):
+        if self.order and keeps_order(
+            self.order, [exact(x.value) if x.kind in ("expression", "quantity") else None for x in gold.items]
+        ):
             return self.in_order(gold.items, answer.items)
         if "set" not in (gold.kind, answer.kind):
             return self.matched(gold, answer)
@@ -293,8 +314,9 @@ class Comparison:
         """(x − 1)(x + 1) = x² − 1 for one of its sides."""
         if gold.kind != "expression" or not symbols(gold.value):
             return gold.kind == answer.kind
-        allowed = any(self.form_allowed(gold.value, side) for side in answer.value)
-        return allowed and all_of(self.identical(gold.value, side) for side in answer.value)
+        sides = [side for side in answer.value if side[0] != "big"] or answer.value  # ∫ x dx = x²/2 + C
+        allowed = any(self.form_allowed(gold.value, side) for side in sides)
+        return allowed and all_of(self.identical(gold.value, side) for side in sides)
 
     def sets_of_one(self, gold: Answer, answer: Answer) -> bool | None:
         single = [x.items[0] if x.kind == "set" and len(x.items) == 1 else x for x in (gold, answer)]
@@ -349,6 +371,8 @@ class Comparison:
         """x = 5, f(x) = …, x ∈ S, and chains a = b = c."""
         kinds = {gold.kind, answer.kind}
         if "equation" in kinds:
+            if gold.kind == "assigned" and asks_for_a_function(self.question):
+                return False
             sides = answer.value if gold.kind == "equation" else gold.value
             curve = bool(sides) and len(sides) == 2 and symbols(sides[1]) != set() and sides[0][0] in ("s", "call")
             return curve and self.equations(gold, answer)
@@ -361,11 +385,17 @@ class Comparison:
                 if len(gold.items) > 1 and any(str(x.value).startswith("('s'") for x in gold.items):  # a = b = 0
                     return self.in_order(gold.items, answer.items)
                 return any_of(self.chain(member, answer) for member in _exact_members(gold))
+            if asks_for_a_function(self.question):
+                return False
             curves = [x for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
             return len(curves) == 2 and self.equations(*curves)
         if gold.kind == "assigned":
             return any_of(self.equal(member, answer) for member in _exact_members(gold))
         name = answer.name
+        if gold.kind == "expression" and not symbols(gold.value) and name and name[0] == "s":
+            asked = letter_asked(self.question)
+            if asked and len(name[1]) == 1 and name[1].islower() and name[1] != asked:  # y = 5 for x
+                return False
         if name is not None and gold.kind in ("text", "letters", "time", "date", "inequality"):
             return False
         if gold.kind == "expression" and name == gold.value and {*answer.links} == {"~"}:
@@ -380,27 +410,44 @@ class Comparison:
 
     def chain(self, gold: Answer, answer: Answer) -> bool | None:
         """Every member of the answer's chain must be right, or a right one in another unit (1.5 m = 150 cm); after an
-        approximation sign, to its last digit."""
+        approximation sign, to its last digit. Formulas on the way to a number, of N = x + y = 76, only say what it is,
+        as \\gcd(12, 18) does before 6."""
         exactly = _exact_members(answer)
+        if len(exactly) > 1 and gold.kind in ("expression", "quantity") and not symbols(gold.value):
+            *others, last = exactly
+            exactly = [*(x for x in others if not self.is_definition(x, answer)), last]
         equal = [self.equal(gold, x) for x in exactly]
         if len(answer.items) == 1:
             return equal[0]
         known = [x for same, x in zip(equal, exactly, strict=True) if same and x.kind == "quantity"]
         right = [
-            any_of([same, self.same_value(gold, x), any_of(self.converted(y, x) for y in known)])
+            any_of([same, self.same_value(gold, x, last=x is exactly[-1]), any_of(self.converted(y, x) for y in known)])
             for same, x in zip(equal, exactly, strict=True)
         ]
-        rounded = [self.approximates(gold, x) for x in answer.items if x not in exactly]
-        return all_of([*right, *rounded, any_of(equal)])
+        rounded = [
+            self.approximates(gold, x) for link, x in zip(answer.links, answer.items, strict=True) if link != "="
+        ]
+        steps = [same is not False for same in right[:-1]]  # an integral before its value is not worked out again
+        return all_of([*steps, right[-1], *rounded, any_of(equal)])
+
+    @staticmethod
+    def is_definition(member: Answer, chain: Answer) -> bool:
+        """Whether a member of a chain only says what its number is: xy of N = xy = 6, but not 2x of 2x = 6."""
+        letters = symbols(member.value) if member.kind == "expression" else set()
+        return len(letters) > (chain.name is None)
 
     def converted(self, known: Answer, other: Answer) -> bool | None:
         """Whether a quantity is another one in another unit."""
         units = [x.unit for x in (known, other) if x.kind == "quantity" and x.unit]
+        if len(units) == 2 and units[0] == units[1]:
+            return self.identical(known.value, other.value)
         return len(units) == 2 and units[0][0] == units[1][0] and self.quantities(known, other)
 
-    def same_value(self, gold: Answer, answer: Answer) -> bool | None:
+    def same_value(self, gold: Answer, answer: Answer, *, last: bool) -> bool | None:
         """Equality of value, whatever the form."""
-        if gold.kind != "expression" or answer.kind != "expression" or operations(answer.value) & _HEAVY:
+        if not last and answer.kind == "expression" and gold.unit and gold.unit[0] == PERCENT:  # 19/25 = 76 %
+            return self.identical(("*", ("n", gold.unit[1] / 100, ""), gold.value), answer.value)
+        if gold.kind != "expression" or answer.kind != "expression" or (last and operations(answer.value) & _HEAVY):
             return False
         return self.identical(gold.value, answer.value)
 
@@ -468,6 +515,8 @@ class Comparison:
     # Equations, inequalities, families.
     def equations(self, gold: Answer, answer: Answer) -> bool | None:
         left, right = (("+", x.value[0], ("-", x.value[1])) for x in (gold, answer))
+        if not all(rule.allows(x, y) for rule in self.rules for x, y in zip(gold.value, answer.value, strict=False)):
+            return False
         heavy = (operations(right) - operations(left)) & _HEAVY
         return not heavy and proportional(left, right, self.budget, positive=False)
 

@@ -58,6 +58,7 @@ class Answer:
     others: tuple["Answer", ...] = field(default=(), compare=False)  # further readings of the text
     said: frozenset[str] = field(default=frozenset(), compare=False)  # words that name it before it
     hedged: bool = field(default=False, compare=False)  # about 5
+    over_reals: bool = field(default=False, compare=False)  # with n ∈ ℝ
     excluded: tuple[Node, ...] = field(default=(), compare=False)  # values that an expression's letter may not have
 
 
@@ -201,7 +202,7 @@ _DATE = re.compile(
 )
 _CODE = re.compile(r"(?:\d\d?/){2}\d{4}|(?:\d{3}-){1,2}\d{4}|\d{4}(?:/\d\d?){2}|0[xbo][\da-f]+|(?:\([\d ]{2,}\) ?){2,}")
 _BASE = re.compile(
-    r"(-?)\s*[({]?\s*(?=[A-F]*[0-9]|[A-F]{2,}[ )}]*_ ?\{? ?16)([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
+    r"(-?)\s*[({]?\s*(?=[A-Fa-f]*[0-9]|[A-Fa-f]{2,}[ )}]*_ ?\{? ?16)([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
     r"(?:_\s*(?:\{\s*\(?\s*(?:base\s*)?(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
     r"\(?\s*(?:in )?base[- ]?\s*(\d{1,2}|[a-z]+)\s*\)?)"
 )
@@ -393,6 +394,7 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         ),
     )
     hedged = plain != exactly
+    over_reals = ("\\RR" in plain or "real" in plain) and _INDEX_IS_REAL.search(plain) is not None
     plain = plain if re.search(r"\\pi.*[kmn] ?\\in ?\\RR", plain) else _TAIL.sub("", plain)
     words = plain_words(plain)
     if not words:
@@ -423,7 +425,29 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     answer = _parsed(plain, units)
     if answer and event:
         return Answer("assigned", items=(answer,), name=event, links=("=",))
-    return answer and replace(answer, others=(*answer.others, *filter(None, others)), said=said, hedged=hedged)
+    if answer is None:
+        return _concluded(plain, units)
+    others = (*answer.others, *filter(None, others))
+    return replace(answer, others=others, said=said, hedged=hedged, over_reals=over_reals)
+
+
+_INDEX_IS_REAL = re.compile(
+    r"[kmnj]\s*\\in\s*\\RR(?![_^])|\breal(?: numbers?| values? of)?[\s\x01\x02]*[kmnj][\s\x02]*$"
+)
+_FOLLOWS = re.compile(r"\\(?:Rightarrow|implies|Longrightarrow|iff|Leftrightarrow|to)(?![A-Za-z])")
+
+
+def _concluded(plain: str, units: bool) -> Answer | None:
+    """What conclusions end with, 2x = 6 ⇒ x = 3; None unless all of them are read and each value is named once."""
+    parts = [part.strip(" ,;") for part in _FOLLOWS.split(plain)]
+    if not 1 < len(parts) <= _MOST_TEXTS:
+        return None
+    answers = [_parsed(part, units) for part in parts]
+    if any(x is None or x.kind not in ("equation", "inequality", "assigned", "intervals") for x in answers):
+        return None
+    *steps, last = filter(None, answers)
+    named = last.kind in ("assigned", "intervals") and not any(x.name == last.name for x in steps)
+    return last if named else None
 
 
 def _parsed(plain: str, units: bool) -> Answer | None:

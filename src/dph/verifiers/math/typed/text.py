@@ -86,6 +86,13 @@ def _operator_name(name: re.Match[str]) -> str:
     return rf"\{name[1]} " if name[1].lower() in _OPERATORS else rf"\text{{{name[1]}}}"
 
 
+_OPPOSITE = {
+    "> ngtr": r"\le ", "< nless": r"\ge ", r"\ge \geq \geqslant ngeq": "<", r"\le \leq \leqslant nleq": ">"
+}  # fmt: skip
+_BLANKS = r"(?: |\\[,;:! ])*"
+_COORDINATE = r"-? ?(?:[\d.]+(?: ?/ ?\d+)?|\\[dt]?frac ?\{ ?\d+ ?\} ?\{ ?\d+ ?\})"
+
+
 _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
     (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"), (r"<sup>(.*?)</sup>", r"^{\1}"),
     (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|[`'\x22]|__)(.+)\1\s*\Z", r"\2"),
@@ -127,7 +134,7 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"(?<![A-Za-z])m ?(?=\\angle)", ""),
     (r"\A\s*(\d+) ?' ?(\d[\d.]*) ?(?:''|\")\s*\Z", r"\1\\text{ ft }\2\\text{ in}"),
     (r"(?<=\d)\"(?!\w)", r"\\text{ in}"),
-    (r"(?<![\w.])\d{1,3}(?:_\d{3})+(?!\w)", lambda groups: groups[0].replace("_", "")), (r"\s", " "),
+    (r"(?<![\w.])\d{1,3}(?:\\?_\d{3})+(?!\w)", lambda groups: re.sub(r"\\?_", "", groups[0])), (r"\s", " "),
     (r"\\\$", r"\\dollar "), (r"(?<!\\)\\[()\[\]]|\$", " "),
     (rf"(?<![\d.,])\d\d?(?:{_MARK}\d\d)+{_MARK}\d{{3}}(?!\d)|(?<=\d\.)\d{{3}}(?:{_MARK}\d{{3}})*{_MARK}\d{{1,3}}(?!\d)",
      lambda groups: re.sub(_MARK, "", groups[0])),  # 1\,00\,000 and 3.141\,592\,65
@@ -141,7 +148,12 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "), (r"(?<=\\circ) *([CFK])(?![A-Za-z_])", r" \\text{\1}"),
     (r"(?:\\overline ?\{ ?([A-Z] ?[A-Z]) ?\}|\| ?([A-Z] ?[A-Z]) ?\|)(?= ?=)", r"\1\2"),
     (r"\\(?:vec|overrightarrow) ?(?:\{ ?([a-z](?:_\w)?) ?\}|([a-z]))(?= ?(?:_ ?\{?\w\}?)? ?=)", r"\1\2"),
-    (r"\\not\s*=", r"\\ne "),
+    (r"\\not\s*=", r"\\ne "), (r"\\textsu(per|b)script ?(?=\{)", lambda found: "^" if found[1] == "per" else "_"),
+    (r"\\(?:not ?(>|<|\\[lg]eq?(?![a-z])|\\geqslant|\\leqslant)|(ngtr|nless|nleq|ngeq)(?![a-z]))",
+     lambda found: next(sign for names, sign in _OPPOSITE.items() if (found[1] or found[2]) in names.split())),
+    (r"(?<![\w}{])(?<!\{ )(\d+|[A-Za-z]) ?\\choose ?(\d+|[A-Za-z](?![A-Za-z])|\{[^{}]*\})", r"\\binom{\1}{\2}"),
+    (rf"\A(\s*(?:[A-Z] ?=? ?)?)"
+     rf"\( ?({_COORDINATE}){_BLANKS}(?:\\mid(?![a-z])|\|){_BLANKS}({_COORDINATE}) ?\)(?=\s*\Z)", r"\1(\2, \3)"),
     (r"\\not\s*\\in(?![a-z])", r"\\notin "),
 )]  # fmt: skip
 """Notations and their usual spelling, in the order of their replacement."""
@@ -230,6 +242,14 @@ def _in_degrees(angle: re.Match[str]) -> str:
     return rf"({Fraction(angle[1]) + Fraction(angle[2]) / 60 + Fraction(angle[3] or 0) / 3600})^\circ "
 
 
+_DEGREES_IN_WORDS = re.compile(
+    r"(\d{1,9})\s*(?:\x01?\s*degrees?|\^\s*\{?\\circ\}?)[\s,]*\x02?\s*(?:\x01?\s*and\s*\x02?)?\s*(\d\d?)\s*\x01?\s*"
+    r"(?:arc ?)?minutes?\s*\x02?(?:\s*(?:\x01?\s*and\s*\x02?)?\s*(\d\d?(?:\.\d{1,9})?)\s*\x01?\s*"
+    r"(?:arc ?)?seconds?\s*\x02?)?"
+)
+
+
+@lru_cache(maxsize=1024)
 def plain_latex(text: str) -> str:
     r"""LaTeX without delimiters, spacing and fonts. Words of \text{…} are enclosed by `WORDS`."""
     text = re.sub(r"&#?\w+;", lambda entity: unescape(entity[0]), text)
@@ -242,6 +262,8 @@ def plain_latex(text: str) -> str:
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
     text = re.sub(r"(\d{1,9}) *\^\\circ *(\d\d?)'(?: *(\d\d?(?:\.\d{1,9})?)'')?(?!')", _in_degrees, text)
     text = " ".join(_TEXT.sub(_words, _NOISE.sub(" ", text)).split())
+    if "inute" in text:
+        text = _DEGREES_IN_WORDS.sub(_in_degrees, text)
     text = _FOREIGN_LINK.sub(lambda found: f" \x01{link(found[1] or found[2])}\x02", text)
     return text[:-60] + _END.sub("", text[-60:])
 
@@ -254,6 +276,8 @@ def plain_words(text: str) -> str:
 
 def bare_text(answer: str) -> str:
     """What answers share that are equal as text: letter case and blanks between letters or digits count."""
+    if answer.isdecimal() and answer.isascii():
+        return answer
     text = re.sub(rf"[{WORDS}]|\\([dt])(?=frac)", lambda mark: "\\" if mark[1] else " ", plain_latex(answer))
     group = r"(?<!\\)([_^]?) ?\{ ?(\w|[-+=:]|\\[A-Za-z]+) ?\}|([_^]?) ?(?<!\\)\{([^{}]*)(?<!\\)\}"
     for _ in range(3):  # long groups keep their braces

@@ -80,6 +80,10 @@ UNITS = _read_table()
 _COMPOUND = {"light[- ]years?": "ly", "mph": "mi / h", "kph": "km / h", "kmph": "km / h", "fps": "ft / s",
              r"m\.p\.h\b\.?": "mi / h", r"(?<=\w )an? (?=(?:second|minute|hour|day|week|month|year)s?$)": "/ ",
              "degrees? c(?:elsius)?": "celsius", "degrees? f(?:ahrenheit)?": "fahrenheit"}  # fmt: skip
+_WRITTEN_AS = [
+    (re.compile(rf"\b(?:{pattern})(?!\w)" if pattern[0] != "(" else pattern, re.I), written)
+    for pattern, written in _COMPOUND.items()
+]
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _SPELLED = {name for name in UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc", "ev", "wh")}
 SPELLED_UNITS = _SPELLED | {f"{name}s" for name in _SPELLED} | {*word_list("mph kph kmph fps dm nm um ms"), *_POWERS}
@@ -129,12 +133,13 @@ def read_unit(words: Sequence[str]) -> Unit | None:
     return _read_unit(text) or (_read_unit(english) if (english := english_unit(text)) != text else None)
 
 
+@lru_cache(maxsize=1024)
 def _read_unit(text: str) -> Unit | None:
     text = re.sub(r"\s*/\s*", " / ", re.sub(r"\bper\b", "/", text))
     powers: Counter[str] = Counter()
     factor, sign, power = Fraction(1), 1, 1
-    for pattern, written in _COMPOUND.items():
-        text = re.sub(rf"\b(?:{pattern})(?!\w)" if pattern[0] != "(" else pattern, written, text, flags=re.IGNORECASE)
+    for pattern, written in _WRITTEN_AS:
+        text = pattern.sub(written, text)
     text = re.sub(r" squared\b", "^2", re.sub(r" cubed\b", "^3", text))
     for word in text.split():
         named = re.fullmatch(r"([^\^\d]+)(?:\^?(-?\d))?", word)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from hashlib import blake2b
 from typing import Any
 
@@ -185,6 +185,7 @@ def exact(node: Node, budget: Budget | None = None) -> Fraction | None:
         return None
 
 
+@lru_cache(maxsize=4096)
 def _seed(name: str, point: object) -> int:
     return int.from_bytes(blake2b(f"{name}|{point}".encode(), digest_size=16).digest(), "big")
 
@@ -275,7 +276,9 @@ class Numeric(Exact):
                 value = self(argument)
                 if abs(value) > mp.mpf(10) ** 12 and name not in ("arctan", "arccot", "abs", "sqrt", "ln"):
                     raise Unevaluable("argument")
-                return _TABLE[name](value)
+                result = _TABLE[name](value)
+                near_zero = name in ("sin", "cos") and abs(result) < abs(value) * mp.mpf(10) ** (8 - mp.dps)
+                return mp.zero if near_zero else result  # cos(π/2)
             case ("call", name, *arguments):
                 key = ",".join(mp.nstr(self(argument), 18) for argument in arguments)
                 return mp.mpf(_seed(f"{name}({key}", self.at) % 1_000_003) / 1_000_003 + 1
@@ -331,6 +334,56 @@ def numeric_at(node: Node, budget: Budget, point: int) -> Any:
             return mp.mpmathify(Numeric(budget, point)(node))
     except Undefined:
         return None
+
+
+def approximate(node: Node) -> tuple[float, float] | None:
+    """The real value of an expression at an arbitrary point in ordinary precision, and the largest magnitude on the
+    way; None for what this cannot compute."""
+    magnitudes = [1.0]
+    try:
+        return _approximate(node, magnitudes), max(magnitudes)
+    except (ValueError, ZeroDivisionError, OverflowError, TypeError):
+        return None
+
+
+_OF_FLOATS: dict[str, Callable[[float], float]] = {
+    **{name: getattr(math, name) for name in word_list("sin cos tan sinh cosh tanh sqrt")},
+    "arctan": math.atan, "arcsin": math.asin, "arccos": math.acos, "abs": abs, "ln": math.log, "log": math.log10,
+}  # fmt: skip
+
+
+def _approximate(node: Node, magnitudes: list[float]) -> float:
+    match node:
+        case ("n", value, *_):
+            value = float(value)
+        case ("s", name):
+            value = 0.2 + 3 * (_seed(name, "float") % 1_000_003) / 1_000_003
+        case ("c", "pi" | "e" as name):
+            value = math.pi if name == "pi" else math.e
+        case ("+", *parts):
+            value = sum(_approximate(part, magnitudes) for part in parts)
+        case ("*", *parts):
+            value = math.prod(_approximate(part, magnitudes) for part in parts)
+        case ("-", inner):
+            value = -_approximate(inner, magnitudes)
+        case ("/", top, bottom):
+            value = _approximate(top, magnitudes) / _approximate(bottom, magnitudes)
+        case ("%", inner):
+            value = _approximate(inner, magnitudes) / 100
+        case ("deg", inner):
+            value = math.radians(_approximate(inner, magnitudes))
+        case ("^", base, exponent):
+            value = math.pow(_approximate(base, magnitudes), _approximate(exponent, magnitudes))
+        case ("f", name, argument) if name in _OF_FLOATS:
+            value = _OF_FLOATS[name](_approximate(argument, magnitudes))
+        case ("f", "logb", argument, base):
+            value = math.log(_approximate(argument, magnitudes)) / math.log(_approximate(base, magnitudes))
+        case ("f", "root", argument, index):
+            value = math.pow(_approximate(argument, magnitudes), 1 / _approximate(index, magnitudes))
+        case _:
+            raise ValueError(node[0])
+    magnitudes.append(abs(value))
+    return value
 
 
 def is_undefined(node: Node, budget: Budget) -> bool:
