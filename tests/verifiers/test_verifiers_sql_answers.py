@@ -95,7 +95,8 @@ def test_what_only_looks_like_attributes_or_quotes_is_sql():
     assert extract_sql("```sql\nSELECT a FROM t WHERE a\n> 5\n```") == "SELECT a FROM t WHERE a\n> 5"
     assert extract_sql("> ```sql\n> SELECT a FROM t WHERE a\n> > 5\n> ```") == "SELECT a FROM t WHERE a\n> 5"
     assert extract_sql("```sql SELECT\n1\n```") == "SELECT\n1"
-    assert extract_sql("```sqlite\nSELECT 1\n```") is None
+    assert extract_sql("```python\nSELECT 1\n```") is None
+    assert extract_sql("```nosqlite\nSELECT 1\n```") is None
 
 
 def test_a_hostile_fence_takes_no_time():

@@ -186,7 +186,7 @@ _VALUE_END = re.compile(
 )
 _QUESTION_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+|\d+(?:\.\d+)?|[^\s{}]")
 _BESIDE_FORMULAS = r"(?:[=<>.,:;?!\x01]|[^\W\d_]{2,})"
-_ONE_LETTER_UNITS = "mskghNJWKLlVCFTPQRSM"
+_ONE_LETTER_UNITS = "mskghtNJWKLlVCFTPQRSM"
 
 
 def _words(match: re.Match[str]) -> str:
