@@ -122,13 +122,10 @@ def around_box(response: str, answer: str) -> tuple[str, str, str, str] | None:
     if not boxes or not (content := boxes[-1][2]):
         return None
     start, end = boxes[-1][:2]
-    taken = ("", "")
-    if content != answer:
-        before, whole, after = answer.partition(f"({content})")
-        if not whole:
-            return None
-        taken = before, after
-    return response[max(0, start - 60) : start], response[end : end + 100].partition("\n")[0], *taken
+    left, whole, right = ("", answer, "") if content == answer else answer.partition(f"({content})")
+    if not whole:
+        return None
+    return response[max(0, start - 60) : start], response[end : end + 100].partition("\n")[0], left, right
 
 
 @lru_cache(maxsize=4)  # the answer of a response, and what stands beside it

@@ -20,9 +20,9 @@ _REASON = re.compile(
 )
 _BEGINS_WITH_REASON = re.compile(r"(?:since|because|as|by)\s")
 _SAYS_NOTHING = {
-    *word_list("""a an the only unique one final exact exactly answer value result solution solutions root roots zero zeros
-    valid accepted verified checked confirmed correct distinct real integer double triple simple single repeated twice
-    multiplicity mult order of with to as required it is works ok this its counted repeat""")
+    *word_list("""a an the only unique one final exact exactly answer value result solution solutions root roots zero
+    zeros valid accepted verified checked confirmed correct distinct real integer double triple simple single
+    repeated twice     multiplicity mult order of with to as required it is works ok this its counted repeat""")
 }
 _NUMBERS = {*word_list("one two three four five six")}
 _REJECTS = re.compile(
