@@ -56,7 +56,7 @@ _DENIED = (
         re.I,
     ),
 )
-_OR = re.compile(r"[\s$]*,?\s*or\s+(?:\$([^$]{1,60})\$|(-?\d[\d./]*)(?!\w))")
+_OR = re.compile(r"[\s$]*,?\s*\(?or\s+(?:(?:maybe|perhaps|possibly)\s+)?(?:\$([^$]{1,60})\$|(-?\d[\d./]*)(?!\w))")
 _PHRASE = re.compile(
     r"answer\s{0,3}(?:is|:)|####|(?:respuesta|resposta)(?: final)? ?(?:es|é|:)|antwort ?(?:ist|lautet|:)|"
     r"r[ée]ponse ?(?:est|:)|risposta(?: finale)? ?(?:è|:)|ответ ?:|odpowied[źz] ?:|"
@@ -186,6 +186,7 @@ def _beside(text: str, start: int, end: int) -> tuple[str, str]:
     return "" if left in ("+", ":") else left, right
 
 
+@lru_cache(maxsize=4096)
 def strip_dollars(text: str) -> str:
     r"""A text without spaces and dollar signs around it; \$, the currency, stays."""
     return re.sub(r"^\$+|(?<!\\)\$+$", "", text.strip()).strip()

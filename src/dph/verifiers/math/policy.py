@@ -92,14 +92,15 @@ def _extract_typed(problem: Problem, response: str, *, fallback: Fallback) -> st
 def _beside(problem: Problem, answer: str, before: str, after: str, *taken: str) -> str:
     """An answer with what stands beside its box; taken: the parts of both sides that it has already."""
     from dph.verifiers.math.typed import read
-    from dph.verifiers.math.typed.beside import after_it, before_it, currency_beside, unit_beside
+    from dph.verifiers.math.typed.beside import ABOUT, after_it, before_it, currency_beside, unit_beside
 
     question = _question(problem)
     if taken[0] == "-":
         before = before.rstrip("$ {(\\")[:-1]
-    spelled = not any("." in gold for gold in gold_texts(problem))
-    left = before_it(before, question, spelled=spelled) if taken[0] in ("", "-") else ""
-    right, after = ("", after) if taken[1] else after_it(after, question, spelled=spelled)
+    left = before_it(before, question) if taken[0] in ("", "-") else ""
+    right, after = ("", after) if taken[1] else after_it(after, question)
+    if ABOUT in (left, right) and any("." in gold for gold in gold_texts(problem)):  # it is rounded itself
+        left, right = left.replace(ABOUT, ""), right.replace(ABOUT, "")
     currency = currency_beside(before[-20:])
     things = "\\" in after and any(gold and gold.words for gold in map(read, gold_texts(problem)))
     unit = unit_beside(after, things=things) if after and (not right or "text" in right) else ""
@@ -111,8 +112,10 @@ def _beside(problem: Problem, answer: str, before: str, after: str, *taken: str)
         answer = f"{currency} {answer}"
     elif unit and not right:
         answer = rf"{answer}\text{{ {unit}}}"
-    elif unit:
+    elif unit and right != ABOUT:
         right = rf"{right[:-1]} {unit}}}"
+    if right == ABOUT:
+        left, right = left + ABOUT, ""
     return f"{left}{answer}{right}" if left or right else answer
 
 

@@ -77,6 +77,8 @@ _SILENT = {*word_list("left big Big bigl text textbf textrm mathrm mathbf displa
 _SIGNS = {"-": "-", "−": "-", "√": r"\sqrt", "±": r"\pm", "^": "2^", "/": "1/", "×": r"2\cdot", "·": r"2\cdot"}
 _OPENING = {"overline", "bar", "underline", "sqrt", "surd", "cdot", "times", "pm", "mp", "div", "frac", "log", "ln", 
             "lfloor", "lceil", "sin", "cos", "tan", "exp"}  # fmt: skip
+ABOUT = r"\text{about }"
+"""A hedge before a box."""
 _COMPARED = r"more|greater|bigger|larger|higher|longer|older|better"
 _BELOW = r"less|fewer|smaller|lower|shorter|younger|worse"
 _COUNT = r"\d+|two|three|four|five|six|seven|eight|nine|ten|a hundred|a thousand"
@@ -90,25 +92,33 @@ _LEFT_WORDS = [(re.compile(rf"(?<![^\W\d_])(?:{words})$", re.I), joined) for wor
     (rf"(?:{_BELOW}|weniger|menos|moins) (?:than|als|de)|below|under|menor que|小于|少于", "< "),
     (r"minus|negative|menos|moins|负", "-"), ("plus or minus", r"\pm "),
     (r"about|around|approximately|approx|roughly|nearly|almost|circa|ungefähr|etwa|environ|aproximadamente|约|大约",
-     r"\text{about }"),
+     ABOUT),
     (r"twice|thrice|double|triple|half|doppelt so viel wie|"
      r"(?:halves|half|thirds?|quarters?|square|cube|root|reciprocal|inverse|opposite|negative|multiples?|factorial|"
      r"percent|per cent|%|log|logarithm|tenths?|hundreds|thousands|millions|dozens|double|triple|instead|powers?|"
-     rf"doble|mitad|moitié) (?:of|de)|(?:other|rather) than|(?:{_COUNT})[- ]times|二分之一|两倍", r"\text{not }"),
+     r"doble|mitad|moitié) (?:of|de)|(?:other|rather) than|[\d}%]\$? of|between [^ ]{1,14} and|"
+     rf"(?:any(?:thing)?|every(?:thing)?|all) (?:but|except)|except|(?:{_COUNT})[- ]times|二分之一|两倍",
+     r"\text{not }"),
 )]  # fmt: skip
 """Words before a box, and what stands for them in it; what only changes the value in another way makes it another."""
 _LAST_WORDS = {
     *word_list("""least than most of mindestens moins menos almeno to höchstens plus sumo более менее максимум als de di
     above exceed exceeds exceeding over beyond que below under minus negative about around approximately approx roughly
-    nearly almost circa ungefähr etwa environ aproximadamente twice thrice double triple half wie times""")
+    nearly almost circa ungefähr etwa environ aproximadamente and or but except
+    twice thrice double triple half wie times""")
 }
 
 
-def before_it(before: str, question: str, *, spelled: bool) -> str:
-    r"""What the end of the text before a box makes of its value, as it is written in the box: "\ge ", "-" or "".
-    spelled: whether words that hedge count too, as they do for a gold answer that is not rounded."""
+_OTHER_VALUE = re.compile(r"(?<![\w.])(-?\d[\d.]*)\$?,? or$")
+
+
+def before_it(before: str, question: str) -> str:
+    r"""What the end of the text before a box makes of its value, as it is written in the box: "\ge ", "-" or ""."""
+    word = before[-20:].rstrip("$ *{(").rpartition(" ")[2]
+    if word.isascii() and word.isalpha() and word.lower() not in _LAST_WORDS:  # "is", and most others
+        return ""
     text, direct = _without_end(before)
-    if not text:
+    if not text or text[-2:] == " =":
         return ""
     last = text[-1]
     if last.isalpha():
@@ -120,11 +130,12 @@ def before_it(before: str, question: str, *, spelled: bool) -> str:
         if word[2].isascii() and word[2].lower() not in _LAST_WORDS:
             return ""
         tail = " ".join(text[-40:].replace("*", "").split())
+        if other := _OTHER_VALUE.search(tail):
+            return rf"{other[1]}\text{{ or }}"
         for pattern, joined in _LEFT_WORDS:
             if pattern.search(tail):
                 bound = joined in (r"\ge ", r"\le ")
-                hedge = joined == r"\text{about }" and not spelled
-                return "" if hedge or (bound and _excused(joined, question)) else joined
+                return "" if bound and _excused(joined, question) else joined
         return ""
     if last in "<>≥≤≠⩾⩽=":
         sign = text[-2:] if text[-2:] in (">=", "<=") else last
@@ -134,7 +145,10 @@ def before_it(before: str, question: str, *, spelled: bool) -> str:
         return "" if not joined or _excused(joined, question) else f"{joined} "
     if last in _SIGNS and direct and not (last == "-" and text[-2:-1] in ("-", "—")):
         return _SIGNS[last] if last != "/" or text[-2:-1].isdigit() else ""
-    return r"\text{not }" if before.rstrip("$*_{\\(")[-1:].isdigit() else ""
+    digits = before.rstrip("$*_{\\(")[-2:]  # 1\boxed{5}, 0.\boxed{5} and 1,\boxed{500}
+    if digits[-1:] == "." or (digits[-1:] == "," and digits[:1].isdigit()):
+        digits = digits[:-1].strip() or "0"
+    return r"\text{not }" if digits[-1:].isdigit() else ""
 
 
 def _excused(joined: str, question: str) -> bool:
@@ -163,20 +177,19 @@ def _without_end(text: str) -> tuple[str, str]:
         text = bare
     if not blanks:
         return text, "box"
-    return text, "sign" if text[-1:] in "-−" and text[-2:-1] not in ("\n", "") and text[:-1].rstrip()[
-        -1:
-    ] == "=" else ""
+    return text, "sign" if text[-1:] in ("-", "−") and text[:-1].rstrip()[-1:] == "=" else ""
 
 
 _AFTER_IT = re.compile(r"(?:[\s$*_~})\]]|\\[,;:! )\]]|\\(?:q?quad|right)(?![a-z])|&nbsp;|</?\w{1,6}>)*")
 _JOINED_SIGNS = re.compile(
     r"%|\\%|‰|\{[.,]\}\s*\d+|,\d{3}(?!\d)|\.\d+|[-–—:/^_]\s?[\d(]\d*|_?\{\d+\}|[·×÷±π√]|"
     r"\\(?:times|cdot|pm|div|d?frac|sqrt|pi|mp|over)(?![a-z])|"
-    r"[A-Za-z](?![A-Za-z.])|万|亿|千|百|以[上下内外]|左右|多(?!少|项)|余(?!数)|至\d|到\d|及以[上下]"
+    r"[A-Za-z](?![A-Za-z.])|[²³⁴-⁹½¼¾⅓⅔]|e\d|x\s*10|万|亿|千|百|以[上下内外]|左右|多(?!少|项)|余(?!数)|至\d|到\d|及以[上下]"
 )
 """Signs that change a value which they touch."""
 _SPACED_SIGNS = re.compile(
-    r"[+/×÷·±]\s*[\d$\\(]|\\(?:times|cdot|pm|div)(?![a-z])|\\?%|‰|\+(?=[\s.$]|$)|万|亿|千|百|以[上下内外]|左右|[–—]\d"
+    r"[+/×÷·±]\s*[\d$\\(]|\\(?:times|cdot|pm|div|pi|[dt]?frac)(?![a-z])|\\?%|[²³½¼¾π^]|10\s*\^|"
+    r"[-−]\s*\$?\d[\d.]*\$?\s*(?:$|[.,=])|‰|\+(?=[\s.$]|$)|万|亿|千|百|以[上下内外]|左右|[–—]\s*\$?\d"
 )
 _VALUE = (
     r"[\s$]*(?:\\\(\s*)?(?:[-+]?\d|\\[dt]?frac|\\sqrt|\\pi|"
@@ -188,20 +201,24 @@ _RIGHT_WORDS = re.compile(
     |(?:o|ou|oder|или)\s(?:m[aá]s|menos|plus|moins|mehr|weniger|более|менее)
     |and\s(?:an?|one|two|three|\d)[\s-](?:half|third|quarter|thirds|quarters|fourths?|fifths?)
     |squared|cubed|factorial|halves|thirds|quarters|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|hundredths|
-     thousandths|percent|per\scent|percentage|hundreds|thousands|millions|dozens
+     thousandths|percent|per\scent|percentage|hundreds|thousands|millions|dozens|tens|
+     gross|(?:minimum|maximum)(?=[\s.)]*$)|and[\s$]+\\[dt]?frac
     |approximately|approx|roughly|ungefähr|aproximadamente|environ
     |at\s(?:least|most|minimum|maximum)
     |wrong|incorrect|rejected|invalid|extraneous)(?![^\W\d_])""",
     re.I | re.X,
 )
 _RIGHT_SUMS = re.compile(
-    rf"(?:times(?={_VALUE})(?!\s*an?\b)|plus|minus|over(?=[\s$]*\d)|divided\sby|multiplied\sby|raised\sto|to\sthe\s(?:power|\w+\spower)|"
+    rf"(?:times(?={_VALUE})(?!\s*an?\b)|(?:plus|minus)(?!\s(?:points|sign|side))|over(?=[\s$]*\d)|divided\sby|multiplied\sby|raised\sto|to\sthe\s(?:power|\w+\spower)|"
     r"to(?=[\s$]*\d)(?!\s*\d+\s*(?:decimal|d\.?p|significant|s\.?f|places|digits)))(?![^\W\d_])",
     re.I | re.X,
 )
+_LONE = re.compile(r"(?:(?:i|pi|π)(?=[\s$]*(?:$|[,;]|\.(?![a-z])))|x\s*10\b|[a-z](?=\$\s*\.?\s*$))")
+"""A factor after a blank: 5 i, 5 $x$ and 5 x 10^3."""
 _FIRST_WORDS = {
     *word_list("""or and o ou oder или squared cubed factorial halves thirds quarters fourths fifths sixths sevenths
-    eighths ninths tenths hundredths thousandths percent per percentage hundreds thousands millions dozens approximately
+    eighths ninths tenths hundredths thousandths percent per percentage tens gross minimum
+    maximum hundreds thousands millions dozens approximately
     approx roughly ungefähr aproximadamente environ at wrong incorrect rejected invalid extraneous times plus minus over
     divided multiplied raised to""")
 }
@@ -209,7 +226,7 @@ _AT_WORD = re.compile(r"[-(\[]?[\s$*_]*(?:\\(?:text|mathrm|textbf|mbox|rm)\s*\{\
 _HEDGES = {*word_list("approximately approx roughly ungefähr aproximadamente environ")}
 
 
-def after_it(after: str, question: str, *, spelled: bool) -> tuple[str, str]:
+def after_it(after: str, question: str) -> tuple[str, str]:
     r"""What the beginning of the text after a box makes of its value, as it is written in the box: " \text{million}";
     and the text that follows."""
     start = _AFTER_IT.match(after)
@@ -224,10 +241,10 @@ def after_it(after: str, question: str, *, spelled: bool) -> tuple[str, str]:
     if touches and (signs := _JOINED_SIGNS.match(rest)):
         if not (signs[0].isascii() and signs[0].isalpha() and _LETTER_UNIT.match(rest)):
             return _sign(signs[0]), rest[signs.end() :]
-    elif not rest[0].isalpha() and (signs := _SPACED_SIGNS.match(rest)):
+    elif (signs := (_LONE if rest[0].isalpha() else _SPACED_SIGNS).match(rest)) and not _LETTER_UNIT.match(rest):
         return _sign(signs[0]), rest[signs.end() :]
     word = _AT_WORD.match(rest)
-    return _word_after(rest, word, question, spelled=spelled) if word else ("", rest)
+    return _word_after(rest, word, question) if word else ("", rest)
 
 
 _LETTER_UNIT = re.compile(_LETTER)
@@ -240,7 +257,7 @@ def _sign(sign: str) -> str:
     return f" {sign}" if sign in ("i", "π") else r"\text{ and further}"
 
 
-def _word_after(rest: str, word: re.Match[str], question: str, *, spelled: bool) -> tuple[str, str]:
+def _word_after(rest: str, word: re.Match[str], question: str) -> tuple[str, str]:
     """What a word after a box makes of its value, and the text that follows it."""
     first, low = word[1], word[1].lower()
     if len(first) > 1 and (scale := scale_of(first)) and not scale[1] and low not in ("cento", "cem", "par"):
@@ -252,8 +269,8 @@ def _word_after(rest: str, word: re.Match[str], question: str, *, spelled: bool)
     words = _RIGHT_WORDS.match(rest, word.end()) or _RIGHT_SUMS.match(rest, word.end())
     if words is None:
         return "", rest
-    if low in _HEDGES and not spelled:
-        return "", rest[words.end() :]
+    if low in _HEDGES:
+        return ABOUT, rest[words.end() :]
     if low == "at" and _excused("", question):
         return "", rest[words.end() :]
     return rf"\text{{ {' '.join(words[0].split())}}}", rest[words.end() :]

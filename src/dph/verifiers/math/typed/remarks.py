@@ -20,10 +20,11 @@ _REASON = re.compile(
 )
 _BEGINS_WITH_REASON = re.compile(r"(?:since|because|as|by)\s")
 _SAYS_NOTHING = {
-    *word_list("""a an the only unique one final exact exactly answer value result solution solutions root roots zero
-    zeros valid accepted verified checked confirmed correct distinct real integer double triple simple single
-    repeated twice     multiplicity mult order of with to as required it is works ok this its counted repeat""")
+    *word_list("""only unique one final exact exactly answer value result solution solutions root roots zero zeros valid
+    accepted verified checked confirmed correct distinct real integer double triple simple single repeated repeat twice
+    multiplicity mult order required works ok counted""")
 }
+_FILLERS = {*word_list("a an the of with to as it is this its")}
 _NUMBERS = {*word_list("one two three four five six")}
 _REJECTS = re.compile(
     r"\b(?:(?:is|are|was|were|be)\s)?(?:not\s(?:valid|allowed|possible|a\ssolution)|reject(?:ed|ing)?|discard(?:ed|ing)?|"
@@ -53,8 +54,9 @@ def _is_empty(content: str, value: str, number_in_words: Callable[[str], Any]) -
     """Whether a remark on a value leaves it as it is."""
     low = content.lower().replace("\\ ", " ")
     words = re.findall(r"[^\s.,:]+", low)
-    if all(word in _SAYS_NOTHING or ((word.isdecimal() or word in _NUMBERS) and word != value) for word in words):
-        numbers = [word for word in words if word.isdecimal() or word in _NUMBERS]
+    numbers = [word for word in words if (word.isdecimal() or word in _NUMBERS) and word != value]
+    known = sum(word in _SAYS_NOTHING and word not in numbers for word in words)
+    if known and known + len(numbers) + sum(word in _FILLERS for word in words) == len(words):
         counted = re.search(r"(?:multiplicity|mult\.?|order)(?: of| is|:| =)? (?:\d|one|two|three|four|five|six)$", low)
         if not numbers or counted:
             return not numbers or value != ""
