@@ -85,6 +85,10 @@ def test_a_database_that_changed_is_read_anew(items, tmp_path):
         "> ```sql\n> SELECT 1\n> ```",
         "I say:\n>>```sql\n>>SELECT 1\n>>```\n",
         "> a remark\n\n```sql SELECT 1 ```",
+        "```SQLite\nSELECT 1\n```",
+        "```mysql\nSELECT 1\n```",
+        "~~~sql\nSELECT 1\n~~~",
+        "```sql\nSELECT 2\n```\n~~~~sqlite3\nSELECT 1\n~~~~\nDone.",
     ],
 )
 def test_fences_may_have_attributes_and_be_quoted(response):
