@@ -264,6 +264,9 @@ def test_remarks_leave_a_value_as_it_is():
         r"8\ (x=-8\text{ rejected})",
         r"8,\text{ as }x\ge0",
         r"8\text{ (the other root is negative)}",
+        r"8\;(\because x>0)",
+        r"8\text{, which is the only solution}",
+        r"8\text{ with multiplicity }2",
     ]
     other = [
         r"9\text{ since }x>8",
@@ -272,6 +275,7 @@ def test_remarks_leave_a_value_as_it_is():
         r"8\text{ (eighteen)}",
         r"8\text{ (}8\text{ is rejected)}",
         r"8\text{ (or more)}",
+        r"8\text{ (double the answer)}",
         r"8\text{ (not valid)}",
         r"8\text{ (dozen)}",
         r"8\text{ (or 9)}",

@@ -382,7 +382,7 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     if _ONLY_DIGITS.fullmatch(text):  # most answers are, and need none of what follows
         return Answer("expression", signed("-" * (text[0] == "-"), decimal_node(text.lstrip("-"))))
     plain = _by_label(plain_latex(text))
-    if "\x01" in plain or (")" in plain and _WORD.search(plain)):
+    if "\x01" in plain or (")" in plain and _WORD.search(plain)) or r"\because" in plain:
         plain = without_remarks(plain, _number_in_words)
     event, said = None, frozenset[str]()
     if lead := _LEAD.match(plain):
