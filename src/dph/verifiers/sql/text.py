@@ -59,7 +59,7 @@ def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
 
     The language tag may be in any case and name a database (sqlite, mysql), the fence may be of tildes, attributes may
     follow it, the block may be on one line, and all of its lines may be quoted with `>`. A fence at the start of a line
-    always ends a block. A fence in the middle of a line ends one unless it is inside a literal, a quoted name or a block
+    always ends a block. A fence in the middle of a line ends one unless it is in a literal, a quoted name or a block
     comment, so that SELECT '```' is read as intended. The last block decides: a response that was truncated inside it
     has no answer, unless `unterminated` accepts the open block.
     """
