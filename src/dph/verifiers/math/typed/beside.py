@@ -183,12 +183,12 @@ def _without_end(text: str) -> tuple[str, str]:
 _AFTER_IT = re.compile(r"(?:[\s$*_~})\]]|\\[,;:! )\]]|\\(?:q?quad|right)(?![a-z])|&nbsp;|</?\w{1,6}>)*")
 _JOINED_SIGNS = re.compile(
     r"%|\\%|‰|\{[.,]\}\s*\d+|,\d{3}(?!\d)|\.\d+|[-–—:/^_]\s?[\d(]\d*|_?\{\d+\}|[·×÷±π√]|"
-    r"\\(?:times|cdot|pm|div|d?frac|sqrt|pi|mp|over)(?![a-z])|"
+    r"\\(?:times|cdot|pm|div|[dt]?frac(?=\s*\{?\s*-?\d)|sqrt|pi|mp|over)(?![a-z])|"
     r"[A-Za-z](?![A-Za-z.])|[²³⁴-⁹½¼¾⅓⅔]|e\d|x\s*10|万|亿|千|百|以[上下内外]|左右|多(?!少|项)|余(?!数)|至\d|到\d|及以[上下]"
 )
 """Signs that change a value which they touch."""
 _SPACED_SIGNS = re.compile(
-    r"[+/×÷·±]\s*[\d$\\(]|\\(?:times|cdot|pm|div|pi|[dt]?frac)(?![a-z])|\\?%|[²³½¼¾π^]|10\s*\^|"
+    r"[+/×÷·±]\s*[\d$\\(]|\\(?:times|cdot|pm|div|pi|[dt]?frac(?=\s*\{?\s*-?\d))(?![a-z])|\\?%|[²³½¼¾π^]|10\s*\^|"
     r"[-−]\s*\$?\d[\d.]*\$?\s*(?:$|[.,=])|‰|\+(?=[\s.$]|$)|万|亿|千|百|以[上下内外]|左右|[–—]\s*\$?\d"
 )
 _VALUE = (
