@@ -85,6 +85,10 @@ def test_a_database_that_changed_is_read_anew(items, tmp_path):
         "> ```sql\n> SELECT 1\n> ```",
         "I say:\n>>```sql\n>>SELECT 1\n>>```\n",
         "> a remark\n\n```sql SELECT 1 ```",
+        "```SQLite\nSELECT 1\n```",
+        "```mysql\nSELECT 1\n```",
+        "~~~sql\nSELECT 1\n~~~",
+        "```sql\nSELECT 2\n```\n~~~~sqlite3\nSELECT 1\n~~~~\nDone.",
     ],
 )
 def test_fences_may_have_attributes_and_be_quoted(response):
@@ -95,7 +99,8 @@ def test_what_only_looks_like_attributes_or_quotes_is_sql():
     assert extract_sql("```sql\nSELECT a FROM t WHERE a\n> 5\n```") == "SELECT a FROM t WHERE a\n> 5"
     assert extract_sql("> ```sql\n> SELECT a FROM t WHERE a\n> > 5\n> ```") == "SELECT a FROM t WHERE a\n> 5"
     assert extract_sql("```sql SELECT\n1\n```") == "SELECT\n1"
-    assert extract_sql("```sqlite\nSELECT 1\n```") is None
+    assert extract_sql("```python\nSELECT 1\n```") is None
+    assert extract_sql("```nosqlite\nSELECT 1\n```") is None
 
 
 def test_a_hostile_fence_takes_no_time():

@@ -27,6 +27,13 @@ MARKS = [
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
     ("<|channel>thought\n", "<channel|>"),
     ("<|im_start|>think\n", "<|im_start|>answer\n"),
+    ("<thinking_process>", "</thinking_process>"),
+    ("<inner_thoughts>", "</inner_thoughts>"),
+    ("<plan>", "</plan>"),
+    ("&lt;think&gt;", "&lt;/think&gt;"),
+    ("<unused94>thought\n", "<unused95>"),
+    ("```think\n", "\n```\n"),
+    ("~~~thinking\n", "\n~~~\n"),
 ]
 IN_WORDS = [
     ("analysisWe see ", "assistantfinal"),
@@ -92,6 +99,9 @@ def test_queries_expressions_and_evaluations(tmp_path: Path):
     assert outcome(f"<think>{block}</think> I do not know", **sql) == Outcome.NO_ANSWER
     assert outcome(f"<think>{block}", **sql) == Outcome.NO_ANSWER
     assert outcome(f"<think>hm</think>{block}", **sql) == Outcome.CORRECT
+    for remark in ("-- <think>", "-- <think> x </think>", "/* <think> */", "/*\n<think>\n*/", "WHERE '<think>' <> 't'"):
+        assert outcome(f"```sql\nSELECT count(*) FROM t {remark}\n```", **sql) == Outcome.CORRECT
+    assert outcome(f"```sql\n<think>\n{block[7:]}", **sql) == Outcome.NO_ANSWER
     problem = Problem("p", "?", "5", "countdown", {"numbers": [2, 3]})
     count = reward_function("countdown")
     assert count.score("<think>2*3</think>2+3", "5", numbers=[2, 3]) == 1.0

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _NAMES = (
-    r"think(?:ing)?|thoughts?|reason(?:ing)?|reflect(?:ion|ing)?|scratch_?pad|analysis|rationale|cot|"
-    r"chain[ _-]?of[ _-]?thought|(?:inner|internal)[ _-]?monologue|monologue|deliberation|brainstorm(?:ing)?"
+    r"(?:think(?:ing)?|thoughts?|reason(?:ing)?)(?:[ _-](?:process|steps?|trace|block))?|reflect(?:ion|ing)?|"
+    r"scratch_?pad|analysis|rationale|cot|plan(?:ning)?|chain[ _-]?of[ _-]?thoughts?|"
+    r"(?:inner|internal)[ _-]?(?:monologue|thoughts?|reasoning)|monologue|deliberation|brainstorm(?:ing)?"
 )
 _TAG = re.compile(
     rf"""(?<![`'"“])(?:
@@ -26,6 +27,17 @@ _TAG = re.compile(
 """Marks before and after a thought: DeepSeek's and Qwen's <think>, <thinking>, Seed's <seed:think>, OpenThinker's
 <|begin_of_thought|>, Cohere's <|START_THINKING|>, Kimi's ◁think▷, Magistral's [THINK], gpt-oss's and Gemma's channels,
 s1's turns, and the tags that prompts for reasoning ask for. A mark in quotes is only spoken of."""
+_FENCED = re.compile(
+    r"^[ \t]*(?P<fence>```|~~~)[ \t]*(?:think(?:ing)?|thoughts?|reason(?:ing)?)[ \t]*\n"
+    r"(?:.*?^[ \t]*(?P=fence)[ \t]*$|.*\Z)",
+    re.S | re.I | re.M,
+)
+"""A thought in a fence of its own, ```think, up to the fence's end or the response's."""
+_UNUSED = re.compile(r"<unused\d+>\s*thought\b.*?(?:<unused\d+>|\Z)", re.S | re.I)
+"""A thought between two tokens that a tokenizer left unused: Gemma's and MedGemma's."""
+_ESCAPED = re.compile(rf"&lt;(/?\s?(?:{_NAMES})\s?)&gt;", re.I)
+_CODE = re.compile(r"^[ \t>]*(```+|~~~+)[ \t]*sql.*?^[ \t>]*\1", re.S | re.I | re.M)
+"""A query, in whose comments and texts a mark is none."""
 _IN_WORDS = re.compile(
     r"\A\s*Here is my thought process:.*?\n\s*Here is my response:"
     r"|\A\s*Here are my reasoning steps:.*?\[BEGIN FINAL RESPONSE\]"
@@ -54,10 +66,21 @@ def without_thoughts(response: str, prompt: str | Sequence[Mapping[str, Any]] = 
     opened = _opened_by(prompt)
     if heading := _IN_WORDS.match(response):
         response = response[heading.end() :]
+    if "&lt;" in response:
+        response = _ESCAPED.sub(r"<\1>", response)
+    if ("```" in response or "~~~" in response) and not opened:
+        response = _FENCED.sub("\n\n", response)
     if not opened and not any(sign in response for sign in ("<", "◁", "[THINK", "[/THINK")):
         return response
+    if "<unused" in response:
+        response = _UNUSED.sub("\n\n", response)
+    code = [block.span() for block in _CODE.finditer(response)] if "sql" in response.lower() else []
     kept, at = list[str](), 0
     for mark in _marks(response):
+        if not opened and any(
+            start < mark.start() < end and _is_told(response[start : mark.start()]) for start, end in code
+        ):
+            continue
         name = _name(mark)
         if not _closes(mark):
             if not opened:
@@ -73,6 +96,12 @@ def without_thoughts(response: str, prompt: str | Sequence[Mapping[str, Any]] = 
         last = _LAST_WORD.search(response, max(at, len(response) - _LONGEST_LAST))
         return "\n\n".join([*kept, last[0] if last else ""])
     return "\n\n".join([*kept, response[at:]])
+
+
+def _is_told(code: str) -> bool:
+    """Whether what follows the beginning of a query is in a comment or in a text of it."""
+    line = code.rpartition("\n")[2]
+    return "--" in line or line.count("'") % 2 == 1 or code.rfind("/*") > code.rfind("*/")
 
 
 def _marks(text: str) -> Iterator[re.Match[str]]:

@@ -1,7 +1,9 @@
 """Finds the answer in a mathematical response."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 from dph.verifiers.math.last_number import last_number
@@ -9,15 +11,18 @@ from dph.verifiers.math.last_number import last_number
 Decimals = Literal["exact", "rounded"]
 Fallback = Literal["none", "phrase", "last_number", "library"]
 
-_BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?!\\f?box)(?P<bare>[^\s{}$]+)")
+_BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed(?:(?=\d)|\s+(?!\\f?box))(?P<bare>(?<=d)[\d.]*\d|[^\s{}$]+)")
 _MOST_BOXES = 20
 _NAME = r"[A-Za-z](?:_\{?\w{1,3}\}?)?\s*="
+_AND = r"and|or|und|oder|et|ou|y|e|o|и|или|和|与|或|と|または"
 _SAME_LINE = re.compile(
-    r"(?:[ $,;/]|\\[()]|\\q?quad|\\\\|\\lor|\\land|\\(?:text|mathrm|mbox)\s*\{[ ,]*(?:and|or)?[ ,]*\}|"
-    rf"\b(?:and|or|maybe|perhaps|possibly|else|vs\.?|as well as|{_NAME}))*",
+    rf"(?:[\s$,;/&~*、，；]|\\[()\[\],;:!& ]|\\q?quad|\\\\|\\lor|\\land|"
+    rf"\\(?:text|mathrm|mbox)\s*\{{[ ,;]*(?:{_AND})?[ ,]*\}}|"
+    rf"(?<![^\W\d_])(?:(?:{_AND}|maybe|perhaps|possibly|else|vs\.?|as well as)(?![A-Za-z])|{_NAME}))*",
     re.I,
 )
-_NAMED = re.compile(rf"({_NAME})\s*$")
+_CLOSED = re.compile(r"(?:[\s$~]|\\[,;:! ]|\\right(?![a-z]))*\)")
+_NAMED = re.compile(rf"(?<![A-Za-z\\])({_NAME})[\s$]*$")
 _FORMULA_ENDS = re.compile(r"(?<!\\)(?:\$+|\\[()\[\]])|\n\s*\n")
 _APART = re.compile(
     r"(?<![\\<>])(?<!(?<![\w)}])!)=|(?<!\\)[;&≈]|(?<![\d}]):(?!\s*\d)|,(?!\d{3}(?!\d))|\\\\|(?<!\d)\.(?=\s|$)|"
@@ -45,9 +50,13 @@ _AFTER = re.compile(r"\s?\^\s?(?:\{[^{}]*\}|\w)|\\%|\d{1,9}")
 _WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}\s")
 _DENIED = (
     re.compile(r"(?:\b(?:not|never|neither|cannot be)|n't)(?: \w+)?[\s$]*$", re.I),
-    re.compile(r"[\s$.]*\b(?:is|was) (?:wrong|incorrect|not (?:the (?:answer|solution)|correct|right))", re.I),
+    re.compile(
+        r"[\s$.]*\b(?:is|was) (?:wrong|incorrect|rejected|invalid|extraneous|excluded|impossible|"
+        r"(?:not|n't) (?:the (?:(?:final|right|correct) )?(?:answer|solution)|correct|right|valid|possible|allowed))",
+        re.I,
+    ),
 )
-_OR = re.compile(r"[\s$]*,?\s*or\s+(?:\$([^$]{1,60})\$|(-?\d[\d./]*)(?!\w))")
+_OR = re.compile(r"[\s$]*,?\s*\(?or\s+(?:(?:maybe|perhaps|possibly)\s+)?(?:\$([^$]{1,60})\$|(-?\d[\d./]*)(?!\w))")
 _PHRASE = re.compile(
     r"answer\s{0,3}(?:is|:)|####|(?:respuesta|resposta)(?: final)? ?(?:es|é|:)|antwort ?(?:ist|lautet|:)|"
     r"r[ée]ponse ?(?:est|:)|risposta(?: finale)? ?(?:è|:)|ответ ?:|odpowied[źz] ?:|"
@@ -83,7 +92,10 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
         if None not in names:
             parts = [f"{name and name[1]} {part}" for name, part in zip(names, parts, strict=True)]
     if parts:
-        return parts[-1] if len({*parts}) == 1 or None in parts else ", ".join(map(str, parts))
+        if len({*parts}) == 1 or None in parts:
+            return parts[-1]
+        listed = ", ".join(map(str, parts))
+        return f"({listed})" if _are_a_pair(response, boxes[-len(parts) :]) else listed
     phrases = [*_PHRASE.finditer(response)] if fallback != "none" else []
     if phrases:
         rest = response[phrases[-1].end() :].lstrip(" :*")
@@ -93,13 +105,27 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
     return last_number(response) if fallback == "last_number" else None
 
 
-def around_box(response: str, answer: str) -> tuple[str, str]:
-    """What precedes and what follows the box that an answer is the content of, in its line; "" if it is none's."""
+def _are_a_pair(response: str, boxes: Sequence[tuple[int, int, str | None]]) -> bool:
+    """Whether boxes are the coordinates of a point, (\\boxed{3}, \\boxed{5})."""
+    before = response[max(0, boxes[0][0] - 8) : boxes[0][0]].rstrip(" $~")
+    opened = before.endswith("(") and before[-2:] != "\\("
+    if not opened or not _CLOSED.match(response, boxes[-1][1]):
+        return False
+    between = "".join(response[a[1] : b[0]] for a, b in pairwise(boxes))
+    return re.sub(r"[\s$,~]|\\[,;:! ]", "", between) == ""
+
+
+def around_box(response: str, answer: str) -> tuple[str, str, str, str] | None:
+    """What precedes and what follows the box that an answer comes from, and what of it `find_answer` has taken into the
+    answer; None if the answer is not that of one box."""
     boxes = _boxes(response)
-    if not boxes or boxes[-1][2] != answer:
-        return "", ""
+    if not boxes or not (content := boxes[-1][2]):
+        return None
     start, end = boxes[-1][:2]
-    return response[max(0, start - 20) : start].rpartition("\n")[2], response[end : end + 100].partition("\n")[0]
+    left, whole, right = ("", answer, "") if content == answer else answer.partition(f"({content})")
+    if not whole:
+        return None
+    return response[max(0, start - 60) : start], response[end : end + 100].partition("\n")[0], left, right
 
 
 @lru_cache(maxsize=4)  # the answer of a response, and what stands beside it
@@ -160,6 +186,7 @@ def _beside(text: str, start: int, end: int) -> tuple[str, str]:
     return "" if left in ("+", ":") else left, right
 
 
+@lru_cache(maxsize=4096)
 def strip_dollars(text: str) -> str:
     r"""A text without spaces and dollar signs around it; \$, the currency, stays."""
     return re.sub(r"^\$+|(?<!\\)\$+$", "", text.strip()).strip()

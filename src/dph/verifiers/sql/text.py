@@ -33,13 +33,15 @@ def plain_text(sql: str) -> str:
 
 
 _OPENING = re.compile(
-    r"""```[ \t]*(?:\{[ \t]*\.?sql\b[^}`\n]*+\}(?=[ \t]*\n)|sql\b
+    r"""```[ \t]*(?:\{[ \t]*\.?(?:[a-z]*sql|sqlite3?)\b[^}`\n]*+\}(?=[ \t]*\n)|(?:[a-z]*sql|sqlite3?)\b
     (?:(?:[ \t]++(?:[\w.-]++=(?:"[^"`\n]*+"|'[^'`\n]*+'|[^\s"'`]++)|[\w/-]++\.sql
                   |(?:show)?line(?:nos|numbers)|copy|numberlines)
      |[ \t]*+\{[^}`\n]*+\}|[:,][\w./=-]++)++(?=[ \t]*\r?\n))?)""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""A fence with the language sql, and the attributes that some renderers read after it: title="q.sql", {1,3}, :q.sql."""
+"""A fence with the language sql, or that of a database such as SQLite and MySQL, and the attributes that some renderers
+read after it: title="q.sql", {1,3}, :q.sql."""
+_TILDES = re.compile(r"^([ \t]*)~~~+([ \t]*\{?[ \t]*\.?\w*sql.*?^[ \t]*)~~~+[ \t]*$", re.I | re.S | re.M)
 _QUOTED_FENCE = re.compile(r"^[ \t]*((?:>[ \t]?)+)[ \t]*```", re.MULTILINE)
 _QUOTED_LINE = re.compile(r"[ \t]*>")
 _LINE_FENCE = re.compile(r"^[ \t]*(?=```)", re.MULTILINE)
@@ -55,14 +57,16 @@ _NO_BREAK = re.compile(r"[^\r\n]")
 def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
     """The content of the last ```sql fence, stripped; None if there is none or it is empty.
 
-    The language tag may be in any case, attributes may follow it, the block may be on one line, and all of its lines
-    may be quoted with `>`. A fence at the start of a line always ends a
-    block. A fence in the middle of a line ends one unless it is inside a literal, a quoted name or a block comment, so
-    that SELECT '```' is read as intended. The last block decides: a response that was truncated inside it has no
-    answer, unless `unterminated` accepts the open block.
+    The language tag may be in any case and name a database (sqlite, mysql), the fence may be of tildes, attributes may
+    follow it, the block may be on one line, and all of its lines may be quoted with `>`. A fence at the start of a line
+    always ends a block. A fence in the middle of a line ends one unless it is in a literal, a quoted name or a block
+    comment, so that SELECT '```' is read as intended. The last block decides: a response that was truncated inside it
+    has no answer, unless `unterminated` accepts the open block.
     """
     if ">" in response and _QUOTED_FENCE.search(response):
         response = _without_quotes(response)
+    if "~~~" in response:
+        response = _TILDES.sub(r"\1```\2```", response)
     fences = _Fences(response)
     start, end = None, None
     opening = _OPENING.search(response)

@@ -14,7 +14,9 @@ from functools import lru_cache
 
 def fold(text: str) -> str:
     """A text without capitals and accents: Días is dias, Straße strasse. Korean syllables stay whole."""
-    letters = unicodedata.normalize("NFKD", text.casefold().replace("й", "\0").replace("ł", "l").replace("ø", "o"))
+    letters = unicodedata.normalize(
+        "NFKD", text.casefold().replace("й", "\0").replace("ł", "l").replace("ø", "o").replace("ı", "i")
+    )
     marked = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return unicodedata.normalize("NFC", marked.replace("\0", "й"))
 
@@ -75,7 +77,8 @@ _SIMPLE = """
     month: manad manader bulan mes meses mois monat monate monaten mese mesi mes(|es) miesiac miesiecy miesiace
     month: maanden месяц(|а|ев)
     month: 个月 個月 か月 ヶ月 ヵ月 개월
-    year: jaren tahun yil ano anos annee annees jahr jahre jahren anno anni rok lat lata jaar год года лет 年 年間 년
+    year: ans jaren tahun yil ano anos annee annees jahr jahre jahren anno anni rok lat lata jaar
+    year: год года лет 年 年間 년
     pound: libra libras libbra libbre funt(|y|ow) фунт(|а|ов) 磅 ポンド 파운드
     ton: tonelada toneladas tonne tonnen tonnellata tonnellate ton(a|y) тонн(|а|ы) 吨 トン 톤
     degree: grado grados degre degres grad gradi grau graus stopni stopien градус(|а|ов) 度 도
@@ -103,12 +106,12 @@ _SQUARED = """
     per: por par pro al all na za в 每 毎 / a
 """
 _CONNECTORS = """
-    and: dan va y et und och og и та 和 与 與 及 以及 と および 및 와 과 그리고 ja ve
-    or: atau o ou u oder eller lub albo или або либо nebo veya sau hoặc hoac 或 或者 または もしくは 또는 혹은
+    and: dan va en e i y et und och og и та 和 与 與 及 以及 と および 및 와 과 그리고 ja ve
+    or: atau of o ou u oder eller lub albo или або либо nebo veya sau hoặc hoac 或 或者 または もしくは 또는 혹은
     or: vagy oppure
 """
-ALONE_IN_TEXT = frozenset({"y", "o", "u", "e", "i"})
-"""Connectors of one letter, which count only as the whole of a \\text{…} between two values."""
+ALONE_IN_TEXT = frozenset({"y", "o", "u", "e", "i", "en", "of"})
+"""Connectors that are also other words or letters, which count only as the whole of a \\text{…} between two values."""
 _SCALE_WORDS = {
     10**2: "hundert сотен сотни 百 백 hundred",
     10**3: "mil mille mila tausend tysiac(|e) tysiecy тысяч(|а|и) тыс 千 천 thousand",
@@ -222,8 +225,8 @@ def link(word: str) -> str:
     return _LINKS.get(fold(word), "")
 
 
-LINK_WORDS = "|".join(sorted((re.escape(word) for word in _LINKS if len(word) > 1 or not word.isascii()), key=len))
-"""A pattern for connectors of other languages that are longer than a letter."""
+LINK_WORDS = "|".join(sorted((re.escape(word) for word in _LINKS if word not in ALONE_IN_TEXT), key=len))
+"""A pattern for connectors of other languages that are no other words."""
 
 
 @lru_cache(maxsize=4096)

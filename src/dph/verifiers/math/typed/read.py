@@ -24,6 +24,7 @@ from dph.verifiers.math.typed.grammar import (
     times,
 )
 from dph.verifiers.math.typed.languages import chinese_number, number_of, scale_of
+from dph.verifiers.math.typed.remarks import without_remarks
 from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
 from dph.verifiers.math.typed.units import (
     CODES,
@@ -382,6 +383,8 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     if _ONLY_DIGITS.fullmatch(text):  # most answers are, and need none of what follows
         return Answer("expression", signed("-" * (text[0] == "-"), decimal_node(text.lstrip("-"))))
     plain = _by_label(plain_latex(text))
+    if "\x01" in plain or (")" in plain and _WORD.search(plain)) or r"\because" in plain:
+        plain = without_remarks(plain, _number_in_words)
     event, said = None, frozenset[str]()
     if lead := _LEAD.match(plain):
         said = frozenset(re.findall("[a-z]{3,}", (lead["said"] or "").lower())) - _SAY_NOTHING

@@ -198,7 +198,7 @@ _VALUE_END = re.compile(
 )
 _QUESTION_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+|\d+(?:\.\d+)?|[^\s{}]")
 _BESIDE_FORMULAS = r"(?:[=<>.,:;?!\x01]|[^\W\d_]{2,})"
-_ONE_LETTER_UNITS = "mskghNJWKLlVCFTPQRSM"
+_ONE_LETTER_UNITS = "mskghtNJWKLlVCFTPQRSM"
 
 
 def _words(match: re.Match[str]) -> str:
@@ -233,7 +233,12 @@ def _connector(content: str, match: re.Match[str], after_value: bool) -> str:
     low = word[1].lower() if word else ""
     if low in ("", "and", "or"):
         return low
-    alone = low not in ALONE_IN_TEXT or (after_value and _NEXT_VALUE.match(match.string, match.end()))
+    following = _NEXT_VALUE.match(match.string, match.end()) if after_value and low in ALONE_IN_TEXT else None
+    alone = low not in ALONE_IN_TEXT or following is not None
+    if following and low in ("e", "i"):  # not the numbers e and i, of 2\text{i}+3
+        alone = match[2][0] == match[2][-1] == " " and "+" not in following[0]
+    elif low == "of":  # 3 of 5 is no list in English
+        alone = following is not None and following[0][-1] == "="
     return link(low) if alone and (after_value or not low.isascii()) else ""
 
 

@@ -20,7 +20,7 @@ L m meter metre =1 angstrom å =1/10000000000 micrometer micron =1/1000000 inch 
 L^3 l liter litre =1/1000 milliliter millilitre ml cc =1/1000000 gal gallon =473176473/125000000000
     qt quart =473176473/500000000000 pint =473176473/1000000000000
 T s sec second =1 min minute =60 h hr hour =3600 d day =86400 week wk =604800 month =2629746 yr year =31556952
-M g gm gram =1/1000 kilogram kilo kg =1 milligram mg =1/1000000 lb pound =45359237/100000000 ton tonne =1000
+M g gm gram =1/1000 kilogram kilo kg =1 milligram mg =1/1000000 lb pound =45359237/100000000 ton tonne t =1000
     oz ounce =45359237/1600000000  T^-1 hz hertz =1  M*L*T^-2 n newton =1  M*L^-1*T^-2 pa pascal =1
 M*L^2*T^-2 j joule Nm =1 wh =3600 erg =1/10000000 ev =801088317/5000000000000000000000000000  M*L^2*T^-3 w watt =1
 AMP ampere amp =1  VO v volt =1  OHM ohm omega =1  MOL mol mole =1  USD dollar usd buck =1 cent ¢ =1/100
