@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from dph.cli.main import ending
 from dph.errors import UserError
-from dph.evaluation.certificate import upper_bound
-from dph.evaluation.intervals import mean_interval
+from dph.measure.certificate import upper_bound
+from dph.measure.intervals import mean_interval
 from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say, show_messages
 from dph.runs.coverage import CERTIFICATE, read_visits

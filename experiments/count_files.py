@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 
 from dph.config import to_dict
 from dph.errors import RunError, UserError
-from dph.evaluation.measures import MEASURES, powers_of_two
-from dph.evaluation.passk import mean_at_k, pass_at_k
+from dph.measure.metrics import MEASURES, powers_of_two
+from dph.measure.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
 from dph.report.data import EvalRun, Split, Value, read_problems
 from dph.runs.files import lock, unlock, written_atomically

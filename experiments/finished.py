@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dph.errors import UserError
-from dph.evaluation.intervals import difference_over_runs
+from dph.measure.intervals import difference_over_runs
 from dph.report.comparison import mean_of
 from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, range_of, read_eval, values_of
 from dph.runs.directory import read_metrics

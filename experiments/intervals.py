@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dph.evaluation.intervals import Interval, student_quantile
+from dph.measure.intervals import Interval, student_quantile
 
 
 def student_interval(values: ArrayLike, level: float = 0.95) -> Interval:

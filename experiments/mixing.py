@@ -11,7 +11,7 @@ from math import comb
 
 import numpy as np
 
-from dph.evaluation.passk import FloatArray, missed_at_k, pass_at_k
+from dph.measure.passk import FloatArray, missed_at_k, pass_at_k
 
 Counts = Sequence[tuple[int, int]]
 """Samples and correct samples of each problem."""

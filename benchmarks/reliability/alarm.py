@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.random import Generator
 
-from dph.evaluation.falls import FallAlarm
-from dph.evaluation.intervals import FloatArray
+from dph.measure.falls import FallAlarm
+from dph.measure.intervals import FloatArray
 
 PROBLEMS, SAMPLES, FELL, K = 64, 16, 10, 8
 LOOKS = (10, 50, 200)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from dph.evaluation.certificate import upper_bound
+from dph.measure.certificate import upper_bound
 
 ALPHA = 0.05
 CHECKPOINTS, FIRST_NULL = 10, 4

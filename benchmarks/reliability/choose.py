@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.random import Generator
 
-from dph.evaluation.certificate import Choice, Judged, losses, upper_bound
-from dph.evaluation.intervals import FloatArray
+from dph.measure.certificate import Choice, Judged, losses, upper_bound
+from dph.measure.intervals import FloatArray
 
 PROBLEMS, SAMPLES, CHOOSE, MASTERED, KEPT = 300, 16, 8, 0.75, 0.94
 POPULATIONS: dict[str, Callable[[Generator, int], FloatArray]] = {

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from dph.evaluation.intervals import FloatArray, difference_over_runs, mean_interval, ratio_interval
-from dph.evaluation.passk import pass_at_k
+from dph.measure.intervals import FloatArray, difference_over_runs, mean_interval, ratio_interval
+from dph.measure.passk import pass_at_k
 from dph.types import Interval
 
 PROBLEMS = (4, 8, 16, 30, 200, 2000)

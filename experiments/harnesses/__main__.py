@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
-from dph.evaluation import compare, read_samples
+from dph.measure import compare, read_samples
 from dph.tasks.countdown import Countdown
 
 

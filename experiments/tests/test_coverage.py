@@ -7,7 +7,7 @@ experiments/tests/test_coverage.py` prints the tables of experiments/results/rep
 import numpy as np
 import pytest
 
-from dph.evaluation.intervals import UNBOUNDED, difference_over_runs, interval_over_runs
+from dph.measure.intervals import UNBOUNDED, difference_over_runs, interval_over_runs
 
 PROBLEMS = 200
 MEAN, GAP = 1 / 1.3, 0.1

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dph.errors import SettingsError
-from dph.evaluation.passk import pass_at_k
+from dph.measure.passk import pass_at_k
 from dph.objective import Advantage, GroupView
 from dph.types import Outcome, Verdict
 

@@ -19,7 +19,7 @@ import dph
 from dph.cli.main import COMMANDS, main, parse
 from dph.config import STAGES, flatten, from_dict, to_dict
 from dph.errors import UserError
-from dph.evaluation.measures import METRICS
+from dph.measure.metrics import METRICS
 from dph.runs.directory import read_metrics
 from dph.stages.evaluate import evaluate
 from dph.stages.train import train
@@ -220,10 +220,8 @@ def test_the_metrics_page_defines_the_scores(tmp_path):
     assert undefined(split["metrics"]) == []
 
 
-OLD_NAMES = ROOT / "docs" / "reference" / "renamed.md"
 NAMING_PAGES = sorted(
     {*ROOT.glob("*.md"), *(page for name in ("docs", "experiments") for page in (ROOT / name).rglob("*.md"))}
-    - {OLD_NAMES}
 )
 PLACES = (ROOT, ROOT / "src" / "dph", ROOT / "tests")
 SOURCE_FOLDERS = ("src", "tests", "benchmarks", "examples", "experiments", "scripts")
@@ -337,9 +335,9 @@ def test_scripts_benchmarks_examples_and_tests_exist(page: str):
 
 
 def test_the_checks_find_what_is_missing():
-    assert located("evaluation/passk.py") and located("passk.py") and not located("evaluation/nothing.py")
-    assert resolves("dph.evaluation") and resolves("dph.evaluation.passk.pass_at_k")
-    assert not resolves("dph.evaluation.passk.nothing") and not resolves("dph.nothing")
+    assert located("measure/passk.py") and located("passk.py") and not located("measure/nothing.py")
+    assert resolves("dph.evaluation") and resolves("dph.measure.passk.pass_at_k")
+    assert not resolves("dph.measure.passk.nothing") and not resolves("dph.nothing")
     assert defines(ROOT / "src/dph/types.py", "Problem.verifier")
 
 

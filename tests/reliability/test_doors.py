@@ -152,7 +152,7 @@ LOADERS = {
     "verifiers/function_worker.py": {"load_function"},  # called by FunctionVerifier, here or in a worker
 }
 """The functions that load code of others; FunctionVerifier, load_plugin and the reading of models ask `require`."""
-OWN = {"process/user_code.py", "registry.py", "__init__.py", "evaluation/__init__.py", "cli/main.py", "cli/loaded.py"}
+OWN = {"process/user_code.py", "registry.py", "__init__.py", "measure/__init__.py", "cli/main.py", "cli/loaded.py"}
 """Files that import modules of this package by a variable name, or hold the import itself."""
 INSTALLED = {"doctor.py", "runs/tracking.py", "verifiers/sandbox/pool.py"}
 """Files that import an installed library, or a worker of ours, by a name that no file gives."""

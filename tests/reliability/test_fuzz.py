@@ -32,7 +32,7 @@ from dph.config import (
 )
 from dph.config.checks import check_train
 from dph.errors import UserError, one_line
-from dph.evaluation.predictions import pair, read_predictions
+from dph.measure.predictions import pair, read_predictions
 from dph.rehearsal.store import read_rehearsal
 from dph.report.data import EvalRun, read_eval
 from dph.runs.directory import RunDir, read_metrics

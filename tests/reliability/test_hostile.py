@@ -93,7 +93,7 @@ def test_decimals_and_bytes_are_numbers_and_texts(tmp_path, capsys):
     scores = pa.array([Decimal("1.00"), Decimal("0.00")])
     one = table(tmp_path / "a.parquet", id=pa.array([b"a", b"b"]), correct=scores)
     other = lines(tmp_path / "b.jsonl", [{"id": "a", "correct": 1}, {"id": "b", "correct": 0}])
-    from dph.evaluation.samples import read_samples
+    from dph.measure.samples import read_samples
 
     first, second = read_samples(one), read_samples(other)
     assert list(first.problems) == list(second.problems) == ["a", "b"]
@@ -400,7 +400,7 @@ def test_codecs_are_there_before_a_file_is_read(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf" + b'"id",correct\na,1\n')
     program = (
         "import sys; sys.modules['encodings.utf_8_sig'] = None\n"
-        "from dph.evaluation.samples import read_samples; from dph.tasks.tables import read_rows; from pathlib import Path\n"
+        "from dph.measure.samples import read_samples; from dph.tasks.tables import read_rows; from pathlib import Path\n"
         "print(*read_samples(sys.argv[1]).problems, read_rows(Path(sys.argv[1])))"
     )
     done = subprocess.run(

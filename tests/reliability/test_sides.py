@@ -222,7 +222,7 @@ def test_a_file_that_takes_too_much_memory_is_named_without_advice_for_training(
     def read(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("dph.evaluation.sides.read_samples", read)
+    monkeypatch.setattr("dph.measure.sides.read_samples", read)
     file = jsonl(tmp_path / "a.jsonl", rows_of(always))
     message = complaint(capsys, command, file, file)
     assert message.startswith(f"{file} cannot be read: it takes more memory than this process may have")

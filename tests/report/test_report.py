@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from dph.errors import RunError, SettingsError
-from dph.evaluation.measures import METRICS, Metric
+from dph.measure.metrics import METRICS, Metric
 from dph.report import plots
 from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_eval, read_runs

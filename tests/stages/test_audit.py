@@ -9,7 +9,7 @@ import pytest
 
 from dph.config import AuditConfig, CertifyConfig, ModelConfig, RewardConfig, RolloutConfig, TaskConfig
 from dph.errors import UserError
-from dph.evaluation import read_samples
+from dph.measure import read_samples
 from dph.runs.directory import RunDir
 from dph.stages.audit import audit
 from helpers import base_run

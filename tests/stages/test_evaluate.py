@@ -10,7 +10,7 @@ import pytest
 
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
 from dph.errors import DataError, RunError, SettingsError
-from dph.evaluation.measures import metric_values, powers_of_two, score_group, summarise
+from dph.measure.metrics import metric_values, powers_of_two, score_group, summarise
 from dph.stages import evaluate as module
 from dph.stages.evaluate import evaluate
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict

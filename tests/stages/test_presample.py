@@ -21,19 +21,14 @@ from dph.config import ModelConfig, TaskConfig, VerifierConfig, from_dict
 from dph.errors import DataError, JudgeError, ModelError, RunError, SettingsError
 from dph.models.policy import Policy
 from dph.rehearsal.check import recheck
-from dph.rehearsal.partition import training_problems
+from dph.rehearsal.partition import is_near_perfect, place_of, responses_to_store, training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.directory import RunDir, find_model, read_metrics
 from dph.stages import presample as module
-from dph.stages.presample import (
-    is_near_perfect,
-    place_of,
-    presample,
-    responses_to_store,
-)
+from dph.stages.presample import presample
 from dph.stages.train import train
 from dph.types import Completion, FinishReason, Group, Outcome, Problem, Rollout, Verdict
-from helpers import base_run, presample_config, presampled, read_partition, rollout, train_config
+from helpers import base_run, presample_config, presampled, read_partition, train_config
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
 
@@ -192,10 +187,9 @@ POLICY = [
 @pytest.mark.parametrize("refine", ["move", "discard", "keep"])
 @pytest.mark.parametrize("stored", [1, 2, 4])
 @pytest.mark.parametrize("place", ["perfect", "explore"])
-def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(tmp_path, refine, stored, place):
+def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(refine, stored, place):
     """Over all possible draws, the expected empirical distribution of a prompt's stored responses is π_ref given
     correct and finished: 5/6 and 1/6."""
-    config = presample_config(tmp_path, refine=refine, stored=stored, threshold=2, rollout=rollout(n=3))
     weight = 0.0
     by_prompt: dict[str, float] = dict.fromkeys(("[1]", "[2]"), 0.0)
     by_row = dict(by_prompt)
@@ -205,7 +199,7 @@ def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(tmp_p
         group = Group(Problem("p", "", "", "exact"), [1], first)
         correct, samples = group.counts
         near_perfect = is_near_perfect(correct, samples, 2, 3)
-        placed, _ = place_of(config, group, extra if near_perfect else None)
+        placed, _ = place_of(group, extra if near_perfect else None, refine=refine)
         drawn_first = [extra, *first] if place == "perfect" else first
         rows = responses_to_store(drawn_first, stored) if placed == place else []
         weight += probability * bool(rows)

@@ -13,9 +13,9 @@ import pytest
 
 from dph.cli.main import main
 from dph.errors import DataError
-from dph.evaluation import compare, read_samples
-from dph.evaluation.passk import pass_at_k
-from dph.evaluation.predictions import pair, read_predictions
+from dph.measure import compare, read_samples
+from dph.measure.passk import pass_at_k
+from dph.measure.predictions import pair, read_predictions
 from dph.types import Problem
 from kills import killing
 
@@ -263,7 +263,7 @@ def test_a_complete_run_is_not_taken_for_changed_files(tmp_path: Path, capsys, c
 def test_predictions_find_their_problems():
     problems = [Problem(f"a/dev/{number:04d}", "", "", "sql", {"index": i}) for i, number in ((0, 3), (4, 8))]
     rows = [("id", "a/dev/0008"), ("id", "8"), ("number", "3"), ("position", "4"), ("position", "1"), ("number", "4")]
-    from dph.evaluation.predictions import Prediction
+    from dph.measure.predictions import Prediction
 
     found = pair(problems, [Prediction(by, key, f"{by} {key}", True) for by, key in rows])  # type: ignore[arg-type]
     assert [(problem.id, [p.text for p in own]) for problem, own in found.pairs] == [
@@ -549,7 +549,7 @@ def test_a_repeated_question_is_a_problem_of_its_own(tmp_path: Path, capsys, for
 
 
 def test_samples_of_a_repeated_question_are_shared_evenly():
-    from dph.evaluation.predictions import Prediction
+    from dph.measure.predictions import Prediction
 
     ids = ("s/dev/0001", "s/dev/0002", "s/dev/0001-2", "s/train/0001")
     problems = [Problem(id, "", "", "", {"question_id": "1"} if id.endswith("-2") else {}) for id in ids]

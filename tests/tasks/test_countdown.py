@@ -111,7 +111,7 @@ def test_options_out_of_bounds_are_one_sentence(options: dict[str, int], message
 
 
 def test_a_verifier_that_tells_solutions_has_its_measures(task: Countdown) -> None:
-    from dph.evaluation.measures import diversity_of
+    from dph.measure.metrics import diversity_of
 
     problem = task.problems("dev")[0]
     texts = [f"{problem.meta['numbers'][0]}*1"] * 2 + ["x"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dph.evaluation.measures import answer_of
+from dph.measure.metrics import answer_of
 from dph.rewards import reward_function
 from dph.types import Outcome, Problem
 from dph.verifiers.thoughts import without_thoughts

@@ -17,8 +17,8 @@ from dph.config import (
     to_dict,
 )
 from dph.errors import RunError
-from dph.evaluation.certificate import MOST_PROBLEMS, Certificate, Counts, certificate, smallest_set
 from dph.evaluation.evaluator import Evaluator
+from dph.measure.certificate import MOST_PROBLEMS, Certificate, Counts, certificate, smallest_set
 from dph.models.chat import Rendering
 from dph.models.policy import Policy
 from dph.rehearsal.check import check_facts, judging_rules, model_of, open_presampled, policy_facts

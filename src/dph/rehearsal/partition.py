@@ -1,4 +1,9 @@
-"""The partition of the prompts into D_exp and D_pef, as a presample run wrote it (paper §4.1)."""
+"""The partition of the prompts into D_exp and D_pef (paper §4.1): the rule that makes it from judged draws of the
+reference policy, and the reading of the partition that a presample run wrote.
+
+n draws of a prompt, correct ≥ threshold? ─yes─► one more draw, correct? ─yes─► D_pef, with responses to rehearse
+                                 └──no──► D_exp ◄──── move (or discard) ───no──┘
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,12 +18,62 @@ from dph.runs.coverage import are_counts
 from dph.runs.directory import RunDir
 from dph.runs.parquet import read_parquet, rows_of
 from dph.runs.pinned import compare_problems, content_hashes
-from dph.types import Problem
+from dph.sampling.seeding import derive_key
+from dph.types import Group, Problem, Rollout
 
 FILE = "partition.parquet"
 
 Set = Literal["explore", "perfect", "dropped", "certify"]
 """D_exp, D_pef, neither, or kept aside of D_pef to certify what training keeps."""
+
+
+Refinement = Literal["move", "discard", "keep"]
+"""What happens to a mastered prompt whose further draw is wrong: it is explored, dropped, or stays in D_pef."""
+
+
+def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:
+    """Whether the reference policy masters a prompt: the share of correct draws reaches threshold/n.
+
+    samples: judged draws; draws that could not be judged are not counted. Without a judged draw the answer is no.
+    """
+    return samples > 0 and correct * n >= threshold * samples
+
+
+def place_of(
+    group: Group,
+    extra: Rollout | None,
+    *,
+    refine: Refinement = "move",
+    drop_unsolved: bool = False,
+    certify_share: float = 0.0,
+) -> tuple[Set, str]:
+    """The set of a prompt, and what its further draw did: "", "kept", "moved" or "discarded".
+
+    group: the judged draws of the prompt. extra: the further draw of a prompt that is mastered; None for the others.
+    drop_unsolved: whether a prompt without a correct draw is dropped. certify_share: the share of the mastered prompts
+    that is kept aside; a hash of the problem's id decides, so that the choice depends on nothing else.
+    """
+    correct, samples = group.counts
+    if extra is None:
+        return "dropped" if samples == 0 or (drop_unsolved and correct == 0) else "explore", ""
+    aside = derive_key(0, "certify", group.problem.id) < certify_share * 2**63
+    mastered: Set = "certify" if aside else "perfect"
+    if extra.verdict.correct:
+        return mastered, "kept"
+    if refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged says nothing
+        return mastered, ""
+    return ("dropped", "discarded") if refine == "discard" else ("explore", "moved")
+
+
+def responses_to_store(drawn: Sequence[Rollout], count: int, distinct: bool = False) -> list[Rollout]:
+    """The first correct, finished responses to a prompt, up to `count`.
+
+    They are samples of π_ref given that a response is correct, because the set of a prompt depends only on which draws
+    are correct. A response that was drawn twice is stored twice, unless `distinct` is set: without repeats rare
+    responses are rehearsed as often as common ones.
+    """
+    stored = [r for r in drawn if r.verdict.correct and r.completion.finish_reason == "stop"][:count]
+    return [*{tuple(r.completion.token_ids): r for r in stored}.values()] if distinct else stored
 
 
 def open_partition(path: Path, task: TaskConfig) -> RunDir:

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from dph.errors import SettingsError, counted
-from dph.evaluation.intervals import (
+from dph.measure.intervals import (
     Interval,
     difference_over_runs,
     interval_over_runs,
     ratio_interval,
     widened_by_runs,
 )
-from dph.evaluation.losses import missed_among
-from dph.evaluation.passk import pass_at_k
-from dph.evaluation.wording import decimal, in_problems
+from dph.measure.losses import missed_among
+from dph.measure.passk import pass_at_k
+from dph.measure.wording import decimal, in_problems
 from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
 
 KEEP_K = 8

@@ -16,8 +16,8 @@ from dph.config import read_settings
 from dph.config.checks import unfinished
 from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
-from dph.evaluation.measures import MEASURES, METRICS, metric, summarise
-from dph.evaluation.passk import mean_at_k, pass_at_k
+from dph.measure.metrics import MEASURES, METRICS, metric, summarise
+from dph.measure.passk import mean_at_k, pass_at_k
 from dph.process.places import check_links
 from dph.runs.coverage import are_counts
 from dph.runs.directory import RunDir, read_metrics, step_lines

@@ -6,8 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dph.evaluation.changes import Comparison
-from dph.evaluation.wording import Table, distinct_table, scores_table, test_of, verdicts
+from dph.measure.changes import Comparison
+from dph.measure.wording import Table, distinct_table, scores_table, test_of, verdicts
 from dph.report.templates import TEMPLATES, text_of
 from dph.types import Interval
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from dph.errors import visible
-from dph.evaluation.measures import AMONG, metric
+from dph.measure.metrics import AMONG, metric
 from dph.report.comparison import Comparison
 from dph.report.data import OF_FIGURES, Split, TrainRun, Value, monitored_metric, monitored_prefixes
 

@@ -11,8 +11,8 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from dph.errors import counted, visible
-from dph.evaluation.measures import AMONG, METRICS, metric
-from dph.evaluation.wording import decimal
+from dph.measure.metrics import AMONG, METRICS, metric
+from dph.measure.wording import decimal
 from dph.process.streams import Drawn
 from dph.report.comparison import (
     FEWEST_PROBLEMS,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from dph.config import AuditConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, Reading, narrowed
 from dph.errors import UserError
-from dph.evaluation.certificate import Certificate
-from dph.evaluation.changes import compare
-from dph.evaluation.samples import read_samples
-from dph.evaluation.wording import as_json, as_text
+from dph.measure.certificate import Certificate
+from dph.measure.changes import compare
+from dph.measure.samples import read_samples
+from dph.measure.wording import as_json, as_text
 from dph.models.loading import read_config
 from dph.process.progress import put, say
 from dph.runs.directory import find_model

@@ -20,10 +20,10 @@ from dph.config import (
 )
 from dph.config.checks import is_local
 from dph.errors import DataError, SettingsError, counted
-from dph.evaluation.certificate import Certificate, Choice, Judged, certificate, fixed_sequence
-from dph.evaluation.changes import check_prompts
-from dph.evaluation.samples import NONE, Samples
-from dph.evaluation.sides import read_sides
+from dph.measure.certificate import Certificate, Choice, Judged, certificate, fixed_sequence
+from dph.measure.changes import check_prompts
+from dph.measure.samples import NONE, Samples
+from dph.measure.sides import read_sides
 from dph.process.progress import say
 from dph.runs.directory import find_model, is_model_folder
 from dph.runs.files import check_replaced, write_atomically

@@ -15,7 +15,7 @@ from dph.config import EvalConfig, ModelConfig, absolute, differences
 from dph.config.checks import check_repeats
 from dph.errors import UserError, counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
-from dph.evaluation.measures import MEASURES, Scores, diversity_of, greedy_verdict, score_group, summarise
+from dph.measure.metrics import MEASURES, Scores, diversity_of, greedy_verdict, score_group, summarise
 from dph.models.chat import noted_rendering
 from dph.models.loading import settled
 from dph.models.policy import Policy

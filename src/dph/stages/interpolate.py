@@ -6,8 +6,8 @@ from dph.build import make_verifiers
 from dph.config import InterpolateConfig, ModelConfig, absolute
 from dph.config.checks import check_model
 from dph.errors import RunError, SettingsError
-from dph.evaluation.certificate import fixed_sequence
 from dph.evaluation.certification import CertificationSet
+from dph.measure.certificate import fixed_sequence
 from dph.models.card import save_with_card
 from dph.models.interpolation import interpolated
 from dph.process.progress import say

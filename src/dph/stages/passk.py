@@ -5,10 +5,10 @@ from pathlib import Path
 
 from dph.config import PasskConfig
 from dph.errors import SettingsError, json_for_terminal
-from dph.evaluation.changes import Comparison, compare
-from dph.evaluation.samples import NONE
-from dph.evaluation.sides import read_sides
-from dph.evaluation.wording import as_json, as_text
+from dph.measure.changes import Comparison, compare
+from dph.measure.samples import NONE
+from dph.measure.sides import read_sides
+from dph.measure.wording import as_json, as_text
 from dph.process.places import check_place
 from dph.process.progress import put, say
 from dph.runs.files import check_replaced, write_atomically

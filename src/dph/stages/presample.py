@@ -21,7 +21,7 @@ from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import PresampleConfig, absolute
 from dph.config.checks import check_presample
 from dph.errors import counted
-from dph.evaluation.certificate import upper_bound
+from dph.measure.certificate import upper_bound
 from dph.models.batch import Tokens, fitting_tokens
 from dph.models.chat import noted_rendering
 from dph.models.loading import settled
@@ -29,7 +29,7 @@ from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.rehearsal.check import check_sampler, file_hashes, sampling_facts
-from dph.rehearsal.partition import Set
+from dph.rehearsal.partition import is_near_perfect, place_of, responses_to_store
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
@@ -46,7 +46,6 @@ from dph.sampling.rollouts import (
     settled_rows,
     still_usable,
 )
-from dph.sampling.seeding import derive_key
 from dph.types import UNPARSED, Group, Outcome, Rollout
 from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
@@ -55,11 +54,6 @@ ROWS_AT_ONCE = 1024
 """Responses whose log-probabilities are computed before they are saved."""
 _SHOWN = 5
 """Responses shown at the end."""
-
-
-def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:
-    """Whether the share of correct draws reaches threshold/n; draws that could not be judged are not counted."""
-    return samples > 0 and correct * n >= threshold * samples
 
 
 def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
@@ -100,7 +94,13 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             masters = [item for item, yes in zip(items, perfect, strict=True) if yes]
             further = draw("further draws", masters, 1, "refine", "refining the near-perfect set")
             again = {group.problem.id: group.rollouts[0] for group in further}
-            placed = {group.problem.id: place_of(config, group, again.get(group.problem.id)) for group in first}
+            rule = partial(
+                place_of,
+                refine=config.refine,
+                drop_unsolved=config.drop_unsolved,
+                certify_share=config.certify.share,
+            )
+            placed = {group.problem.id: rule(group, again.get(group.problem.id)) for group in first}
             aside = [item for item in items if placed[item.problem.id][0] == "certify"]
             new = draw("new samples", aside, config.certify.samples, "certify", "sampling what is kept aside")
             sampler.close()
@@ -147,29 +147,6 @@ def _show(groups: Sequence[Group]) -> None:
     shown = min(_SHOWN, len(groups))
     for group in (groups[i * len(groups) // shown] for i in range(shown)):
         say(Sample.of(0, ROLLOUTS, group.problem, 0, group.rollouts[0]).line())
-
-
-def place_of(config: PresampleConfig, group: Group, extra: Rollout | None) -> tuple[Set, str]:
-    """The set of a prompt whose draws were judged, and what its further draw `extra` did: "", "kept", "moved" or
-    "discarded". A prompt that is not mastered has none."""
-    correct, samples = group.counts
-    if extra is None:
-        return "dropped" if samples == 0 or (config.drop_unsolved and correct == 0) else "explore", ""
-    aside = derive_key(0, "certify", group.problem.id) < config.certify.share * 2**63  # the ids alone decide
-    mastered: Set = "certify" if aside else "perfect"
-    if extra.verdict.correct:
-        return mastered, "kept"
-    if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged says nothing
-        return mastered, ""
-    return ("dropped", "discarded") if config.refine == "discard" else ("explore", "moved")
-
-
-def responses_to_store(drawn: Sequence[Rollout], count: int, distinct: bool = False) -> list[Rollout]:
-    """The first correct, finished responses to a prompt, up to `count`: samples of π_ref given that, because the
-    prompt's set depends only on which draws are correct. Repeats are stored too, unless they are to be distinct:
-    without repeats rare responses are as frequent as common ones."""
-    stored = [r for r in drawn if r.verdict.correct and r.completion.finish_reason == "stop"][:count]
-    return [*{tuple(r.completion.token_ids): r for r in stored}.values()] if distinct else stored
 
 
 def _rehearsals(

@@ -10,7 +10,7 @@ from typing import Any
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
 from dph.errors import DataError, JudgeError, RunError, SettingsError, counted
-from dph.evaluation.predictions import (
+from dph.measure.predictions import (
     Judged,
     Pairing,
     Prediction,
@@ -197,7 +197,7 @@ def _answers(
         if problem.verifier == "sql":
             return None if several else text if bare else extract_sql(text)
         if problem.verifier == "exact":
-            from dph.evaluation.measures import answer_of  # slow to load
+            from dph.measure.metrics import answer_of  # slow to load
 
             return answer_of(problem, text)
         return None

@@ -9,11 +9,11 @@ from pathlib import Path
 from dph.build import make_task, select
 from dph.config import MonitorConfig, TaskConfig
 from dph.errors import RunError, SettingsError
-from dph.evaluation.certificate import Certificate, Counts
 from dph.evaluation.certification import CertificationSet, solved
 from dph.evaluation.evaluator import Evaluator
-from dph.evaluation.falls import ALPHA, FallAlarm
-from dph.evaluation.measures import Scores, metric_values, score_group
+from dph.measure.certificate import Certificate, Counts
+from dph.measure.falls import ALPHA, FallAlarm
+from dph.measure.metrics import Scores, metric_values, score_group
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.runs.coverage import CERTIFICATE, MONITORED, drop_visits, read_visits, write_visits

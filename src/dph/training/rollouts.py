@@ -7,7 +7,7 @@ from functools import cached_property, partial
 import torch
 
 from dph.config import OverlongConfig, TrainConfig
-from dph.evaluation.measures import answer_of
+from dph.measure.metrics import answer_of
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage, GroupView

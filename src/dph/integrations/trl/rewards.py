@@ -10,9 +10,9 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from dph.errors import UserError
-from dph.evaluation.passk import coverage_shares
 from dph.integrations.trl.columns import CheckedRewardsMixin
 from dph.integrations.trl.members import ADVANTAGES, REWARDS, missing
+from dph.measure.passk import coverage_shares
 from dph.objective import Advantage, GroupView
 from dph.process.progress import warn
 from dph.runs.coverage import Ledger
@@ -113,7 +113,7 @@ class PassAtKMixin(CheckedRewardsMixin, GRPOTrainer):
     """Logs, for every reward function that gave only 0 and 1 (None is not a score), under `rewards/NAME/`:
 
     * pass@K for K = 2, 4, … up to the size of a group, with its interval over the step's groups, and cover@τ; see
-      `dph.evaluation.passk.coverage_shares`;
+      `dph.measure.passk.coverage_shares`;
     * lost: prompts that were solved before, in this process's life, and were not when last sampled.
 
     Training and evaluation each have their own; with a dict of evaluation sets, each of these, under

@@ -36,11 +36,11 @@ from verl.workers.utils.padding import response_from_nested
 
 from dph.config import OverlongConfig
 from dph.errors import UserError
-from dph.evaluation.passk import coverage_shares
 from dph.integrations.sampler import check_sampler
 from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured
+from dph.measure.passk import coverage_shares
 from dph.models.chat import Rendering, dated_template
 from dph.objective import Advantage
 from dph.process.progress import warn
@@ -121,7 +121,7 @@ class SamplerGateMixin(PPOTrainer):
 class PassAtKMixin(PPOTrainer):
     """Logs, for each data source of which all values are 0 or 1, `val-core/SOURCE/NAME/pass@K` for K = 2, 4, … up to
     the number of responses, with its interval over problems, and cover@τ (see
-    `dph.evaluation.passk.coverage_shares`). NAME is verl's core variable: `acc`, or `reward` without it. A problem
+    `dph.measure.passk.coverage_shares`). NAME is verl's core variable: `acc`, or `reward` without it. A problem
     counts if it has at least K values (None is none). If the reward function returns the key `problem`, an id, the log
     has `lost` too: problems that an earlier validation of this process solved and that this one did not."""
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dph.errors import UserError
-from dph.evaluation.passk import (
+from dph.measure.passk import (
     cover_at,
     coverage_shares,
     majority_at_k,

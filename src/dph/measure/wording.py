@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from dph.errors import counted, one_line
-from dph.evaluation.changes import Change, Comparison, Problem
+from dph.measure.changes import Change, Comparison, Problem
 from dph.types import Interval
 
 _NAMED = 10

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any, cast
 
 from dph.errors import DataError
-from dph.evaluation.fields import (
+from dph.measure.fields import (
     MANY_VERDICTS,
     OF_TESTS,
     SAMPLE_LISTS,

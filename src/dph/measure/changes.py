@@ -1,7 +1,7 @@
 """Changes between judged samples: pass@k, cover@τ and maj@k with intervals, paired differences, lost problems.
-`dph.evaluation.wording` puts them into words; their page is `dph.report.passk`.
+`dph.measure.wording` puts them into words; their page is `dph.report.passk`.
 
-Intervals are those of `dph.evaluation.intervals`, over problems.
+Intervals are those of `dph.measure.intervals`, over problems.
 """
 
 import math
@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.errors import DataError, SettingsError, counted
-from dph.evaluation.intervals import FloatArray, mean_interval
-from dph.evaluation.losses import cover_among, losses
-from dph.evaluation.passk import (
+from dph.measure.intervals import FloatArray, mean_interval
+from dph.measure.losses import cover_among, losses
+from dph.measure.passk import (
     majority_at_k,
     missed_at_k,
     pass_at_k,
     powers_of_two,
 )
-from dph.evaluation.samples import Samples
+from dph.measure.samples import Samples
 from dph.types import Interval
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -73,7 +73,7 @@ class Change:
     """The standard error of each difference: the standard deviation over problems / √problems."""
     lost: list[Problem]
     """Solved by a sample of BEFORE and by none of AFTER; those that BEFORE solves most often come first. For unequal
-    numbers of samples: those with a chance of ½ or more (`dph.evaluation.losses`), the likeliest first."""
+    numbers of samples: those with a chance of ½ or more (`dph.measure.losses`), the likeliest first."""
     gained: list[Problem]
     sign_p: float
     """Exact two-sided p-value of as many lost against gained problems if both are equally likely; for unequal numbers

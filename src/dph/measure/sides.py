@@ -10,7 +10,7 @@ from pathlib import Path
 from dph.config import Reading
 from dph.config.checks import unfinished
 from dph.errors import DataError
-from dph.evaluation.samples import NONE, Samples, read_samples
+from dph.measure.samples import NONE, Samples, read_samples
 from dph.process.progress import say
 from dph.runs.directory import RunDir, is_run
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
-from dph.evaluation.measures import (
+from dph.measure.metrics import (
     MEASURES,
     Scores,
     canonical_sql,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dph.errors import DataError
-from dph.evaluation import Reading, Samples, read_samples
+from dph.measure import Reading, Samples, read_samples
 
 Row = dict[str, Any]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from complaints import run
-from dph.evaluation import Samples, compare, verdict
-from dph.evaluation.losses import _sign_test_of as expected_sign_test
-from dph.evaluation.losses import cover_among, losses, missed_among, right_among, sign_test
-from dph.evaluation.wording import as_text
+from dph.measure import Samples, compare, verdict
+from dph.measure.losses import _sign_test_of as expected_sign_test
+from dph.measure.losses import cover_among, losses, missed_among, right_among, sign_test
+from dph.measure.wording import as_text
 
 MORE, FEWER = (
     {"p": "1100000", "q": "0000000", "r": "1111110", "s": "1000000"},

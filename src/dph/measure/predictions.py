@@ -265,8 +265,8 @@ def _metrics(items: Sequence[Sequence[Mapping[str, Any]]], samples: int) -> dict
     """With one prediction per problem "accuracy", else mean@n and pass@k, with their intervals. A problem counts
     towards pass@k only if k of its predictions were judged, and towards the others only if one was; "problems" is the
     number of those that count, if some do not."""
-    from dph.evaluation.intervals import mean_interval  # numpy takes a while, and the sums come last
-    from dph.evaluation.passk import sample_metrics
+    from dph.measure.intervals import mean_interval  # numpy takes a while, and the sums come last
+    from dph.measure.passk import sample_metrics
 
     judged = [[row for row in rows if row["outcome"] not in UNSCORED] for rows in items]
     counts = [(len(rows), sum(row["correct"] for row in rows)) for rows in judged if rows]

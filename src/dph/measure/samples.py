@@ -1,6 +1,6 @@
 """Judged samples of any harness: the roles of their columns, and refusals of samples that are too unclear to count.
 
-A column is chosen by its name (`dph.evaluation.fields`) and by its values. Nothing is guessed: if two readings are
+A column is chosen by its name (`dph.measure.fields`) and by its values. Nothing is guessed: if two readings are
 possible and differ, a DataError names them and the option that decides.
 """
 
@@ -16,11 +16,11 @@ from dph.columns import ignored
 from dph.config import Reading
 from dph.config.checks import unfinished
 from dph.errors import DataError, counted
-from dph.evaluation.crossed import Grouped, Part, pairs_of, part_of, twins
-from dph.evaluation.fields import kind_of, verdict_number
-from dph.evaluation.logs import FEW_VALUES, read_table
-from dph.evaluation.rows import LINE, SHOWN, IntArray
-from dph.evaluation.verdicts import Verdicts
+from dph.measure.crossed import Grouped, Part, pairs_of, part_of, twins
+from dph.measure.fields import kind_of, verdict_number
+from dph.measure.logs import FEW_VALUES, read_table
+from dph.measure.rows import LINE, SHOWN, IntArray
+from dph.measure.verdicts import Verdicts
 
 NONE = "none"
 _NO_ANSWER = {"", "none", "null", "[invalid]", "nan"}

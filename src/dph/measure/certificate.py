@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dph.errors import DataError, counted, one_line
-from dph.evaluation.intervals import FloatArray
-from dph.evaluation.passk import pass_at_k
+from dph.measure.intervals import FloatArray
+from dph.measure.passk import pass_at_k
 
 _BOLDEST = 0.9
 """A bet may lose at most this share of its capital. The bound is valid for any share below 1."""

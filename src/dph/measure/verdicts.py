@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.errors import DataError
-from dph.evaluation.fields import (
+from dph.measure.fields import (
     MANY_VERDICTS,
     OF_EITHER,
     OF_SAMPLES,
@@ -22,7 +22,7 @@ from dph.evaluation.fields import (
     sample_of,
     verdict_rank,
 )
-from dph.evaluation.rows import SHOWN, Rows, is_text, ranks_of
+from dph.measure.rows import SHOWN, Rows, is_text, ranks_of
 from dph.types import UNSCORED
 
 _COUNTED = (*MANY_VERDICTS, "correct", "passed", "c")

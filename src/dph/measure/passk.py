@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dph.errors import UserError
-from dph.evaluation.intervals import FloatArray, mean_interval
+from dph.measure.intervals import FloatArray, mean_interval
 
 
 def _counts(n: ArrayLike, c: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dph.evaluation.passk import FloatArray
+from dph.measure.passk import FloatArray
 
 IntArray = NDArray[np.int64]
 _LARGE = 1000

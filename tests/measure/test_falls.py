@@ -6,8 +6,8 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from dph.evaluation.falls import FallAlarm, log_chance
-from dph.evaluation.passk import pass_at_k
+from dph.measure.falls import FallAlarm, log_chance
+from dph.measure.passk import pass_at_k
 
 
 def share_of_dealings(pairs, k):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dph.errors import DataError
-from dph.evaluation.samples import Reading, Samples, read_samples
+from dph.measure.samples import Reading, Samples, read_samples
 
 TRUTH = {"a": (2, 3), "b": (0, 3), "c": (3, 3)}
 """Correct and all samples of each problem."""

@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.evaluation.intervals import FloatArray
-from dph.evaluation.passk import pass_at_k
+from dph.measure.intervals import FloatArray
+from dph.measure.passk import pass_at_k
 
 ALPHA = 0.05
 _SCREEN = 2.0

@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, reason_of, refused
-from dph.evaluation.crossed import MISSING
-from dph.evaluation.documents import by_its_only_key, names_sample, samples_in, spread
-from dph.evaluation.fields import is_maximum, kind_of, role_of, sample_of, verdict_rank
-from dph.evaluation.summaries import ids_of, is_summary, told
 from dph.extras import require
+from dph.measure.crossed import MISSING
+from dph.measure.documents import by_its_only_key, names_sample, samples_in, spread
+from dph.measure.fields import is_maximum, kind_of, role_of, sample_of, verdict_rank
+from dph.measure.summaries import ids_of, is_summary, told
 from dph.process.places import check_links
 from dph.runs.parquet import RefusedTable, iterate_rows, plain_value, read_parquet, rows_of
 from dph.types import UNSCORED, Outcome

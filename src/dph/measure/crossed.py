@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.evaluation.fields import Kind, are_numbers, counts_up, is_measured, kind_of
+from dph.measure.fields import Kind, are_numbers, counts_up, is_measured, kind_of
 
 MISSING = (1 << 16) - 1
 """The code of a row without a value."""

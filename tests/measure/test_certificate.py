@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.reliability.certificate import SETTINGS, bernstein_bound, simulate
 from dph.errors import UserError
-from dph.evaluation.certificate import (
+from dph.measure.certificate import (
     certificate,
     fixed_sequence,
     losses,

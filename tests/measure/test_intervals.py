@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from dph.evaluation.intervals import (
+from dph.measure.intervals import (
     UNBOUNDED,
     difference_over_runs,
     interval_over_runs,
@@ -14,7 +14,7 @@ from dph.evaluation.intervals import (
     ratio_interval,
     student_quantile,
 )
-from dph.evaluation.passk import pass_at_k
+from dph.measure.passk import pass_at_k
 
 
 def test_the_interval_by_hand():

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.evaluation.documents import names_sample, spread
-from dph.evaluation.fields import role_of, verdict_number, verdict_rank
+from dph.measure.documents import names_sample, spread
+from dph.measure.fields import role_of, verdict_number, verdict_rank
 
 _WORDS = (
     "total,totals,overall,average,avg,mean,all,summary,sum,accuracy,aggregate,std,stdev,std dev,stddev,stderr,se,"

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from dph.config import Reading
 from dph.errors import DataError
-from dph.evaluation.crossed import MISSING, Column, pairs_of
-from dph.evaluation.fields import Role, counts_up, names_systems, preference, role_of, text_of, verdict_number
-from dph.evaluation.logs import Table
+from dph.measure.crossed import MISSING, Column, pairs_of
+from dph.measure.fields import Role, counts_up, names_systems, preference, role_of, text_of, verdict_number
+from dph.measure.logs import Table
 
 LINE = "line"
 """The id that is a row's place in its file."""

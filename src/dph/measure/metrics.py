@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from dph.evaluation.intervals import mean_interval
-from dph.evaluation.passk import majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
+from dph.measure.intervals import mean_interval
+from dph.measure.passk import majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
 from dph.tasks import Task, style_of
 from dph.types import UNPARSED, Group, Problem, SamplingParams
 from dph.verifiers.math.answer import find_answer
@@ -139,7 +139,7 @@ def canonical_sql(sql: str) -> str:
 
 def pass_area(n: ArrayLike, c: ArrayLike, largest: int) -> np.ndarray:
     """Area under each problem's pass@k over log₂ k from 1 to `largest`, by the trapezoidal rule over the powers of two,
-    divided by the width: a mean pass@k in [0, 1]. Shapes and errors are as in `dph.evaluation.passk.pass_at_k`."""
+    divided by the width: a mean pass@k in [0, 1]. Shapes and errors are as in `dph.measure.passk.pass_at_k`."""
     doublings = max(1, largest).bit_length() - 1
     curve = np.stack([pass_at_k(n, c, 1 << i) for i in range(doublings + 1)])
     if doublings == 0:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dph.errors import DataError, SettingsError
-from dph.evaluation import Reading, Samples, compare, read_samples, verdict
+from dph.measure import Reading, Samples, compare, read_samples, verdict
 
 
 def samples(rows: dict[str, str], name: str = "x", answers: bool = False, prompts: Any = None) -> Samples:
