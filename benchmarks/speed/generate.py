@@ -95,7 +95,7 @@ def by_transformers(folder: str, responses: int, response: int, precision: str, 
 def ours(folder: str, responses: int, response: int, precision: str, ends: list[int]) -> Sample:
     """The built-in sampler."""
     from dph.config import ModelConfig
-    from dph.models.batch import MOST_ROWS, MOST_ROWS_OTHERWISE
+    from dph.models.fitting import MOST_ROWS, MOST_ROWS_OTHERWISE
     from dph.models.policy import Policy
     from dph.sampling.hf import HFSampler
     from dph.sampling.seeding import derive_key

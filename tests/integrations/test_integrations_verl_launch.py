@@ -23,10 +23,10 @@ from dph.config import (
     from_dict,
 )
 from dph.errors import RunError, UserError
+from dph.integrations.verl import installed, preset_launch, run_launch, write_launch
 from dph.integrations.verl import launch as module
-from dph.integrations.verl import preset_launch, run_launch, settings, write_launch
+from dph.integrations.verl.installed import check_registered
 from dph.integrations.verl.launch import ModelShape, launch_yaml, plan, read_shape, training_bytes, verl
-from dph.integrations.verl.settings import check_registered
 from dph.runs.files import write_atomically
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
@@ -404,6 +404,6 @@ def test_a_launch_says_that_the_plugin_does_not_work(
 
 
 def test_a_missing_verl_is_reported_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "find_spec", lambda name: None)
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="verl is not installed; make a separate"):
         check_registered()

@@ -16,7 +16,7 @@ from architectures import any_policy, evaluated, some_rows
 from dph.config import ModelConfig
 from dph.errors import ModelError
 from dph.models import lean
-from dph.models.batch import kept_bytes
+from dph.models.fitting import kept_bytes
 from dph.models.lean import make_lean
 from dph.models.policy import Policy, merged_state
 from dph.sampling.hf import HFSampler

@@ -15,8 +15,8 @@ from dph.build import make_sampler
 from dph.config import ModelConfig, SamplerConfig
 from dph.errors import SettingsError, UserError
 from dph.integrations.sampler import check_sampler
-from dph.models import batch
-from dph.models.batch import MOST_ROWS, fitting_rows
+from dph.models import fitting
+from dph.models.fitting import MOST_ROWS, fitting_rows
 from dph.process.distributed import World
 from dph.runs.directory import RunDir
 from dph.sampling import hf as module
@@ -136,7 +136,7 @@ PLENTY = 1 << 50
 
 
 def free(monkeypatch, memory):
-    monkeypatch.setattr(batch, "free_memory", lambda: memory)
+    monkeypatch.setattr(fitting, "free_memory", lambda: memory)
 
 
 def test_a_worked_number(monkeypatch):

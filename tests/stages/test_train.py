@@ -830,7 +830,7 @@ def test_the_size_of_a_microbatch_is_found_once_for_a_run(tmp_path, monkeypatch)
     config = supervised(tmp_path, out=str(tmp_path / "run"), steps=2)
     config = replace(config, optim=replace(config.optim, tokens_per_microbatch=0))
     stage.sft(config)
-    monkeypatch.setattr("dph.models.batch.free_memory", lambda: 0)  # would give the least, 256
+    monkeypatch.setattr("dph.models.fitting.free_memory", lambda: 0)  # would give the least, 256
     resumed = stage.sft(replace(config, steps=4), resume=True)
     assert used == [16384] * 4 and RunDir.open(resumed, "sft").manifest["tokens_per_microbatch"] == 16384
     stage.sft(replace(config, out=str(tmp_path / "other")))

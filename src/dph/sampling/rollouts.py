@@ -10,8 +10,8 @@ from typing import Any
 
 from dph.config import RolloutConfig, SamplerConfig
 from dph.errors import DataError, JudgeError, counted
-from dph.models.batch import fitting_rows
 from dph.models.chat import own_variables, unused_variables
+from dph.models.fitting import fitting_rows
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.progress import doing, say

@@ -22,8 +22,9 @@ from dph.config import PresampleConfig, absolute
 from dph.config.checks import check_presample
 from dph.errors import counted
 from dph.measure.certificate import upper_bound
-from dph.models.batch import Tokens, fitting_tokens
+from dph.models.batch import Tokens
 from dph.models.chat import noted_rendering
+from dph.models.fitting import fitting_tokens
 from dph.models.loading import settled
 from dph.models.policy import Policy
 from dph.process.distributed import World

@@ -12,8 +12,8 @@ from typing import Any
 
 from dph.config import ModelConfig, SftConfig, TrainConfig
 from dph.errors import Interrupted, RunError, SharedUserError, UserError
-from dph.models.batch import fitting_tokens
 from dph.models.card import save_with_card
+from dph.models.fitting import fitting_tokens
 from dph.models.loading import refuse_adapters
 from dph.models.policy import Policy
 from dph.process.distributed import World

@@ -8,7 +8,8 @@ from typing import Any
 from dph.config import ModelConfig
 from dph.config.files import expanded
 from dph.errors import UserError, one_line
-from dph.integrations.verl.settings import check_registered, configured
+from dph.integrations.verl.installed import check_registered
+from dph.integrations.verl.settings import configured
 from dph.models.chat import dated_template, template_of
 from dph.process.progress import show, show_messages
 

@@ -41,11 +41,11 @@ from dph.config import (
 from dph.config.checks import check_model, check_repeats, check_sampled
 from dph.config.files import expanded
 from dph.errors import UserError, reason_of
+from dph.integrations.verl.installed import check_registered
 from dph.integrations.verl.settings import (
     VLLM_SHARE,
     ClusterLayout,
     Offload,
-    check_registered,
     presamples,
     shares_prompts,
     unused_settings,

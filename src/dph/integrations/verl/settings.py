@@ -9,10 +9,8 @@ Every setting of `dph train` reaches verl's configuration or the data that `data
 no counterpart, or is listed in `WITHOUT_EFFECT`. A test changes each setting and checks the effect.
 """
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +28,7 @@ from dph.config import (
 )
 from dph.config.checks import template_variables
 from dph.config.components import NonNegative, NonNegativeInt, Share
-from dph.errors import UserError, how_to_install
+from dph.errors import UserError
 from dph.objective import POLICY_LOSSES, Advantage, Objective
 from dph.registry import read_option
 
@@ -460,20 +458,3 @@ def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
         "plugins": list(config.plugins),
         "date": config.model.date,
     }
-
-
-# The plug-in --------------------------------------------------------------------------------------------------------
-
-
-def check_registered() -> None:
-    """Raises UserError, with what to install, if verl is missing or cannot import our plug-in; verl itself logs such an
-    error at debug level only."""
-    install = f"make a separate environment and run there: {how_to_install('verl')}"
-    if find_spec("verl") is None:
-        raise UserError(f"verl is not installed; {install}")
-    try:
-        with warnings.catch_warnings(action="ignore", category=UserWarning):  # for each engine that is not installed
-            import dph.integrations.verl.plugin  # noqa: F401
-    except Exception as error:  # of verl, or of what verl imports
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise UserError(f"the plug-in for verl cannot be imported ({reason}); {install}") from error
