@@ -7,13 +7,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from dph.config import ModelConfig
+from dph.config.sampling import SamplingParams
 from dph.models import loading as precision
 from dph.models.batch import Tokens
 from dph.models.loading import choose_precision, settled
 from dph.models.policy import Policy
 from dph.runs.directory import RunDir
-from dph.sampling.hf import HFSampler
-from dph.types import SamplingParams
+from dph.sampling.generate import HFSampler
 from helpers import tiny_policy
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft

@@ -33,16 +33,16 @@ from dph.config import (
     from_dict,
 )
 from dph.config.checks import check_train
+from dph.config.sampling import SamplingParams
 from dph.errors import ModelError, SettingsError, SharedUserError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.rehearsal.store import read_rehearsal
 from dph.sampling import vllm as module
-from dph.sampling.hf import HFSampler
+from dph.sampling.generate import HFSampler
 from dph.sampling.vllm import VLLMSampler, start_engine
 from dph.training.rollouts import Explorer
 from dph.training.rows import Row
-from dph.types import SamplingParams
 from helpers import TEXTS, interrupted_at, randomise, tiny_policy
 
 HERE = importlib.util.find_spec("vllm") is not None
@@ -66,7 +66,8 @@ KEYS = [2**63 + 12345, 77 << 50, 2**64 - 5]
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"rollout": {"top_p": 0.9}}, r"not report .* rollout\.top_p below 1"),
+        ({"rollout": {"top_p": 0.9}}, r"not report .* rollout\.top_p 0\.9; set it to 1\.0"),
+        ({"rollout": {"min_p": 0.1}}, r"not report .* rollout\.min_p 0\.1; set it to 0\.0"),
         ({"rollout": {"old_logprobs": "sampler"}}, "are not exactly the trainer's"),
         ({"model": {"lora_rank": 4}}, "takes whole models"),
     ],

@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from architectures import ARCHITECTURES, architecture
-from dph.sampling import hf, shared_decode
-from dph.sampling.hf import HFSampler
+from dph.config.sampling import SamplingParams
+from dph.sampling import generate, shared_decode
+from dph.sampling.generate import HFSampler
 from dph.sampling.shared_decode import SharedDecoder, StaticDecoder, why_not_shared
-from dph.types import SamplingParams
 from helpers import shrinking, tiny_policy
 
 PROMPTS, KEYS = [[3, 4, 5], [6], [7, 8, 9, 3, 4]], [11, 12, 13]
@@ -214,7 +214,7 @@ def test_weights_are_cast_before_the_first_step() -> None:
 def test_how_often_the_sampler_looks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_policy()
     expected = drawn(policy)
-    monkeypatch.setattr(hf, "LOOK_EVERY", {"cpu": 5})
+    monkeypatch.setattr(generate, "LOOK_EVERY", {"cpu": 5})
     assert apart(drawn(policy), expected) < EXACT
     assert [one.finish_reason for one in drawn(policy)] == [one.finish_reason for one in expected]
 

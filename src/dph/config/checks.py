@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from dph.config.components import Bounds, LossConfig, ModelConfig, RolloutConfig, read_fields
 from dph.config.files import expanded, text_fault
+from dph.config.sampling import DEFAULTS
 from dph.config.stages import PresampleConfig, TrainConfig
 from dph.config.text import parse_json, read_json
 from dph.errors import RESUMED, ModelError, RunError, SettingsError, SharedUserError
@@ -183,8 +184,11 @@ def check_train(config: TrainConfig) -> None:
 
 
 def _check_vllm(config: TrainConfig) -> None:
-    if config.rollout.top_p < 1:
-        raise SettingsError(f"vLLM does not report log-probabilities with rollout.top_p below 1; set it to 1, {_OR_HF}")
+    for name, value in config.rollout.truncations.items():
+        raise SettingsError(
+            f"vLLM does not report log-probabilities of the policy with rollout.{name} {value}; set it to "
+            f"{DEFAULTS[name]}, {_OR_HF}"
+        )
     if config.rollout.old_logprobs == "sampler":
         raise SettingsError("vLLM's log-probabilities are not exactly the trainer's; use rollout.old_logprobs auto")
     if config.model.lora_rank:

@@ -4,66 +4,25 @@ A stage reads a part whole, or without the fields that its settings declare as `
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
-from dph.types import SamplingParams
-
-LARGEST = 1.7e308
-SMALLEST = 5e-324
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Smallest and largest allowed value of a field. NaN lies outside of all bounds, infinity too."""
-
-    low: float
-    words: str
-    """The same in words, after "it must be"."""
-    high: float = LARGEST
-
-
-@dataclass(frozen=True)
-class Usual:
-    """Marks the usual values of a setting. Others, but 0, are allowed and reported, because most are slips."""
-
-    low: float = 0.0
-    high: float = LARGEST
-
-    @property
-    def words(self) -> str:
-        if self.high == LARGEST:
-            return f"usually at least {self.low:g}"
-        return f"usually {self.low:g} to {self.high:g}" if self.low else f"usually at most {self.high:g}"
-
-
-@dataclass(frozen=True)
-class Code:
-    """Marks a setting that names code of others. It runs only if the call itself names it (`dph.config.permitted`)."""
-
-    flag: str
-    """The flag with which a command line names it."""
-    runs: Callable[[Any], bool] = bool
-    """Whether a value of the setting names code."""
-    which: str = ""
-    """Which values do, in words, if not all."""
-
-    @property
-    def words(self) -> str:
-        return f"{self.which}{' ' if self.which else ''}in a file only if the call has {self.flag} too"
-
-
-PositiveInt = Annotated[int, Bounds(1, "at least 1")]
-NonNegativeInt = Annotated[int, Bounds(0, "0 or more, and finite")]
-NonNegative = Annotated[float, Bounds(0, "0 or more, and finite")]
-Positive = Annotated[float, Bounds(SMALLEST, "above 0, and finite")]
-Seed = Annotated[int, Bounds(-(2**63), "a whole number of 64 bits", 2**63 - 1)]
-Finite = Annotated[float, Bounds(-LARGEST, "finite")]
-Share = Annotated[float, Bounds(0, "between 0 and 1", 1)]
-PositiveShare = Annotated[float, Bounds(SMALLEST, "above 0 and at most 1", 1)]
-Level = Annotated[float, Bounds(1e-12, "above 0 and below 1", 1 - 1e-12)]
-Decay = Annotated[float, Bounds(0, "0 or more and below 1", 1 - 1e-12)]
+from dph.config.sampling import SamplingParams
+from dph.config.settings import (
+    LARGEST,
+    Bounds,
+    Code,
+    Decay,
+    Finite,
+    Level,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    PositiveShare,
+    Share,
+    Usual,
+)
 
 
 @dataclass(frozen=True)
@@ -200,20 +159,13 @@ class SamplerConfig:
 
 
 @dataclass(frozen=True)
-class RolloutConfig:
+class RolloutConfig(SamplingParams):
     """How responses are drawn, and what training makes of them."""
 
-    temperature: Annotated[NonNegative, Usual(0.1, 2)] = 1.0
-    """Sampling temperature; training computes log-probabilities at the same temperature. 0 decodes greedily: one
-    response to a prompt, so that an evaluation of several is refused, and training too."""
-    top_p: Annotated[PositiveShare, Usual(0.1)] = 1.0
-    """Nucleus sampling: keep the smallest set of tokens with this much probability."""
-    max_tokens: Annotated[PositiveInt, Usual(high=262144)] = 1024
-    """Longest response, in tokens."""
-    max_prompt_tokens: Annotated[PositiveInt, Usual(high=1 << 20)] = 4096
-    """Problems with a longer prompt are excluded, and counted."""
     n: Annotated[PositiveInt, Usual(high=1024)] = 16
     """Responses per prompt (the group)."""
+    max_prompt_tokens: Annotated[PositiveInt, Usual(high=1 << 20)] = 4096
+    """Problems with a longer prompt are excluded, and counted."""
     prompts: Annotated[PositiveInt, Usual(high=16384)] = 128
     """Prompts per step, over all processes."""
     old_logprobs: Literal["auto", "sampler", "recompute"] = "auto"
@@ -232,7 +184,10 @@ class RolloutConfig:
 
     def params(self, n: int | None = None) -> SamplingParams:
         """The same for a sampler; n: other responses per prompt."""
-        return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
+        of_sampler: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(SamplingParams)}
+        if n is not None:
+            of_sampler["n"] = n
+        return SamplingParams(**of_sampler)
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from dph.config.components import (
     RewardConfig,
     RolloutConfig,
     SamplerConfig,
-    Seed,
     Share,
     TaskConfig,
     Unread,
     Usual,
     VerifierConfig,
 )
+from dph.config.settings import Seed
 from dph.errors import SettingsError
 from dph.registry import read_option
 

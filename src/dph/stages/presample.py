@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import PresampleConfig, absolute
 from dph.config.checks import check_presample
+from dph.config.sampling import sampling_facts
 from dph.errors import counted
 from dph.measure.certificate import upper_bound
 from dph.models.batch import Tokens
@@ -29,7 +30,7 @@ from dph.models.loading import settled
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.rehearsal.check import check_sampler, file_hashes, sampling_facts
+from dph.rehearsal.check import check_sampler, file_hashes
 from dph.rehearsal.partition import is_near_perfect, place_of, responses_to_store
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.chunks import Chunks

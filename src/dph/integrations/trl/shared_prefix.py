@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from trl import GRPOTrainer
 
+from dph.config.sampling import SamplingParams, named_params, transformers_names
 from dph.errors import UserError
 from dph.integrations.trl.columns import CheckedRewardsMixin
 from dph.integrations.trl.members import SHARED_PREFIX, missing
@@ -26,8 +27,7 @@ from dph.models.policy import Policy
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import has_noise
 from dph.process.progress import warn
-from dph.sampling.hf import HFSampler
-from dph.types import SamplingParams
+from dph.sampling.generate import HFSampler
 
 ATTRIBUTES = (
     *("_buffered_inputs", "_step", "_tokenizer", "num_generations", "loss_type", "top_entropy_quantile"),
@@ -36,8 +36,8 @@ ATTRIBUTES = (
 """Attributes of a TRL trainer that are read here; if transformers generates, it also has a `generation_config`."""
 _SUPPORTED = {
     *("_from_model_config", "disable_compile", "transformers_version", "use_cache"),  # do not change what is drawn
-    *("bos_token_id", "eos_token_id", "pad_token_id"),
-    *("max_length", "max_new_tokens", "temperature", "top_p"),
+    *("bos_token_id", "eos_token_id", "pad_token_id", "max_length"),
+    *transformers_names().values(),
 }
 """Settings of transformers' generation that the sampler has too."""
 _NEUTRAL = {"do_sample": True} | dict.fromkeys(
@@ -326,14 +326,14 @@ class SharedPrefixMixin(CheckedRewardsMixin, GRPOTrainer):
             generation_kwargs=self.generation_kwargs,
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         ) as model:
-            if unknown := unknown_setting(model, chosen):
+            params = generation_params(model, chosen)
+            if unknown := unknown_setting(model, chosen) or another_order(params):
                 raise UserError(f"the sampler does not support {unknown}")
             if self._sampler is None:
                 precision = "bf16" if self.accelerator.mixed_precision == "bf16" else "fp32"
                 policy = Policy(model, self._tokenizer, precision=precision)
                 policy.eos_ids = frozenset(self.eos_token_ids)
                 self._sampler = HFSampler(policy)
-            params = SamplingParams(1, chosen.temperature, chosen.top_p, chosen.max_new_tokens)
             return sample_groups(self._sampler, prompts, params)
 
 
@@ -391,6 +391,17 @@ def unknown_setting(model: Any, chosen: Any, more: Collection[str] = ()) -> str 
     changed = (pair for pair in settings.items() if pair[1] not in (None, _NEUTRAL.get(pair[0], False)))
     known = {*_SUPPORTED, *more}
     return min((f"{name}={value!r}" for name, value in changed if name not in known), default=None)
+
+
+def generation_params(model: Any, chosen: Any) -> SamplingParams:
+    """The sampling parameters by which transformers generates, as `unknown_setting` reads the two configs."""
+    asked = {name: value for name, value in chosen.to_dict().items() if value is not None}
+    return named_params(model.generation_config.to_dict() | asked, transformers_names())
+
+
+def another_order(params: SamplingParams) -> str | None:
+    """Two truncations that transformers applies in another order than the sampler, in words; None if there are none."""
+    return f"min_p={params.min_p!r} after top_p" if len(params.truncations) > 1 else None
 
 
 def sample_groups(sampler: HFSampler, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[list[int]]:

@@ -10,7 +10,7 @@ no counterpart, or is listed in `WITHOUT_EFFECT`. A test changes each setting an
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from dph.config import (
 )
 from dph.config.checks import template_variables
 from dph.config.components import NonNegative, NonNegativeInt, Share
+from dph.config.sampling import SamplingParams, marks, verl_settings
 from dph.errors import UserError
 from dph.objective import POLICY_LOSSES, Advantage, Objective
 from dph.registry import read_option
@@ -37,6 +38,8 @@ TRAINER_MODE = "dph_sync"
 VENDOR = "dph"
 """If the environment variable VERL_ENGINE_VENDOR has this value, verl uses our engine, with shared prompts."""
 
+AGENT_LOOP = "dph.integrations.verl.sampling.AgentLoopManager"
+"""Our agent loop, which reads `dph.sampling`, as verl's agent_loop_manager_class."""
 QUERY_TOOL = "query"
 """Name of the tool of `dph.integrations.verl.tools`."""
 
@@ -83,6 +86,11 @@ class DPHSettings(RehearsalTerm):
     bf16 explains less. With a larger one the run stops before the update."""
     plugins: tuple[str, ...] = ()
     """Python files or modules that register divergences, policy losses or advantages; every process imports them."""
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    """Sampling parameters that verl's rollout settings lack: min_p and stop. They need our agent loop (see
+    `dph.integrations.verl.sampling`), which a launch names."""
+    validation_sampling: SamplingParams = field(default_factory=SamplingParams)
+    """The same for validation."""
     date: str = ModelConfig.date
     """Date, YYYY-MM-DD, in place of today's in prompts whose chat template writes today's."""
 
@@ -92,12 +100,16 @@ def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Adva
     Raises UserError for settings that cannot be meant, or that this objective has no counterpart for."""
     from dph.build import load_plugin
 
-    settings = from_dict(DPHSettings, config.get("dph") or {}, "the settings under 'dph'")
+    block = config.get("dph") or {}
+    settings = from_dict(DPHSettings, block, "the settings under 'dph'")
+    for validation in (False, True):
+        sampling_block(block, validation=validation)
     check_bounds(settings, "dph.")
     if settings.rows and not settings.rehearsal:
         raise UserError(f"dph.rows is {settings.rows}, but dph.rehearsal names no run of `dph presample`")
     if settings.rows:
         _check_sampling(config["actor_rollout_ref"].get("rollout") or {})
+    _check_agent_loop(config["actor_rollout_ref"].get("rollout") or {}, settings)
     for plugin in settings.plugins:
         load_plugin(plugin)
     return settings, _loss_config(config, settings), _advantage(config, settings)
@@ -114,6 +126,34 @@ def _check_sampling(rollout: Mapping[str, Any]) -> None:
         raise UserError(
             f"stored responses were sampled from the model's distribution at its temperature and top-p, but "
             f"actor_rollout_ref.rollout.{changed[0]} samples from another; leave it out, or set dph.rows to 0"
+        )
+
+
+def sampling_block(block: Mapping[str, Any], *, validation: bool) -> SamplingParams:
+    """The sampling parameters of the block `dph` of a configuration. Raises UserError for one that verl has itself."""
+    name = "validation_sampling" if validation else "sampling"
+    given = dict(block.get(name) or {})
+    if theirs := [key for key in given if key not in marks() or marks()[key].of_verl]:
+        raise UserError(f"dph.{name} has {theirs[0]!r}, which is a setting of verl's rollout or unknown; leave it out")
+    params = from_dict(SamplingParams, given, f"the settings under 'dph.{name}'")
+    check_bounds(params, f"dph.{name}.")
+    return params
+
+
+def drawn_by(rollout: Mapping[str, Any], block: Mapping[str, Any]) -> SamplingParams:
+    """The sampling parameters of training, from verl's rollout settings and the block `dph`."""
+    of_verl = {name: float(rollout[name]) for name, mark in marks().items() if mark.of_verl}
+    return replace(sampling_block(block, validation=False), **of_verl)
+
+
+def _check_agent_loop(rollout: Mapping[str, Any], settings: DPHSettings) -> None:
+    """Raises UserError for sampling parameters of ours if verl does not use the agent loop that reads them."""
+    if settings.sampling == settings.validation_sampling == SamplingParams():
+        return
+    if (rollout.get("agent") or {}).get("agent_loop_manager_class") != AGENT_LOOP or rollout.get("name") != "vllm":
+        raise UserError(
+            "dph.sampling and dph.validation_sampling are read by our agent loop for vLLM only; set, under "
+            f"actor_rollout_ref.rollout, name=vllm and agent.agent_loop_manager_class={AGENT_LOOP}"
         )
 
 
@@ -421,8 +461,7 @@ def _rollout(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
     return {
         "name": "vllm",
         "n": rollout.n,
-        "temperature": rollout.temperature,
-        "top_p": rollout.top_p,
+        **verl_settings(rollout)[0],
         "tensor_model_parallel_size": layout.tensor_parallel,
         "gpu_memory_utilization": VLLM_SHARE,
         "max_model_len": longest,
@@ -431,10 +470,15 @@ def _rollout(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
         "val_kwargs": {
             "n": 1 if greedy else config.monitor.n,  # more than one greedy response was refused
             "do_sample": not greedy,
-            "temperature": validation.temperature,
-            "top_p": 1.0 if greedy else validation.top_p,
+            **verl_settings(validation)[0],
         },
+        **({"agent": {"agent_loop_manager_class": AGENT_LOOP}} if any(_sampling(config).values()) else {}),
     }
+
+
+def _sampling(config: VerlConfig) -> dict[str, dict[str, Any]]:
+    """The sampling parameters that verl lacks, in the block `dph`."""
+    return {"sampling": verl_settings(config.rollout)[1], "validation_sampling": verl_settings(config.validation)[1]}
 
 
 def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
@@ -456,5 +500,6 @@ def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
         "mask_truncated": config.rollout.mask_truncated,
         "max_unjudged": config.max_unjudged,
         "plugins": list(config.plugins),
+        **{name: params for name, params in _sampling(config).items() if params},
         "date": config.model.date,
     }

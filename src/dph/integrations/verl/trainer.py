@@ -35,11 +35,12 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.utils.padding import response_from_nested
 
 from dph.config import OverlongConfig
+from dph.config.sampling import sampling_facts
 from dph.errors import UserError
 from dph.integrations.sampler import check_sampler
 from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
-from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured
+from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured, drawn_by
 from dph.measure.passk import coverage_shares
 from dph.models.chat import Rendering, dated_template
 from dph.objective import Advantage
@@ -106,13 +107,15 @@ class SamplerGateMixin(PPOTrainer):
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_old_log_prob(batch, metrics)
         rollout = self.config.actor_rollout_ref.rollout
-        if not rollout.calculate_log_probs or rollout.top_k > 0:
-            return batch
+        block = _plain(OmegaConf.select(self.config, "dph", default=OmegaConf.create({})))
+        truncated = drawn_by(rollout, block).truncations.keys() - {"top_p"}
+        if not rollout.calculate_log_probs or rollout.top_k > 0 or truncated:
+            return batch  # what top-k and min-p leave of the distribution has no useful bound
         names = ["rollout_log_probs", "old_log_probs", "response_mask"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         sampled, trained, mask = (data[name].values() for name in names)
         # The sampler divides by the share of tokens that top-p leaves, which is at least top_p
-        allowed = OmegaConf.select(self.config, "dph.max_gap", default=DPHSettings().max_gap)
+        allowed = block.get("max_gap", DPHSettings().max_gap)
         explained = allowed - math.log(rollout.top_p)
         warn(check_sampler(sampled[mask.bool()], trained[mask.bool()], explained))
         return batch
@@ -201,9 +204,12 @@ def check_unjudged(failed: int, total: int, limit: float) -> None:
         )
 
 
-def read_judged(batch: KVBatchMeta, limit: int, tokenizer: Any, *, reference: bool = False) -> list[JudgedResponse]:
+def read_judged(
+    batch: KVBatchMeta, limit: int, tokenizer: Any, *, reference: bool = False, stop: Sequence[str] = ()
+) -> list[JudgedResponse]:
     """The rows of a batch, in its order, with `reference` also the reference model's log-probabilities. A response of
-    `limit` tokens without the end token was cut off. Raises UserError for several trajectories per session."""
+    `limit` tokens without the end token or a stop string was cut off. Raises UserError for several trajectories per
+    session."""
     fields = ["uid", "responses", "loss_mask", "response_mask", "rm_scores", "extra_fields", "old_log_probs"]
     fields += ["ref_log_prob"] * reference
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
@@ -220,10 +226,12 @@ def read_judged(batch: KVBatchMeta, limit: int, tokenizer: Any, *, reference: bo
         if is_scored(info) and not tag.get("is_padding"):
             # with another reward function a reward of at least 1 is correct
             verdict = Verdict(Outcome(outcome or ("correct" if reward >= 1 else "wrong")), reward)
-        cut_off = len(ids) >= limit and ids[-1] != tokenizer.eos_token_id
+        text = tokenizer.decode(ids, skip_special_tokens=True)
+        ended = ids[-1:] == [tokenizer.eos_token_id] or any(string in text for string in stop)
+        cut_off = len(ids) >= limit and not ended
         logprobs = old[own].float().tolist()
         completion = Completion(responses[own].tolist(), logprobs, "length" if cut_off else "stop")
-        rollout = Rollout(completion, tokenizer.decode(ids, skip_special_tokens=True), verdict)
+        rollout = Rollout(completion, text, verdict)
         references = [] if ref is None else ref[own].float().tolist()
         rows.append(JudgedResponse(str(getattr(uid, "data", uid)), rollout, outcome, references, own, mask))
     return rows
@@ -423,7 +431,7 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
             rollout = self.config.actor_rollout_ref.rollout
             path = Path(self._dph.rehearsal)
             checked = open_set(path)
-            sampling = {"temperature": float(rollout.temperature), "top_p": float(rollout.top_p)}
+            sampling = sampling_facts(drawn_by(rollout, _plain(self.config.dph)))
             rendering = Rendering(self._dph.date, _plain(self.config.data.get("apply_chat_template_kwargs")) or {})
             if dated_template(template := str(self.tokenizer.chat_template), rendering.date) != template:
                 raise UserError(
@@ -458,7 +466,8 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
         """Advantages over the responses that could be judged; the others are left out of loss and metrics."""
         batch = super()._compute_advantage(batch, metrics)  # with verl's rollout correction
         limit = self.config.data.max_response_length
-        judged = read_judged(batch, limit, self.tokenizer, reference=self._advantage.needs_reference)
+        how = {"reference": self._advantage.needs_reference, "stop": self._dph.sampling.stop}
+        judged = read_judged(batch, limit, self.tokenizer, **how)
         advantages = judged_advantages(self._advantage, judged, self._dph, limit)
         masks = [row.mask * (value is not None) for row, value in zip(judged, advantages, strict=True)]
         columns = {
