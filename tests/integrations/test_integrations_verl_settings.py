@@ -30,6 +30,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "model.lora_targets": ("q_proj,v_proj",),
     "loss.policy": ("gspo",),
     "rollout.prompts": (256,),
+    "rollout.stop": (("\n\n",),),
     "rehearsal.rows": (64, 0),
     "optim.minibatches": (4,),
     "optim.tokens_per_microbatch": (40000,),

@@ -141,7 +141,10 @@ def test_on_a_gpu_vllm_sleeps_while_the_policy_is_updated(device: str, monkeypat
     asleep = ["sleep 2", "wake weights", "reload_weights 2", "wake kv_cache", "reset"]
     first, second = (asleep, asleep) if device == "cuda" else (copied, [])
     assert llm.told == [*copied, *copied, "update", *first, "update", *second, "shutdown"]
-    assert started == [{"here": True, "sleeps": device == "cuda"}]
+    assert started == [{"here": True, "sleeps": device == "cuda", "texts": False}]
+    sampler.sample([], replace(PLAIN, stop=("x",)), [])
+    sampler.sample([], PLAIN, [])
+    assert [one["texts"] for one in started] == [False, True], "stop strings need an engine with a tokenizer"
 
 
 # With vLLM ----------------------------------------------------------------------------------------------------------
