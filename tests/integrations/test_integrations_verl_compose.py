@@ -139,13 +139,11 @@ def test_a_group_is_dropped_for_what_could_be_judged_only() -> None:
 
 def buffer(monkeypatch: pytest.MonkeyPatch, groups: list[list[dict[str, float | str]]], limit: float) -> Any:
     """A replay buffer in which these groups have finished; each response has what the reward function returned."""
-    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-
     from dph.integrations.verl import trainer
 
     plain: Any = {"trainer_config": {}, "sampler_kwargs": {}, "max_off_policy_strategy": "drop"}
     plain |= {"max_off_policy_threshold": None, "refill_fn": lambda count: count, "filter_groups_metric": "acc"}
-    made = trainer.JudgedReplayBuffer.of(ReplayBuffer("sync", **plain), 8, limit)
+    made = trainer.JudgedReplayBuffer("sync", responses=8, max_unjudged=limit, **plain)
     infos = {f"g{i}_{j}_0": info for i, group in enumerate(groups) for j, info in enumerate(group)}
     made.partitions["train"] = {key: {} for key in infos}
     made.finished_keys["train"] = {f"g{i}" for i in range(len(groups))}

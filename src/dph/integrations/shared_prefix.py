@@ -14,10 +14,8 @@ from typing import Any
 
 import torch
 
+from dph.engine import Packed, Sharing, Tokens, group_by_prompt, warn
 from dph.errors import UserError
-from dph.models.packing import Packed, Tokens, group_by_prompt
-from dph.models.sharing import Sharing
-from dph.process.progress import warn
 
 
 @dataclass

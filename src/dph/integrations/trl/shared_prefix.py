@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 from trl import GRPOTrainer
 
 from dph.config.sampling import SamplingParams, named_params, transformers_names
+from dph.engine import HFSampler, Policy, Sharing, Tokens, group_by_prompt, has_noise, pack, shared_attention
 from dph.errors import UserError
 from dph.integrations.shared_prefix import (
     PrefixSharing,
@@ -27,12 +28,6 @@ from dph.integrations.shared_prefix import (
 )
 from dph.integrations.trl.columns import CheckedRewardsMixin
 from dph.integrations.trl.members import SHARED_PREFIX, missing
-from dph.models.batch import Tokens
-from dph.models.packing import group_by_prompt, pack
-from dph.models.policy import Policy
-from dph.models.sharing import Sharing, shared_attention
-from dph.models.traits import has_noise
-from dph.sampling.generate import HFSampler
 
 ATTRIBUTES = (
     *("_buffered_inputs", "_step", "_tokenizer", "num_generations", "loss_type", "top_entropy_quantile"),

@@ -19,20 +19,30 @@ import torch
 from torch import Tensor
 from trl import GRPOTrainer
 
+from dph.engine import (
+    Policy,
+    Rehearsal,
+    RehearsalSet,
+    Rendering,
+    Row,
+    check_fit,
+    check_start,
+    collate,
+    count_rows,
+    date_sentence,
+    dated_template,
+    open_set,
+    rehearsal_row,
+    template_of,
+    warn,
+)
 from dph.errors import UserError
 from dph.integrations.trl.config import DPHConfig
 from dph.integrations.trl.members import REHEARSAL, missing
 from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
 from dph.integrations.trl.sampling import drawn_by, reshaped
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin, padded_rows
-from dph.models.chat import Rendering, date_sentence, dated_template, template_of
-from dph.models.policy import Policy
 from dph.objective import Objective, mean_metrics
-from dph.process.progress import warn
-from dph.rehearsal.check import check_fit, check_start, open_set
-from dph.rehearsal.store import Rehearsal, RehearsalSet
-from dph.training.rows import Row, collate, rehearsal_row
-from dph.training.update import count_rows
 
 
 class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):

@@ -26,15 +26,22 @@ from verl.workers.engine.utils import postprocess_batch_func
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
-from dph.build import load_plugin
 from dph.config import LossConfig
+from dph.engine import (
+    Entropy,
+    Sharing,
+    Tokens,
+    by_prompt,
+    has_noise,
+    load_plugin,
+    pack,
+    packed_microbatches,
+    packed_tokens,
+    shared_attention,
+    token_logprobs,
+)
 from dph.integrations.shared_prefix import PrefixSharing, first_of, have_common_prompts, packed_arguments
 from dph.integrations.verl.settings import VENDOR
-from dph.models.batch import Tokens, by_prompt, packed_microbatches
-from dph.models.logprobs import Entropy, token_logprobs
-from dph.models.packing import pack, packed_tokens
-from dph.models.sharing import Sharing, shared_attention
-from dph.models.traits import has_noise
 from dph.objective import LossCounts, Objective, TokenBatch
 
 IS_REHEARSAL = "dph_rehearsal"

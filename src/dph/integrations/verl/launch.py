@@ -40,6 +40,7 @@ from dph.config import (
 )
 from dph.config.checks import check_model, check_repeats, check_sampled
 from dph.config.files import expanded
+from dph.engine import check_unchanged, model_folder, own, read_config, refuse_other_kinds, say, write_atomically
 from dph.errors import UserError, reason_of
 from dph.integrations.verl.installed import check_registered
 from dph.integrations.verl.settings import (
@@ -51,11 +52,7 @@ from dph.integrations.verl.settings import (
     unused_settings,
     verl_config,
 )
-from dph.models.loading import model_folder
 from dph.objective import Objective
-from dph.process.places import own
-from dph.process.progress import say
-from dph.runs.files import check_unchanged, write_atomically
 
 # The layout, by estimate --------------------------------------------------------------------------------------------
 
@@ -95,8 +92,6 @@ def read_shape(path: str, *, trust_remote_code: bool = False) -> ModelShape:
     """Shape of a model from its configuration, without its weights. Raises UserError if that cannot be read."""
     import torch
     from transformers import AutoModelForCausalLM
-
-    from dph.models.loading import read_config, refuse_other_kinds
 
     config = read_config(ModelConfig(path, trust_remote_code=trust_remote_code))
     refuse_other_kinds(path, config)

@@ -29,6 +29,7 @@ from dph.config import (
 from dph.config.checks import template_variables
 from dph.config.components import NonNegative, NonNegativeInt, Share
 from dph.config.sampling import SamplingParams, marks, verl_settings
+from dph.engine import load_plugin
 from dph.errors import UserError
 from dph.objective import POLICY_LOSSES, Advantage, Objective
 from dph.registry import read_option
@@ -98,8 +99,6 @@ class DPHSettings(RehearsalTerm):
 def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Advantage]:
     """The block `dph` of a configuration in plain containers, the objective and the advantage; plug-ins are loaded.
     Raises UserError for settings that cannot be meant, or that this objective has no counterpart for."""
-    from dph.build import load_plugin
-
     block = config.get("dph") or {}
     settings = from_dict(DPHSettings, block, "the settings under 'dph'")
     for validation in (False, True):

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import ray
 import torch
@@ -36,19 +36,27 @@ from verl.workers.utils.padding import response_from_nested
 
 from dph.config import OverlongConfig
 from dph.config.sampling import sampling_facts
+from dph.engine import (
+    CheckedSet,
+    Ledger,
+    Rehearsal,
+    RehearsalSet,
+    Rendering,
+    Shaping,
+    check_deviation,
+    check_facts,
+    coverage_shares,
+    dated_template,
+    open_set,
+    rendering_facts,
+    warn,
+)
 from dph.errors import UserError
 from dph.integrations.sampler import check_sampler
 from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured, drawn_by
-from dph.measure.passk import coverage_shares
-from dph.models.chat import Rendering, dated_template
 from dph.objective import Advantage
-from dph.process.progress import warn
-from dph.rehearsal.check import CheckedSet, check_deviation, check_facts, open_set, rendering_facts
-from dph.rehearsal.store import Rehearsal, RehearsalSet
-from dph.runs.coverage import Ledger
-from dph.training.rollouts import Shaping
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 
 
@@ -286,18 +294,12 @@ def constant_value(metric: str, infos: Sequence[Mapping[str, Any]]) -> float | N
 class JudgedReplayBuffer(ReplayBuffer):
     """Drops groups whose judged responses are all correct or all wrong; verl would count failed judgings as wrong."""
 
-    _max_unjudged: float
-    _responses: int
-    _dropped: list[dict[str, Any]]
-
-    @classmethod
-    def of(cls, buffer: ReplayBuffer, responses: int, max_unjudged: float) -> Self:
-        """The same buffer with this filter. responses: of an update; max_unjudged: the share of a step's responses
-        whose judging may fail."""
-        made = cls.__new__(cls)
-        made.__dict__ |= vars(buffer)
-        made._max_unjudged, made._responses, made._dropped = max_unjudged, responses, []
-        return made
+    def __init__(self, *args: Any, responses: int, max_unjudged: float, **kwargs: Any) -> None:
+        """responses: of an update; max_unjudged: the share of a step's responses whose judging may fail; the others are
+        verl's."""
+        super().__init__(*args, **kwargs)
+        self._max_unjudged, self._responses = max_unjudged, responses
+        self._dropped: list[dict[str, Any]] = []
 
     def take_dropped(self) -> list[dict[str, Any]]:
         """The values of the reward function for each response of the groups dropped since the last call."""
@@ -449,8 +451,28 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
                 self.role_worker_mapping[role] = ray.remote(DPHActorRolloutRefWorker)
 
     def _build_replay_buffer(self) -> Any:
-        responses = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
-        return JudgedReplayBuffer.of(super()._build_replay_buffer(), responses, self._dph.max_unjudged)
+        """verl 0.9.1's buffer of synchronous trainers, with our filter of groups."""
+        sampler, data = self.config.trainer.v1.sampler, self.config.data
+        if (sampler.get("custom_sampler") or {}).get("path"):
+            raise UserError(f"trainer mode {TRAINER_MODE!r} has a replay buffer of its own; leave custom_sampler out")
+        metric, refills = self._resolve_filter_groups_metric(), bool(sampler.get("sync_refill_failed_groups", False))
+        filters = self.config.algorithm.get("filter_groups") or {}
+        whole = data.get("gen_batch_size") or data.train_batch_size
+        return JudgedReplayBuffer(
+            responses=data.train_batch_size * self.config.actor_rollout_ref.rollout.n,
+            max_unjudged=self._dph.max_unjudged,
+            trainer_mode=self.trainer_mode,
+            trainer_config=self.config.trainer.v1.get(self.trainer_mode, {}),
+            max_off_policy_threshold=sampler.max_off_policy_threshold,
+            max_off_policy_strategy=sampler.max_off_policy_strategy,
+            sampler_kwargs=sampler.sampler_kwargs,
+            refill_fn=self._add_prompts_to_generate,
+            filter_groups_metric=metric,
+            sync_refill_failed_groups=refills,
+            train_batch_size=data.train_batch_size,
+            gen_batch_size=1 if metric is not None or refills else whole,
+            max_inflight_gen_batches=1 if metric is None else filters.get("max_inflight_gen_batches", 1),
+        )
 
     def on_init_end(self) -> None:
         self.actor_rollout_wg.set_loss_fn(DPHLoss(self._loss, self._dph.plugins))
