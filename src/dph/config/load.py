@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import tomli_w
 
 from dph.config.checks import check_bounds
-from dph.config.components import Bounds, Usual, read_fields
+from dph.config.components import Bounds, Code, Usual, read_fields
 from dph.config.files import expanded, read_bytes, text_fault
 from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig, TrainConfig
 from dph.config.text import decoded
@@ -47,7 +47,7 @@ class Setting(NamedTuple):
 
     name: str
     kind: Any
-    bounds: tuple[Bounds | Usual, ...]
+    bounds: tuple[Bounds | Usual | Code, ...]
     value: Any
     owner: type[Any]
 
@@ -60,7 +60,8 @@ def every_setting(config: Any, prefix: str = "", unread: tuple[str, ...] = ()) -
         if _is_config(value):
             yield from every_setting(value, f"{name}.", below)
         else:
-            bounds = getattr(hints[item.name], "__metadata__", ())
+            marks = getattr(hints[item.name], "__metadata__", ())
+            bounds = tuple(mark for mark in marks if isinstance(mark, Bounds | Usual | Code))
             yield Setting(name, kinds[item.name], bounds, value, type(config))
 
 
