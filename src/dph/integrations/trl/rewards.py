@@ -13,7 +13,6 @@ from dph.engine import Ledger, coverage_shares, warn
 from dph.errors import UserError
 from dph.integrations.trl.columns import CheckedRewardsMixin
 from dph.integrations.trl.members import ADVANTAGES, REWARDS, missing
-from dph.measure.passk import coverage_shares
 from dph.objective import Advantage, GroupView
 from dph.types import Outcome, Verdict
 
