@@ -28,7 +28,7 @@ from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.runs.directory import RunDir, read_metrics
-from dph.runs.samples import Sample, read_samples
+from dph.runs.samples import Sample, read_kept_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
@@ -250,7 +250,7 @@ def test_the_monitored_problems_are_in_the_order_that_the_task_has(tmp_path):
     monitor = MonitorConfig(every=1, split="dev", limit=4, n=2)
     task = TaskConfig(name="toy", shuffle=True)
     run = train(train_config(tmp_path, "grpo", {"steps": 1}, monitor=monitor, task=task))
-    watched = {sample.id for sample in read_samples(run, "monitor")}
+    watched = {sample.id for sample in read_kept_samples(run, "monitor")}
     assert watched == {problem.id for problem in select(make_task(task), "dev", 4, shuffle=True)}
     assert watched != {problem.id for problem in select(make_task(task), "dev", 4)}
 
@@ -328,7 +328,7 @@ def test_kept_responses_are_those_of_the_step_with_their_advantages(tmp_path, mo
     monkeypatch.setattr(rollouts.Explorer, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
     monitor = MonitorConfig(every=2, split="dev", limit=3, n=2, kept_responses=10)
     run = train(train_config(tmp_path, "dapo", {"steps": 3}, monitor=monitor))  # every group has an advantage
-    explored, held_out = read_samples(run, "rollouts"), read_samples(run, "monitor")
+    explored, held_out = read_kept_samples(run, "rollouts"), read_kept_samples(run, "monitor")
     groups = drawn[1].groups  # of step 2
     expected = [(group, index) for index in range(4) for group in groups][:10]
     assert [(s.step, s.id, s.sample) for s in explored] == [(2, group.problem.id, index) for group, index in expected]
@@ -369,7 +369,7 @@ def test_samples_are_shown_with_their_verdicts(tmp_path, caplog):
     config = train_config(tmp_path, "grpo", {"steps": 3, "show_samples": 2}, monitor=monitor)
     run = train(config)
     said = [line for line in caplog.messages if line.startswith("step ")]
-    shown = read_samples(run, "monitor")[:2] + read_samples(run, "rollouts")[:2]
+    shown = read_kept_samples(run, "monitor")[:2] + read_kept_samples(run, "rollouts")[:2]
     assert said == [f"step {sample.step}: {sample.line()}" for sample in shown]
     first = shown[-1]
     assert said[-1].startswith(f"step 2: {first.id}: {first.outcome}, reward {first.reward:g}, advantage ")
@@ -585,7 +585,7 @@ def test_a_tracker_gets_settings_timings_and_samples_and_knows_a_resumed_run(tmp
         values["time/update_seconds"] > 0 for _, values in tracker.logged if "loss" in values
     )
     ((step, (columns, rows)),) = [(s, v["samples/rollouts"]) for s, v in tracker.logged if "samples/rollouts" in v]
-    kept = read_samples(tmp_path / "js", "rollouts")
+    kept = read_kept_samples(tmp_path / "js", "rollouts")
     assert step == 2 and len(rows) == min(16, len(kept)) and columns[-1] == "response"
     indent = "" if name == "wandb" else "    "  # trackio shows Markdown
     assert [row[-1] for row in rows] == [indent + sample.response for sample in kept[:16]]

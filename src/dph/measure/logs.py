@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, reason_of, refused
-from dph.extras import require
+from dph.extras import require_installed
 from dph.measure.crossed import MISSING
 from dph.measure.documents import by_its_only_key, names_sample, samples_in, spread
 from dph.measure.fields import is_maximum, kind_of, role_of, sample_of, verdict_rank
@@ -77,7 +77,7 @@ class Source(NamedTuple):
 
 
 @dataclass(slots=True)
-class Table:
+class LogTable:
     """Rows of samples, as far as their columns have a role."""
 
     rows: int = 0
@@ -99,7 +99,7 @@ class Table:
     """[rows] Fingerprints of the responses, equal for equal ones; None if no row has a response."""
 
 
-def read_table(path: Path, *, named: Iterable[str] = (), records: str = "", each: bool = False) -> Table:
+def read_table(path: Path, *, named: Iterable[str] = (), records: str = "", each: bool = False) -> LogTable:
     """The rows of a file or folder. named: columns to keep whatever their names are; records: the key with the samples,
     if a document has several; each: of a run of `dph eval`, its completions instead of the counts of its problems.
     Raises DataError for what is missing, damaged, too large, or holds no samples."""
@@ -127,7 +127,7 @@ class _Reader:
     """Collects the rows of files into one `Table`."""
 
     def __init__(self, named: frozenset[str], records: str) -> None:
-        self.table, self.named, self.records = Table(), named, records
+        self.table, self.named, self.records = LogTable(), named, records
         self.place, self.packed = "", False
         """The file that is read, and whether it is compressed, an archive or Parquet."""
         self._columns: dict[str, list[Any]] = {}
@@ -451,7 +451,7 @@ class _Reader:
                 self.table.others.add(path)
         return kept
 
-    def finished(self) -> Table:
+    def finished(self) -> LogTable:
         rows = self.table.rows
         for path, column in self._columns.items():
             self.table.columns[path] = np.fromiter(column + [None] * (rows - len(column)), np.object_, rows)
@@ -471,7 +471,7 @@ def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
     if packing != "zstd":
         unpacked = gzip.GzipFile(fileobj=stream) if packing == "gzip" else bz2.BZ2File(stream)
         return io.BufferedReader(unpacked, 1 << 16)
-    require(f"unpacking {packing}", "pyarrow")
+    require_installed(f"unpacking {packing}", "pyarrow")
     import pyarrow as pa
 
     return io.BufferedReader(pa.CompressedInputStream(stream, packing), 1 << 16)
@@ -511,7 +511,7 @@ def _unzipped(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo)
     if item.compress_type != 93:
         with archive.open(item) as member:
             return member.read(item.file_size)
-    require("unpacking zstd", "pyarrow")
+    require_installed("unpacking zstd", "pyarrow")
     import pyarrow as pa
 
     stream.seek(item.header_offset + 26)

@@ -36,7 +36,7 @@ EVALUATE_AGAIN = "delete the run's directory and run `dph eval` again, or name t
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class MetricValue:
     """A metric with its 95 % interval; low and high are NaN if none was computed."""
 
     mean: float
@@ -65,8 +65,8 @@ class Split:
     problems: int
     samples: int
     """Samples drawn for each problem."""
-    metrics: Mapping[str, Value]
-    pass_curve: Mapping[int, Value]
+    metrics: Mapping[str, MetricValue]
+    pass_curve: Mapping[int, MetricValue]
     style_shares: Mapping[str, float]
 
 
@@ -172,14 +172,16 @@ def _read_split(split: Mapping[str, Any]) -> Split:
         samples=int(split["samples"]),
         metrics={name: _value(value, problems) for name, value in split["metrics"].items()},
         pass_curve=dict(sorted(curve.items())),
-        style_shares={name: _share(Value(_finite(float(x)))).mean for name, x in split.get("style_shares", {}).items()},
+        style_shares={
+            name: _share(MetricValue(_finite(float(x)))).mean for name, x in split.get("style_shares", {}).items()
+        },
     )
 
 
 _SAMPLES, _OF = re.compile(r"[1-9][0-9]{0,6}"), re.compile(r"(pass|mean)@[1-9][0-9]{0,6}")
 
 
-def _share(value: Value) -> Value:
+def _share(value: MetricValue) -> MetricValue:
     """A value, if it lies from 0 to 1, up to rounding."""
     if not -_ROUNDING <= value.mean <= 1 + _ROUNDING:
         raise ValueError(f"{value.mean:g} is no share")
@@ -200,11 +202,11 @@ def values_of(rows: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> np.nd
     return values
 
 
-def _value(value: Mapping[str, Any], of: int) -> Value:
+def _value(value: Mapping[str, Any], of: int) -> MetricValue:
     """A metric as scores.json has it, of a split with `of` problems."""
     mean, low, high = (_finite(float(value[end])) for end in ("mean", "low", "high"))
     over = int(value.get("problems", of))  # resamples of one problem are all equal
-    return Value(mean, low, high, over, of) if over != 1 else Value(mean, problems=over, of=of)
+    return MetricValue(mean, low, high, over, of) if over != 1 else MetricValue(mean, problems=over, of=of)
 
 
 def _finite(value: float) -> float:

@@ -17,7 +17,7 @@ from dph.measure.predictions import (
     judged_rows,
     pair,
     read_predictions,
-    summarise,
+    summarise_predictions,
     table_of,
 )
 from dph.process.progress import put, say
@@ -67,7 +67,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
             if run:
                 (run.path / CHUNKS).unlink(missing_ok=True)  # nothing that another call could continue
             raise JudgeError("no problem is left: none has a gold answer that can be judged against")
-        summary = summarise(config, judged, excluded)
+        summary = summarise_predictions(config, judged, excluded)
         put(table_of(summary))
         if not bare and summary["outcomes"].keys() == {Outcome.NO_ANSWER}:
             hint = "if they are bare SQL or answers, say so with --bare"

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Literal, get_args
 
 from dph.errors import UserError
-from dph.extras import require
+from dph.extras import require_installed
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.math.answer import Decimals, Fallback, around_box, find_answer, strip_dollars
@@ -135,7 +135,7 @@ def check_policy(name: str) -> None:
             f"no math policy is named {name!r}; use typed for training, qwen for published scores, or math_verify"
         )
     needed = {"math_verify": ["math_verify"], "qwen": ["math_verify", "word2number"]}
-    require(f"the math policy {name}", *needed.get(name, []))
+    require_installed(f"the math policy {name}", *needed.get(name, []))
 
 
 def _unread(problem: Problem) -> str:
