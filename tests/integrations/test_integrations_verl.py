@@ -248,7 +248,7 @@ def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
     [
         ({"dph": {"etta": 0.1}}, "etta"),
         ({"dph": {"rows": 6}}, "names no run of `dph presample`"),
-        ({"dph": {"rows": -1}}, "dph.: rows is -1"),
+        ({"dph": {"rows": -1}}, "under .dph.: rows is -1; it must be 0 or more"),
         ({"algorithm__adv_estimator": "gae"}, "algorithm.adv_estimator=grpo"),
         ({"algorithm__use_kl_in_reward": True}, "algorithm.use_kl_in_reward=False"),
         ({"actor_rollout_ref__actor__loss_agg_mode": "seq-mean-token-sum"}, "loss_agg_mode"),
