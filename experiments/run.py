@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dph.config import check_bounds
 from dph.errors import UserError
 from dph.process.jobs import run_jobs
 from dph.process.progress import say
@@ -47,7 +46,6 @@ def reproduce(config: ReproduceConfig) -> Path:
     Raises UserError for unknown names, for settings that differ from those of the runs already there, and when runs
     failed.
     """
-    check_bounds(config)
     let_jobs_import()
     if config.scale == "full":
         from experiments.paper.launches import reproduce_full  # verl's launches; the other scales do without

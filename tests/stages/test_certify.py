@@ -17,10 +17,10 @@ import tomli_w
 import torch
 
 from complaints import complaint, run
-from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, to_toml
-from dph.config.components import ModelConfig
+from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, ModelConfig, to_toml
 from dph.errors import UserError
 from dph.evaluation.certification import CertificationSet
+from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.coverage import CERTIFICATE, read_visits
@@ -90,7 +90,7 @@ def test_a_share_of_the_near_perfect_problems_is_kept_aside():
     from dph.build import load_problems
 
     problems = load_problems(TASK)[1]
-    trained = {problem.id for problem in training_problems(str(kept_aside()), TASK, "all", problems)}
+    trained = {problem.id for problem in training_problems(open_presampled(kept_aside()), TASK, "all", problems)}
     assert trained == {problem.id for problem in problems} - aside
     other = presample(presample_config(folder() / "other", task=TASK, certify=replace(ASIDE, share=0.2)))
     smaller = {id for id, where in read_partition(other, TASK).items() if where == "certify"}

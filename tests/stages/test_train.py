@@ -12,7 +12,6 @@ import torch
 
 from dph.build import make_task, select
 from dph.config import (
-    LossConfig,
     ModelConfig,
     MonitorConfig,
     MonitorSet,
@@ -20,8 +19,8 @@ from dph.config import (
     RehearsalConfig,
     TaskConfig,
     TrainConfig,
+    from_dict,
 )
-from dph.config.checks import check_train
 from dph.errors import RunError, SettingsError, SharedUserError
 from dph.models import loading
 from dph.models.policy import Policy
@@ -192,13 +191,13 @@ def test_rehearsal_rows_come_in_the_order_of_the_cursor(tmp_path, monkeypatch):
 
 def test_exploration_prompts_are_those_of_the_partition(tmp_path, monkeypatch):
     chosen = []
-    explorer = loop.Explorer
+    collector = module.RolloutCollector
 
     def remember(policy, sampler, verifiers, items, *settings):
         chosen.append({item.problem.id for item in items})
-        return explorer(policy, sampler, verifiers, items, *settings)
+        return collector(policy, sampler, verifiers, items, *settings)
 
-    monkeypatch.setattr(loop, "Explorer", remember)
+    monkeypatch.setattr(module, "RolloutCollector", remember)
     for method in ("grpo", "exp_only", "dph_js"):
         train(train_config(tmp_path / method, method, steps=0))
     hard = {f"train/{i}" for i in range(0, 12, 2)}
@@ -324,8 +323,8 @@ def test_a_run_that_is_stopped_while_it_measures_keeps_the_rollouts_of_that_step
 
 def test_kept_responses_are_those_of_the_step_with_their_advantages(tmp_path, monkeypatch):
     """The advantage is the reward minus its group's mean, divided by the deviation (n − 1)."""
-    drawn, draw = [], rollouts.Explorer.draw
-    monkeypatch.setattr(rollouts.Explorer, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
+    drawn, draw = [], rollouts.RolloutCollector.draw
+    monkeypatch.setattr(rollouts.RolloutCollector, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
     monitor = MonitorConfig(every=2, split="dev", limit=3, n=2, kept_responses=10)
     run = train(train_config(tmp_path, "dapo", {"steps": 3}, monitor=monitor))  # every group has an advantage
     explored, held_out = read_kept_samples(run, "rollouts"), read_kept_samples(run, "monitor")
@@ -365,8 +364,8 @@ def test_a_response_that_is_not_in_the_loss_has_no_advantage():
 
 def test_samples_are_shown_with_their_verdicts(tmp_path, caplog):
     caplog.set_level("INFO", "dph")
-    monitor = MonitorConfig(every=2, limit=3, n=2)
-    config = train_config(tmp_path, "grpo", {"steps": 3, "show_samples": 2}, monitor=monitor)
+    monitor = {"every": 2, "limit": 3, "n": 2}
+    config = train_config(tmp_path, "grpo", {"steps": 3, "show_samples": 2, "monitor": monitor})
     run = train(config)
     said = [line for line in caplog.messages if line.startswith("step ")]
     shown = read_kept_samples(run, "monitor")[:2] + read_kept_samples(run, "rollouts")[:2]
@@ -374,7 +373,7 @@ def test_samples_are_shown_with_their_verdicts(tmp_path, caplog):
     first = shown[-1]
     assert said[-1].startswith(f"step 2: {first.id}: {first.outcome}, reward {first.reward:g}, advantage ")
     with pytest.raises(SettingsError, match="show_samples is 2, but only responses"):
-        check_train(replace(config, monitor=MonitorConfig(every=0)))
+        replace(config, monitor=MonitorConfig(every=0))
     train(replace(config, show_samples=0), resume=True)  # what is printed may change
 
 
@@ -454,7 +453,7 @@ def test_the_logged_rate_is_that_of_the_last_update(tmp_path):
 
 CONTRADICTIONS = {
     "rows without eta": (
-        {"loss": LossConfig(eta=0.0), "rehearsal": RehearsalConfig("x", rows=4)},
+        {"rehearsal": {"path": "x", "rows": 4}},
         r"rehearsal\.rows is 4 but loss\.eta is 0, so stored responses would have no effect",
     ),
     "no partition": (
@@ -465,23 +464,21 @@ CONTRADICTIONS = {
     "greedy": ({"rollout": {"temperature": 0.0}}, r"rollout\.temperature must be above 0"),
     "too few prompts": ({"rollout": {"prompts": 1}}, r"rollout\.prompts 1 cannot be split into 2 mini-batches"),
     "kl without estimator": (
-        {"loss": LossConfig(eta=0.0, kl_coef=0.1)},
+        {"loss": {"eta": 0.0, "kl_coef": 0.1}},
         r"loss\.kl_coef is 0\.1 but loss\.kl is 'none'",
     ),
-    "divergence": ({"loss": LossConfig(eta=0.0, divergence="jss")}, "jss"),
+    "divergence": ({"loss": {"eta": 0.0, "divergence": "jss"}}, "jss"),
 }
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, name):
     changes, message = CONTRADICTIONS[name]
-    base = TrainConfig(out=str(tmp_path / "run"), loss=LossConfig(eta=0.0), model=ModelConfig(path="/nowhere"))
-    if "rollout" in changes:
-        changes = {"rollout": replace(base.rollout, **changes["rollout"])}
+    base = {"out": str(tmp_path / "run"), "loss": {"eta": 0.0}, "model": {"path": "/nowhere"}}
+    from_dict(TrainConfig, base).check_ready()
     with pytest.raises(SettingsError, match=message):
-        train(replace(base, **changes))
+        train(from_dict(TrainConfig, {**base, **changes}))
     assert not (tmp_path / "run").exists()
-    check_train(base)
 
 
 def test_old_logprobs_are_recomputed_where_the_samplers_are_not_exact():

@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dph.build import load_problems, make_sampler
 from dph.config import (
-    CertifyConfig,
-    ModelConfig,
+    CertifySetConfig,
+    EvaluatedModelConfig,
     PresampleConfig,
+    RewardConfig,
     SamplerConfig,
     TaskConfig,
+    VerifierConfig,
     differences,
     from_dict,
     to_dict,
@@ -38,10 +39,10 @@ class CertificationSet:
     """Settings of the presample run, by which checkpoints are sampled."""
     problems: Sequence[Problem]
     base: Counts
-    allowed: CertifyConfig
+    allowed: CertifySetConfig
 
     @classmethod
-    def open(cls, allowed: CertifyConfig) -> "CertificationSet":
+    def open(cls, allowed: CertifySetConfig) -> "CertificationSet":
         """The set of the presample run `allowed.set`. Raises UserError if the run or its problems have changed, it kept
         nothing aside, or the set is too small to certify epsilon even if nothing is lost."""
         run = open_presampled(Path(allowed.set))
@@ -73,11 +74,15 @@ class CertificationSet:
             where = f"{len(shared)} problems of the certification set of {self.run.path}"
             raise RunError(f"{where} are {what}; leave these out, or use one presample run for both")
 
-    def check(self, policy: Policy, config: Any = None, *, base: bool = False) -> None:
+    def check(self, policy: Policy, *, base: bool = False) -> None:
         """Raises UserError for a policy with another tokenizer, or that renders prompts otherwise than the presample
-        run, with `base` also for other weights, and for settings that judge otherwise."""
+        run, with `base` also for other weights."""
         check_facts(self.run, policy_facts(policy, weights=base), model_of(policy))
-        if changed := differences(judging_rules(to_dict(self.made)), judging_rules(to_dict(config or self.made))):
+
+    def check_judging(self, verifier: VerifierConfig, reward: RewardConfig) -> None:
+        """Raises UserError for settings that judge otherwise than the presample run."""
+        here = judging_rules({"verifier": to_dict(verifier), "reward": to_dict(reward)})
+        if changed := differences(judging_rules(to_dict(self.made)), here):
             how = f"{self.run.path} judged the base model otherwise ({'; '.join(changed)})"
             raise RunError(f"{how}; use its settings, or run `dph presample` again")
 
@@ -94,7 +99,9 @@ class CertificationSet:
         """Check a policy's samples."""
         return certificate(self.base, counts, self.allowed.epsilon, self.allowed.alpha, self.allowed.k)
 
-    def certify(self, policy: Policy, model: ModelConfig, config: SamplerConfig, verifiers: Verifiers) -> Certificate:
+    def certify(
+        self, policy: Policy, model: EvaluatedModelConfig, config: SamplerConfig, verifiers: Verifiers
+    ) -> Certificate:
         """Sample a policy, which may have other weights than `model`, and check it; prompts are the presample run's."""
         policy.rendering = self.rendering
         self.check(policy)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dph.config import RehearsalConfig, RewardConfig, RolloutConfig, VerifierConfig, flatten, to_dict
+from dph.config import RewardConfig, SamplingConfig, VerifierConfig, flatten, to_dict
 from dph.errors import DataError, ModelError, RunError, refused
 from dph.models.chat import Rendering, tokenizer_hash
 from dph.models.policy import Policy
@@ -74,19 +74,24 @@ def open_presampled(path: Path) -> RunDir:
 
 
 def open_set(path: Path) -> CheckedSet:
-    """A presample run with its stored responses. Raises UserError as `open_presampled` and `read_rehearsal` do, and if
+    """A presample run with its stored responses. Raises UserError as `open_presampled` and `set_of` do."""
+    return set_of(open_presampled(path))
+
+
+def set_of(run: RunDir) -> CheckedSet:
+    """A presample run that was opened, with its stored responses. Raises UserError as `read_rehearsal` does, and if
     there are none."""
-    checked = CheckedSet(open_presampled(path), read_rehearsal(path / "rehearsal.parquet"))
+    checked = CheckedSet(run, read_rehearsal(run.path / "rehearsal.parquet"))
     if not checked.stored:
         raise DataError(
-            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; lower its "
+            f"the presample run {run.path} found no near-perfect prompt, so there is nothing to rehearse; lower its "
             "threshold, train with a method without rehearsal or, if the model solves nothing, begin with `dph sft`: "
             "docs/guides/your-data.md, 'When the model solves nothing'"
         )
     return checked
 
 
-def check_fit(run: RunDir, policy: Policy, rollout: RolloutConfig, *, same_weights: bool) -> None:
+def check_fit(run: RunDir, policy: Policy, rollout: SamplingConfig, *, same_weights: bool) -> None:
     """Refuse a rehearsal set that was made with another tokenizer, temperature, top-p, or date or variables of the chat
     template than the policy's and training's or, with `same_weights`, with another model than the policy."""
     facts = {**policy_facts(policy, weights=same_weights), **sampling_facts(rollout)}
@@ -111,7 +116,7 @@ def model_of(policy: Policy) -> str:
     return str(getattr(policy.causal_lm, "name_or_path", ""))
 
 
-def sampling_facts(rollout: RolloutConfig) -> dict[str, float]:
+def sampling_facts(rollout: SamplingConfig) -> dict[str, float]:
     """The sampling facts that a rehearsal set's manifest must have, for training that samples like this."""
     return {"temperature": rollout.temperature, "top_p": rollout.top_p}
 
@@ -217,7 +222,7 @@ def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence
     say(f"log-probabilities of sampler and trainer agree to {mean:.1e} nats per token (at most {largest:.1e})")
 
 
-def check_start(checked: CheckedSet, policy: Policy, rollout: RolloutConfig, count: int, token_budget: int) -> float:
+def check_start(checked: CheckedSet, policy: Policy, rollout: SamplingConfig, count: int, token_budget: int) -> float:
     """Recompute stored log-probabilities of `count` rows, spread evenly over the set; reports and returns the largest
     deviation in nats. Raises UserError when it shows that the set is not this model's own."""
     rows = checked.stored
@@ -242,24 +247,21 @@ def check_deviation(checked: CheckedSet, deviation: float, allowed: float) -> st
     return versions
 
 
-def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir, *, fresh: bool) -> CheckedSet | None:
-    """The stored responses of a training run that samples as `rollout` says, with every check that needs no model; None
-    for a run without them. On resume it must have started with the same set."""
-    if config.rows == 0 or not config.path:
-        return None
-    path = Path(config.path)
-    checked = open_set(path)
+def rehearsed(made: RunDir, rollout: SamplingConfig, run: RunDir, *, fresh: bool) -> CheckedSet:
+    """The stored responses of the presample run `made`, for a training run that samples as `rollout` says, with every
+    check that needs no model. On resume it must have started with the same set."""
+    checked = set_of(made)
     check_facts(checked.run, sampling_facts(rollout))
     begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
     if not fresh and begun != checked.hash:
-        raise RunError(f"the rehearsal set of {path} is not the one that {run.path} was started with; restore it")
+        raise RunError(f"the rehearsal set of {made.path} is not the one that {run.path} was started with; restore it")
     return checked
 
 
 def check_rehearsal(
     checked: CheckedSet,
-    config: RehearsalConfig,
-    rollout: RolloutConfig,
+    rows: int,
+    rollout: SamplingConfig,
     policy: Policy,
     run: RunDir,
     token_budget: int,
@@ -267,13 +269,14 @@ def check_rehearsal(
     fresh: bool,
     leads: bool,
 ) -> None:
-    """Check stored responses against the policy that training starts from; on resume, against its tokenizer only. The
-    leading process records the set's hash and the deviation in the run's manifest."""
+    """Check stored responses against the policy that training starts from, and the log-probabilities of `rows` of them;
+    on resume, against its tokenizer only. The leading process records the set's hash and the deviation in the run's
+    manifest."""
     check_fit(checked.run, policy, rollout, same_weights=fresh)
     if not fresh:
         return
     facts: dict[str, str | int | float] = {"hash": checked.hash}
-    if count := min(config.check_rows, len(checked.stored)):
+    if count := min(rows, len(checked.stored)):
         deviation = check_start(checked, policy, rollout, count, token_budget)
         facts |= {"checked_rows": count, "deviation": deviation}
     if leads:

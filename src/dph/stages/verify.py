@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.build import make_task, make_verifiers, select
-from dph.config import TaskConfig, VerifyConfig, check_bounds
+from dph.config import TaskSplit, VerifyConfig
 from dph.errors import DataError, JudgeError, RunError, SettingsError, counted
 from dph.measure.predictions import (
     Judged,
@@ -38,7 +38,6 @@ _PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
 
 def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     """Run the stage: print the scores and, with `out`, write scores.json and verdicts.jsonl; returns that directory."""
-    check_bounds(config)
     if not config.predictions:
         raise SettingsError("no file of predictions was named; add --predictions FILE")
     problems, count = _problems(config.task)
@@ -87,7 +86,7 @@ def _digest(facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
+def _problems(config: TaskSplit) -> tuple[list[Problem], int]:
     """The problems that can be judged, and the size of the whole split."""
     options = dict(config.options)
     if config.name in _PROMPTS_UNUSED:

@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.build import load_plugin, load_problems, make_verifiers
-from dph.config import ModelConfig, Permitted, TrainConfig, code_of, from_dict, nested, only, read_settings
+from dph.config import ModelConfig, Permitted, TrainConfig, VerlConfig, code_of, from_dict, nested, only, read_settings
 from dph.errors import UserError
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.settings import QUERY_TOOL
 from dph.models.chat import Rendering, check_variables, encode_problem, refuse_own_variables
 from dph.process.progress import say, show_messages
+from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems
 from dph.runs.files import check_replaced, written_atomically
 from dph.sampling.rollouts import usable_problems
@@ -71,9 +72,11 @@ def convert(config: TrainConfig, out: Path) -> None:
     tokenizer, rendering = chat_tokenizer(config.model), Rendering.of(config.model)
     check_variables(tokenizer, rendering)
     task, problems = load_problems(config.task)
-    chosen = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems)
+    if config.rehearsal.path:
+        made = open_presampled(Path(config.rehearsal.path))
+        problems = training_problems(made, config.task, config.prompt_set, problems)
     with make_verifiers(config.verifier) as verifiers:
-        train = usable_problems(verifiers, chosen)
+        train = usable_problems(verifiers, problems)
     if len(train) < config.rollout.prompts:
         raise UserError(
             f"there are {len(train)} prompts to train on, fewer than a step takes (rollout.prompts "
@@ -99,7 +102,7 @@ def main() -> None:
     settings = launch / "train.toml"
     if not settings.is_file():
         sys.exit("usage: python -m dph.integrations.verl.data LAUNCH [flags], a folder that `dph verl` wrote")
-    config = from_dict(TrainConfig, read_settings(settings))
+    config = from_dict(VerlConfig, read_settings(settings))
     permitted = _named(words)
     permitted.check(code_of(config), str(settings))
     with only(permitted):

@@ -22,14 +22,13 @@ from dph.config import (
     RehearsalTerm,
     RewardConfig,
     VerlConfig,
-    check_bounds,
     flatten,
     from_dict,
     narrowed,
     to_dict,
 )
 from dph.config.checks import template_variables
-from dph.config.components import NonNegative, NonNegativeInt, Share
+from dph.config.settings import NonNegative, NonNegativeInt, Share
 from dph.errors import UserError, how_to_install
 from dph.objective import POLICY_LOSSES, Advantage, Objective
 from dph.registry import read_option
@@ -95,7 +94,6 @@ def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Adva
     from dph.build import load_plugin
 
     settings = from_dict(DPHSettings, config.get("dph") or {}, "the settings under 'dph'")
-    check_bounds(settings, "dph.")
     if settings.rows and not settings.rehearsal:
         raise UserError(f"dph.rows is {settings.rows}, but dph.rehearsal names no run of `dph presample`")
     if settings.rows:
