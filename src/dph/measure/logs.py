@@ -38,6 +38,8 @@ from dph.process.places import check_links
 from dph.runs.parquet import RefusedTable, iterate_rows, plain_value, read_parquet, rows_of
 from dph.types import UNSCORED, Outcome
 
+PROBLEMS = "problems.parquet"
+"""The problems of a run of `dph eval`, with their numbers of correct and of all samples."""
 COMPLETIONS = "completions.parquet"
 """The samples of a run of `dph eval`."""
 _LONGEST_ROW = 1 << 26
@@ -93,6 +95,8 @@ class LogTable:
     values; lists as JSON."""
     used: set[str] = field(default_factory=set)
     """The options that had an effect: `records`, if a document had the samples under that key."""
+    counts: bool = False
+    """Whether the rows are the counts of a run of `dph eval`, one for each problem."""
     notes: list[str] = field(default_factory=list)
     """What a user should know of how the rows were read, a sentence each."""
     prints: NDArray[np.int64] | None = None
@@ -149,7 +153,7 @@ class _Reader:
         files = [path]
         if path.is_dir():
             # Of a run of `dph eval`, whose completions repeat what its problems count.
-            counted = path / "problems.parquet"
+            counted = path / PROBLEMS
             every = [counted] if counted.is_file() else path.rglob("*")
             every = (file for file in every if _is_data(file.name) and not file.is_symlink())
             # Rows first: a document next to them is a summary.
@@ -158,6 +162,7 @@ class _Reader:
             files.append(metadata)
         if not 0 < len(files) <= _MOST_FILES:
             raise DataError(f"{path} has {len(files)} files with {', '.join(_ENDINGS)}; name one with samples")
+        self.table.counts = [file.name for file in files] == [PROBLEMS]
         for file in files:
             self.place, first, size = _printable(str(file)), self.table.rows, file.stat().st_size
             with opened(file) as stream:
@@ -182,7 +187,7 @@ class _Reader:
         """The samples of a run of `dph eval`, each with its number and verdict, and what its problem has."""
         self.place = _printable(str(run / COMPLETIONS))
         check_links(run)
-        of_problem = rows_of(read_parquet(run / "problems.parquet", ["split", "id"], ["kind", "prompt"]))
+        of_problem = rows_of(read_parquet(run / PROBLEMS, ["split", "id"], ["kind", "prompt"]))
         facts = {(row["split"], row["id"]): row for row in of_problem}
         reward = ["reward"] if "reward" in self.named else []  # it need not agree with the verdict
         for row in rows_of(read_parquet(run / COMPLETIONS, ["split", "id", "sample", "outcome"], reward)):
