@@ -9,7 +9,7 @@ from typing import Any
 
 from dph.cli.arguments import Parser
 from dph.cli.main import ending
-from dph.config import check_bounds, field_docs, from_dict, read_settings
+from dph.config import field_docs, from_dict, read_settings
 from dph.errors import UserError
 from dph.process.progress import show_messages
 from experiments.config import ReproduceConfig
@@ -50,7 +50,6 @@ def parse(words: Sequence[str]) -> ReproduceConfig:
         default = from_dict(ReproduceConfig, read_settings(Path(file)), f"the settings in {file}", default)
     flags = {name: value for name, value in vars(named).items() if name not in ("config", "resume")}
     settings = from_dict(ReproduceConfig, flags, "the flags", default)
-    check_bounds(settings)
     return settings
 
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from dph.config.components import PositiveInt
+from dph.config.settings import PositiveInt, Settings
 
 
 @dataclass(frozen=True, slots=True)
-class ReproduceConfig:
+class ReproduceConfig(Settings):
     """The paper's experiments with equal budgets, several seeds, tables and figures."""
 
     scale: str = "tiny"

@@ -30,7 +30,7 @@ from dph.errors import RunError, UserError
 from dph.measure.metrics import MEASURES, powers_of_two
 from dph.measure.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
-from dph.report.data import EvalRun, Split, Value, read_problems
+from dph.report.data import EvalRun, MetricValue, Split, read_problems
 from dph.runs.files import lock, unlock, written_atomically
 from experiments.finished import Counts, Results
 from experiments.plan import AGAIN, Choice, RunPaths, check_same, check_settings, settings_of, stages_of
@@ -268,16 +268,16 @@ def _splits(rows: Sequence[Mapping[str, Any]]) -> dict[str, Split]:
 def _split(rows: Sequence[Mapping[str, Any]]) -> Split:
     n = max(row["samples"] for row in rows)
     counts = [(row["samples"], row["correct"]) for row in rows if row["samples"] > 0]
-    curve: dict[int, Value] = {}
+    curve: dict[int, MetricValue] = {}
     for k in powers_of_two(n):
         samples, correct = zip(*((s, c) for s, c in counts if s >= k), strict=True)
-        curve[k] = Value(float(pass_at_k(samples, correct, k).mean()), problems=len(samples), of=len(rows))
+        curve[k] = MetricValue(float(pass_at_k(samples, correct, k).mean()), problems=len(samples), of=len(rows))
     metrics = {f"pass@{k}": value for k, value in curve.items()}
     if counts:
         mean = float(mean_at_k(*zip(*counts, strict=True)).mean())
-        metrics[f"mean@{n}"] = Value(mean, problems=len(counts), of=len(rows))
+        metrics[f"mean@{n}"] = MetricValue(mean, problems=len(counts), of=len(rows))
     for name in ("greedy", "styles", "styles_correct", *MEASURES):
         found = [float(row[name]) for row in rows if row.get(name) is not None]
         if found:
-            metrics[name] = Value(sum(found) / len(found), problems=len(found), of=len(rows))
+            metrics[name] = MetricValue(sum(found) / len(found), problems=len(found), of=len(rows))
     return Split(len(rows), n, metrics, curve, {})

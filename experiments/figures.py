@@ -22,7 +22,7 @@ from dph.config import flatten, read_settings
 from dph.errors import SettingsError
 from dph.process.progress import say, show_messages
 from dph.report.comparison import KEEP_K, RATES, retention
-from dph.report.data import LAUNCH, EvalRun, TrainRun, Value, by_label, read_runs
+from dph.report.data import LAUNCH, EvalRun, MetricValue, TrainRun, by_label, read_runs
 from dph.report.plots import (
     Look,
     Series,
@@ -168,7 +168,7 @@ def gap_figure(domains: Domains, base: str, k: int) -> Figure:
         tidy(axes, metric)
         for place, label in enumerate(trained):
             gaps = [
-                difference(labels[label], labels[base], split, metric) if label in labels else Value(np.nan)
+                difference(labels[label], labels[base], split, metric) if label in labels else MetricValue(np.nan)
                 for labels, split in domains.values()
             ]
             x = np.arange(len(domains)) + 0.7 * ((place + 0.5) / len(trained) - 0.5)
@@ -406,7 +406,7 @@ def seeds_figure(labels: Labels, base: str, split: str, k: int) -> Figure:
     return figure
 
 
-def _bars(found: Sequence[Value]) -> np.ndarray:
+def _bars(found: Sequence[MetricValue]) -> np.ndarray:
     """Distances from estimates to interval ends in points, as matplotlib takes them; 0 where there is no interval."""
     below = [value.mean - value.low for value in found]
     above = [value.high - value.mean for value in found]
@@ -414,7 +414,7 @@ def _bars(found: Sequence[Value]) -> np.ndarray:
 
 
 def _points_with_bars(
-    axes: Axes, places: np.ndarray, found: Sequence[Value], look: Look, label: str, *, horizontal: bool = False
+    axes: Axes, places: np.ndarray, found: Sequence[MetricValue], look: Look, label: str, *, horizontal: bool = False
 ) -> None:
     means = 100 * np.array([value.mean for value in found])
     x, y = (means, places) if horizontal else (places, means)

@@ -10,7 +10,7 @@ import numpy as np
 from dph.errors import UserError
 from dph.measure.intervals import difference_over_runs
 from dph.report.comparison import mean_of
-from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, range_of, read_eval, values_of
+from dph.report.data import EvalRun, MetricValue, TrainRun, aligned_rows, range_of, read_eval, values_of
 from dph.runs.directory import read_metrics
 from experiments.grid import Arm, Base
 from experiments.plan import Choice, RunPaths
@@ -120,20 +120,20 @@ def values(runs: Sequence[EvalRun], split: str, metric: str) -> np.ndarray:
     return values_of(aligned_rows(runs, split), metric)
 
 
-def mean_value(runs: Sequence[EvalRun], split: str, metric: str) -> Value:
+def mean_value(runs: Sequence[EvalRun], split: str, metric: str) -> MetricValue:
     """Mean over seeds and problems with its interval over both, or over problems alone with one seed."""
     return mean_of(values(runs, split, metric), metric)
 
 
-def difference(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, metric: str) -> Value:
+def difference(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, metric: str) -> MetricValue:
     """Mean of one method minus the mean of another on the same problems, with its interval."""
     aligned_rows([*runs, *others], split)
     left, right = values(runs, split, metric), values(others, split, metric)
     both = ~np.isnan(np.concatenate([left, right])).any(0)
     if not both.any():
-        return Value(math.nan)
+        return MetricValue(math.nan)
     interval = difference_over_runs(left[:, both], right[:, both], range_of(metric))
-    return Value(interval.estimate, interval.low, interval.high, int(both.sum()), both.size)
+    return MetricValue(interval.estimate, interval.low, interval.high, int(both.sum()), both.size)
 
 
 def check_finished(failures: Sequence[str]) -> None:

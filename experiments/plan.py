@@ -7,9 +7,7 @@ from typing import Any
 
 from dph.config import (
     STAGES,
-    PresampleConfig,
     TrainConfig,
-    check_bounds,
     differences,
     from_dict,
     merge_settings,
@@ -18,7 +16,6 @@ from dph.config import (
     to_toml,
     words_of,
 )
-from dph.config.checks import check_presample, check_train
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.process.progress import say
@@ -188,9 +185,7 @@ def stage_settings(choice: Choice, stage: str, name: str, settings: Mapping[str,
     tiny = choice.grid.smoke.get("evaluate" if stage == "eval" else stage, {}) if choice.smoke else {}
     data = {"task": {"options": {"root": choice.data}}} if choice.data else {}
     task = {"task": base.task} if base.task else {}
-    config = from_dict(STAGES[stage], joined(usual, settings, tiny, data, task), f"the settings of {name!r}")
-    _check(name, config)
-    return config
+    return from_dict(STAGES[stage], joined(usual, settings, tiny, data, task), f"the settings of {name!r}")
 
 
 def _eval_settings(grid: Grid, base: Base, arm: Arm | None = None) -> str:
@@ -198,18 +193,6 @@ def _eval_settings(grid: Grid, base: Base, arm: Arm | None = None) -> str:
     if arm is not None and arm.evaluate:
         return arm.name
     return base.name if base.task else grid.name
-
-
-def _check(name: str, config: Any) -> None:
-    """Raises UserError, before anything runs, for settings that their stage would refuse."""
-    try:
-        check_bounds(config)
-        if isinstance(config, PresampleConfig):
-            check_presample(config)
-        if isinstance(config, TrainConfig):  # each job gets its rehearsal set from the plan
-            check_train(replace(config, rehearsal=replace(config.rehearsal, path="given")))
-    except UserError as error:
-        raise UserError(f"the settings of {name!r}: {error}") from error
 
 
 def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:

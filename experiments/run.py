@@ -5,15 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dph.config import check_bounds
 from dph.errors import UserError
 from dph.process.jobs import run_jobs
 from dph.process.progress import say
 from dph.report import plots
-from dph.report.comparison import Comparison, compare
+from dph.report.comparison import EvaluationTable, tabulate
 from dph.report.data import TrainRun
 from dph.report.page import MAX_TIMELINES, page_data, render, settings_of, timelines
-from dph.report.tables import Table, to_markdown
+from dph.report.tables import ReportTable, to_markdown
 from dph.report.tables import tables as report_tables
 from dph.report.write import write_report
 from dph.runs.files import write_atomically, written_atomically
@@ -47,7 +46,6 @@ def reproduce(config: ReproduceConfig) -> Path:
     Raises UserError for unknown names, for settings that differ from those of the runs already there, and when runs
     failed.
     """
-    check_bounds(config)
     let_jobs_import()
     if config.scale == "full":
         from experiments.paper.launches import reproduce_full  # verl's launches; the other scales do without
@@ -138,7 +136,7 @@ def write_results(choice: Choice, paths: RunPaths, counts: Counts | None = None)
     further = [run for name, runs in results.trained.items() if name not in methods for run in runs]
     title = f"DPH-RL: the paper's experiments, scale {choice.grid.name}"
     page = write_report(evals, trains, out, base=base.label, title=title)
-    comparison = compare(evals, base.label)
+    comparison = tabulate(evals, base.label)
     data = extended_data(comparison, trains, further)
     shown = [*found, *report_tables(comparison, trains)]
     settings = settings_of([*evals, *trains])
@@ -147,7 +145,9 @@ def write_results(choice: Choice, paths: RunPaths, counts: Counts | None = None)
     return page
 
 
-def extended_data(comparison: Comparison, trains: Sequence[TrainRun], further: Sequence[TrainRun]) -> dict[str, Any]:
+def extended_data(
+    comparison: EvaluationTable, trains: Sequence[TrainRun], further: Sequence[TrainRun]
+) -> dict[str, Any]:
     """The data of the page's script with further training runs, in the training chart only and hidden until their names
     are clicked."""
     shown = {*comparison.runs, *(run.label for run in trains)}
@@ -157,9 +157,9 @@ def extended_data(comparison: Comparison, trains: Sequence[TrainRun], further: S
     }
 
 
-def tables(results: Results) -> list[Table]:
+def tables(results: Results) -> list[ReportTable]:
     """All tables for which the runs have finished."""
-    found: list[Table | None] = []
+    found: list[ReportTable | None] = []
     titles = ("Greedy and pass@k (Table 1)", "A second, stronger base model (Table 2)")
     bases = results.choice.bases()
     for base, title in zip(bases, titles, strict=False):

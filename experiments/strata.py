@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from dph.report.data import EvalRun, Value, aligned_rows
-from dph.report.tables import Cell, Table, cell
+from dph.report.data import EvalRun, MetricValue, aligned_rows
+from dph.report.tables import Cell, ReportTable, cell
 from experiments.finished import DOMAINS, IN_DOMAIN, INTERVALS, Results, mean_of, values
 from experiments.grid import Base
 from experiments.intervals import student_interval
@@ -17,7 +17,7 @@ EDGES = (0.0, 1 / 16, 1 / 4, 5 / 8, 1.0)
 """Upper ends of the classes of problems: shares of the base model's samples that are correct."""
 
 
-def strata_table(results: Results, base: Base, domain: str = IN_DOMAIN, *, smallest: int = 10) -> Table | None:
+def strata_table(results: Results, base: Base, domain: str = IN_DOMAIN, *, smallest: int = 10) -> ReportTable | None:
     """mean@n and pass@8 in a domain for each class of difficulty, with the noise floor; None where the domain was not
     evaluated, or where every class is too small.
 
@@ -55,10 +55,10 @@ def strata_table(results: Results, base: Base, domain: str = IN_DOMAIN, *, small
         f"same model regress to the mean. Classes of fewer than {smallest} problems are left out. Numbers of seeds in "
         f"brackets; {INTERVALS}."
     )
-    return Table(f"By difficulty for the base model, {domain}", ["", *columns], rows, note)
+    return ReportTable(f"By difficulty for the base model, {domain}", ["", *columns], rows, note)
 
 
-def kinds_table(results: Results, base: Base, against: str = "grpo", fewest: int = 4) -> Table | None:
+def kinds_table(results: Results, base: Base, against: str = "grpo", fewest: int = 4) -> ReportTable | None:
     """Differences of every method to one of them, as means over the kinds of problems; None where that method was not
     run, or where there are fewer than `fewest` kinds.
 
@@ -93,7 +93,9 @@ def kinds_table(results: Results, base: Base, against: str = "grpo", fewest: int
         f"Percentage points. {counted}. Each kind of problem counts alike, whatever its number of problems; 95 % "
         "intervals are Student's over kinds, with these training seeds (their numbers in brackets)."
     )
-    return Table(f"Differences to {results.arm(against).label} over kinds of problems", ["", *columns], rows, note)
+    return ReportTable(
+        f"Differences to {results.arm(against).label} over kinds of problems", ["", *columns], rows, note
+    )
 
 
 def _kinds(runs: Sequence[EvalRun], split: str) -> list[str]:
@@ -101,7 +103,7 @@ def _kinds(runs: Sequence[EvalRun], split: str) -> list[str]:
     return [str(row.get("kind") or "") for row in aligned_rows(runs, split)[0]]
 
 
-def _over_kinds(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, metric: str) -> Value:
+def _over_kinds(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, metric: str) -> MetricValue:
     """Mean over kinds of the difference between two methods, with its interval."""
     aligned_rows([*runs, *others], split)
     gaps = values(runs, split, metric).mean(0) - values(others, split, metric).mean(0)
@@ -110,4 +112,4 @@ def _over_kinds(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, 
         if not np.isnan(gap):
             by_kind.setdefault(kind, []).append(float(gap))
     found = student_interval([float(np.mean(of_kind)) for of_kind in by_kind.values()])
-    return Value(found.estimate, found.low, found.high)
+    return MetricValue(found.estimate, found.low, found.high)

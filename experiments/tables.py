@@ -10,8 +10,8 @@ import numpy as np
 
 from dph.config import flatten
 from dph.report.comparison import RATES, retention
-from dph.report.data import EvalRun, Value
-from dph.report.tables import DIVERSITY, DIVERSITY_NOTE, Cell, Table, cell, retention_note
+from dph.report.data import EvalRun, MetricValue
+from dph.report.tables import DIVERSITY, DIVERSITY_NOTE, Cell, ReportTable, cell, retention_note
 from experiments.finished import (
     CROSS_DOMAIN,
     DIFFERENCES,
@@ -29,7 +29,7 @@ from experiments.mixing import mean_of as mean_of_counts
 from experiments.plan import AGAIN, Choice
 
 
-def signed_cell(value: Value, scale: float = 100, digits: int = 1) -> Cell:
+def signed_cell(value: MetricValue, scale: float = 100, digits: int = 1) -> Cell:
     """A difference as text with its sign; in percentage points unless another scale is given."""
     if math.isnan(value.mean):
         return Cell("–")
@@ -37,7 +37,7 @@ def signed_cell(value: Value, scale: float = 100, digits: int = 1) -> Cell:
     return Cell(f"{scale * value.mean:+.{digits}f}", interval, value.over)
 
 
-def accuracy_table(results: Results, base: Base, title: str, ks: Sequence[int] = (8, 16, 32)) -> Table:
+def accuracy_table(results: Results, base: Base, title: str, ks: Sequence[int] = (8, 16, 32)) -> ReportTable:
     """Tables 1 and 2: greedy and pass@k, in-domain and cross-domain, of a base model and what was trained from it."""
     domains = [(domain, results.split(domain)) for domain in (IN_DOMAIN, CROSS_DOMAIN) if results.split(domain)]
     metrics = ["greedy", *(f"pass@{k}" for k in ks)]
@@ -47,11 +47,11 @@ def accuracy_table(results: Results, base: Base, title: str, ks: Sequence[int] =
 
 def _metric_table(
     results: Results, base: Base, title: str, columns: Sequence[tuple[str, str, str]], note: str
-) -> Table:
+) -> ReportTable:
     """One row for the base model and one for each method; columns are (title, split, metric)."""
     labelled = [(base.label, [results.bases[base.name]]), *_trained(results, base)]
     rows = [_figures(label, runs, columns) for label, runs in labelled]
-    return Table(title, ["", *(column for column, _, _ in columns)], rows, f"{note} {INTERVALS}.")
+    return ReportTable(title, ["", *(column for column, _, _ in columns)], rows, f"{note} {INTERVALS}.")
 
 
 def _figures(label: str, runs: Sequence[EvalRun], columns: Sequence[tuple[str, str, str]]) -> list[Cell]:
@@ -76,7 +76,7 @@ def _sizes(results: Results, domains: Sequence[tuple[str, str]]) -> str:
     return f"{', '.join(parts)}; {samples} samples a problem. Percent."
 
 
-def forgetting_table(results: Results, base: Base) -> Table | None:
+def forgetting_table(results: Results, base: Base) -> ReportTable | None:
     """Table 3: the task that training did not touch."""
     split = results.split(OUT_OF_DOMAIN)
     if not split:
@@ -86,7 +86,7 @@ def forgetting_table(results: Results, base: Base) -> Table | None:
     return _metric_table(results, base, "Out-of-domain after training (Table 3)", columns, note)
 
 
-def sampling_table(results: Results, base: Base, domain: str) -> Table | None:
+def sampling_table(results: Results, base: Base, domain: str) -> ReportTable | None:
     """Tables 4 and 8: mean@n and the whole pass@k curve of one domain."""
     split = results.split(domain)
     if not split:
@@ -98,7 +98,7 @@ def sampling_table(results: Results, base: Base, domain: str) -> Table | None:
     return _metric_table(results, base, title, columns, "k up to half of the samples.")
 
 
-def comparison_table(results: Results, base: Base, against: Sequence[str] = ("grpo", "exp_only")) -> Table | None:
+def comparison_table(results: Results, base: Base, against: Sequence[str] = ("grpo", "exp_only")) -> ReportTable | None:
     """Differences in percentage points to the base model and to other arms, in-domain, paired by problem."""
     split = results.split(IN_DOMAIN)
     if not split:
@@ -130,10 +130,10 @@ def comparison_table(results: Results, base: Base, against: Sequence[str] = ("gr
         f"{compared} comparisons, {excluding} of them with an interval that excludes 0; {0.05 * compared:.1f} would by "
         "chance if nothing differed."
     )
-    return Table("Differences, in-domain", columns, rows, note)
+    return ReportTable("Differences, in-domain", columns, rows, note)
 
 
-def free_table(results: Results, base: Base) -> Table | None:
+def free_table(results: Results, base: Base) -> ReportTable | None:
     """Every arm, and every arm with some of its k samples from the base model, in-domain: what costs no training."""
     split = results.split(IN_DOMAIN)
     if not split:
@@ -165,14 +165,14 @@ def free_table(results: Results, base: Base) -> Table | None:
         "model: compare a method with the mix of GRPO at the same mean. cover@¼: at least a quarter of the samples is "
         "correct, which rare guesses do not reach."
     )
-    return Table("Free baselines, in-domain", columns, rows, note)
+    return ReportTable("Free baselines, in-domain", columns, rows, note)
 
 
 def _percent(shares: Sequence[float] | np.ndarray) -> list[Cell]:
     return [Cell(f"{100 * share:.1f}") for share in shares]
 
 
-def variants_table(results: Results, base: Base) -> Table | None:
+def variants_table(results: Results, base: Base) -> ReportTable | None:
     """Sensitivity: below each arm its variants, with their differences to it."""
     domains = {domain: results.split(domain) for domain in (IN_DOMAIN, OUT_OF_DOMAIN)}
     known = results.of_base(base.name, variants=True)
@@ -205,14 +205,14 @@ def variants_table(results: Results, base: Base) -> Table | None:
         "In-domain but for the columns that name another. The last columns compare an arm with the plain one that it "
         f"varies, which stands above it, in percentage points. {INTERVALS}. Differences: {DIFFERENCES}."
     )
-    return Table("Sensitivity: one setting changed", headings, rows, note)
+    return ReportTable("Sensitivity: one setting changed", headings, rows, note)
 
 
-def _signed(metric: str, value: Value) -> Cell:
+def _signed(metric: str, value: MetricValue) -> Cell:
     return signed_cell(value, 1, 2) if metric.startswith("styles") else signed_cell(value)
 
 
-def diversity_table(results: Results, base: Base) -> Table | None:
+def diversity_table(results: Results, base: Base) -> ReportTable | None:
     """Figs. 2 and 4 in numbers: styles, keep and exploration rates, with the noise floor."""
     split = results.split(IN_DOMAIN)
     if not split:
@@ -230,10 +230,10 @@ def diversity_table(results: Results, base: Base) -> Table | None:
     note = (
         f"{retention_note(base.label)} The base model against other samples of its own is the noise floor. {INTERVALS}."
     )
-    return Table("Styles, keep and exploration rate, in-domain (Fig. 2, Fig. 4)", columns, rows, note)
+    return ReportTable("Styles, keep and exploration rate, in-domain (Fig. 2, Fig. 4)", columns, rows, note)
 
 
-def variety_table(results: Results, base: Base) -> Table | None:
+def variety_table(results: Results, base: Base) -> ReportTable | None:
     """Distinct queries and answers, overlap, area under pass@k and entropy, of all samples and correct ones."""
     split = results.split(IN_DOMAIN)
     if not split:
@@ -244,7 +244,7 @@ def variety_table(results: Results, base: Base) -> Table | None:
     return _metric_table(results, base, title, columns, DIVERSITY_NOTE) if columns else None
 
 
-def cost_table(results: Results) -> Table | None:
+def cost_table(results: Results) -> ReportTable | None:
     """Efficiency: rollouts, seconds per step and memory of each arm."""
     rows = []
     for name, trained in results.trained.items():
@@ -269,7 +269,7 @@ def cost_table(results: Results) -> Table | None:
         return None
     columns = ["", "steps", "rollouts", "sampling (s)", "update (s)", "peak memory (MiB)"]
     note = "A run; medians over steps and seeds. Runs side by side on shared cores: see benchmarks/ for exact ratios."
-    return Table("Budgets and cost", columns, rows, note)
+    return ReportTable("Budgets and cost", columns, rows, note)
 
 
 def _median(laps: Sequence[Mapping[str, float]], key: str) -> float:
@@ -277,7 +277,7 @@ def _median(laps: Sequence[Mapping[str, float]], key: str) -> float:
     return float(np.median(found)) if found else math.nan
 
 
-def settings_table(choice: Choice) -> Table:
+def settings_table(choice: Choice) -> ReportTable:
     """What was run: every arm with its preset, base, store, seeds, and the settings that not all arms share."""
     grid = choice.grid
     resolved = {name: flatten(train_settings(grid.world, grid.arms[name], grid.train)) for name in choice.arms}
@@ -295,6 +295,6 @@ def settings_table(choice: Choice) -> Table:
             [Cell(arm.label), Cell(arm.preset), Cell(f"{arm.base} / {arm.store}"), Cell(seeds_text), Cell(text)]
         )
     shared = ", ".join(f"{key}={value}" for key, value in sorted(common.items()))
-    return Table(
+    return ReportTable(
         "Everything that was run", ["", "preset", "base / store", "seeds", "settings"], rows, f"In common: {shared}."
     )

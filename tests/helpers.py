@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from dph.config import (
     STAGES,
+    AsideConfig,
     LossConfig,
     ModelConfig,
     NewModelConfig,
@@ -28,7 +29,6 @@ from dph.config import (
     TrainConfig,
     from_dict,
 )
-from dph.config.components import AsideConfig
 from dph.config.load import preset_label, preset_names
 from dph.models.batch import Tokens, by_prompt
 from dph.models.policy import Policy
@@ -247,9 +247,12 @@ ASIDE = AsideConfig(share=0.7, samples=2)
 
 def read_partition(path: Path, task: TaskConfig) -> dict[str, str]:
     """The set of every problem id in a presample run of a task."""
-    from dph.rehearsal.partition import open_partition, partition_of
+    from dph.rehearsal.check import open_presampled
+    from dph.rehearsal.partition import check_task, partition_of
 
-    return {**partition_of(open_partition(path, task))}
+    run = open_presampled(path)
+    check_task(run, task)
+    return {**partition_of(run)}
 
 
 @functools.cache

@@ -29,7 +29,7 @@ SIZE = 64
 BETWEEN = "between"
 PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
     "loading": ((train, "load"),),
-    "sampling": ((rollouts.Explorer, "draw"),),
+    "sampling": ((rollouts.RolloutCollector, "draw"),),
     "verification": ((Verifiers, "verify"),),
     "update": ((update.Updater, "update"),),
     "evaluation": ((monitor.Monitor, "measure"),),

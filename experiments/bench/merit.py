@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dph.report.data import Value
+from dph.report.data import MetricValue
 from experiments.intervals import student_interval
 
 Place = tuple[float, float]
@@ -52,10 +52,10 @@ def attainment(frontiers: Sequence[Sequence[Place]], goals: Sequence[float], off
     return [float(np.mean([attained(points, goal + offset) for points, goal in pairs])) for offset in offsets]
 
 
-def over_worlds(values: Sequence[float], level: float = 0.95) -> Value:
+def over_worlds(values: Sequence[float], level: float = 0.95) -> MetricValue:
     """Mean over worlds with Student's interval; worlds that are NaN are left out. No interval with fewer than two."""
     found = student_interval([value for value in values if not math.isnan(value)], level)
-    return Value(found.estimate, found.low, found.high)
+    return MetricValue(found.estimate, found.low, found.high)
 
 
 @dataclass(frozen=True, slots=True)

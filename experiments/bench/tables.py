@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dph.report.data import Value, range_of
-from dph.report.tables import Cell, Table, cell
+from dph.report.data import MetricValue, range_of
+from dph.report.tables import Cell, ReportTable, cell
 from experiments.bench.choose import ROLES
 from experiments.bench.design import Bench, Setting, with_steps
 from experiments.bench.merit import Components, attained, components, hypervolume, over_worlds
@@ -27,7 +27,7 @@ def chosen_settings(bench: Bench, frozen: Frozen) -> list[Setting]:
     return [each for one in found for each in (one, *([with_steps(one, steps[one.name])] if one.name in steps else []))]
 
 
-def chosen_table(bench: Bench, test: Phase) -> Table | None:
+def chosen_table(bench: Bench, test: Phase) -> ReportTable | None:
     """Greedy accuracy, mean@n, pass@k, votes and styles of each chosen setting, over the test worlds; None before any
     was run."""
     if not any(map(test.seen, test.settings)):
@@ -46,7 +46,7 @@ def chosen_table(bench: Bench, test: Phase) -> Table | None:
         if worlds := test.seen(setting):
             found = [_level(metric, test.means(setting, metric)) for metric in metrics]
             rows.append([Cell(setting.label), *found, Cell(str(len(worlds)))])
-    return Table(
+    return ReportTable(
         "The chosen settings in the test worlds", ["", *metrics.values(), "worlds"], rows, f"Percent. {_WORLDS}."
     )
 
@@ -54,10 +54,10 @@ def chosen_table(bench: Bench, test: Phase) -> Table | None:
 def _level(metric: str, by_world: Mapping[int, float]) -> Cell:
     """The mean over worlds with its interval, as far as it lies in the metric's range."""
     value, (lowest, highest) = over_worlds([*by_world.values()]), range_of(metric)
-    return cell(metric, Value(value.mean, max(value.low, lowest), min(value.high, highest)))
+    return cell(metric, MetricValue(value.mean, max(value.low, lowest), min(value.high, highest)))
 
 
-def gaps_table(bench: Bench, test: Phase, method: str) -> Table | None:
+def gaps_table(bench: Bench, test: Phase, method: str) -> ReportTable | None:
     """Each chosen setting against those of one method, in the worlds that both were run in and with the training seeds
     that both have there; None before that method was run."""
     coverage = f"pass@{bench.rule.k}"
@@ -80,10 +80,10 @@ def gaps_table(bench: Bench, test: Phase, method: str) -> Table | None:
     ]
     columns = [f"{title} − {other.label}" for other in targets for title in metrics.values()]
     note = f"Percentage points. {_WORLDS}."
-    return Table(f"Differences to the settings of {bench.label(method)}", ["", *columns], rows, note)
+    return ReportTable(f"Differences to the settings of {bench.label(method)}", ["", *columns], rows, note)
 
 
-def merit_table(bench: Bench, test: Phase) -> Table | None:
+def merit_table(bench: Bench, test: Phase) -> ReportTable | None:
     """Each method's frontier in the test worlds against that of the target method; None before that was run."""
     rule, coverage = bench.rule, f"pass@{bench.rule.k}"
     if not any(map(test.seen, bench.methods[rule.target])):
@@ -126,10 +126,10 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
         f"Hypervolume of (greedy, {coverage}) above {accuracy:.0f} %, {least:.0f} % in squared points; near: at most "
         f"{100 * rule.far:.0f} points below {bench.label(rule.target)}. {_WORLDS}."
     )
-    return Table(f"Frontiers against tuned {bench.label(rule.target)}", columns, rows, note)
+    return ReportTable(f"Frontiers against tuned {bench.label(rule.target)}", columns, rows, note)
 
 
-def attempts_table(bench: Bench, test: Phase) -> Table | None:
+def attempts_table(bench: Bench, test: Phase) -> ReportTable | None:
     """Each attempt to go past the frontier against the methods that it changes; None before any of them was run."""
     rows, known = [], evaluated(bench, test)
     for method, others in bench.against.items():
@@ -159,7 +159,7 @@ def attempts_table(bench: Bench, test: Phase) -> Table | None:
         "moves the frontier",
     ]
     note = f"Moves the frontier: a gain in hypervolume whose interval is above 0. {_WORLDS}."
-    return Table("Attempts to go past the frontier", ["", *columns], rows, note)
+    return ReportTable("Attempts to go past the frontier", ["", *columns], rows, note)
 
 
 def _pair(bench: Bench, test: Phase, method: str, other: str, accuracy: str) -> tuple[Frontiers, Frontiers]:
@@ -190,7 +190,7 @@ def _points(differences: Sequence[float], scale: float, digits: int) -> Cell:
     return signed_cell(over_worlds(differences), scale, digits)
 
 
-def tried_table(bench: Bench, development: Sequence[Phase], frozen: Frozen) -> Table:
+def tried_table(bench: Bench, development: Sequence[Phase], frozen: Frozen) -> ReportTable:
     """Every setting that was tried in the development worlds so far, and what was chosen."""
     coverage, rows = f"pass@{bench.rule.k}", []
     worlds = [world for phase in development for world in phase.worlds]
@@ -203,16 +203,16 @@ def tried_table(bench: Bench, development: Sequence[Phase], frozen: Frozen) -> T
                 for world in phase.worlds:
                     for metric in ("greedy", "mean", coverage):
                         found = phase.means(setting, metric).get(world)
-                        row.append(cell(metric, None if found is None else Value(found)))
+                        row.append(cell(metric, None if found is None else MetricValue(found)))
             roles = [role for role in ROLES if frozen.get(method, {}).get(role) == setting.name]
             rows.append([*row, Cell(", ".join(roles) or "–")])
     columns = [f"world {world}: {metric}" for world in worlds for metric in ("greedy", "mean@n", coverage)]
-    return Table(
+    return ReportTable(
         "Every setting that was tried in the development worlds", ["", *columns, "chosen as"], rows, "Percent."
     )
 
 
-def seeds_table(bench: Bench, test: Phase, target: str) -> Table | None:
+def seeds_table(bench: Bench, test: Phase, target: str) -> ReportTable | None:
     """Each training seed by itself: the settings that have several, against one of them; None without several."""
     metrics = {"mean": "mean@n", f"pass@{bench.rule.k}": f"pass@{bench.rule.k}"}
     several = [s for s in test.settings if any(len(test.seeds(s, world)) > 1 for world in test.worlds)]
@@ -231,10 +231,10 @@ def seeds_table(bench: Bench, test: Phase, target: str) -> Table | None:
         for title in metrics.values()
     ]
     note = f"Percentage points. {_WORLDS}."
-    return Table(f"Each training seed by itself, against {reference.label}", ["", *columns], rows, note)
+    return ReportTable(f"Each training seed by itself, against {reference.label}", ["", *columns], rows, note)
 
 
-def variance_table(bench: Bench, test: Phase) -> Table | None:
+def variance_table(bench: Bench, test: Phase) -> ReportTable | None:
     """Where the variance of a run's mean comes from, for each chosen setting; None with fewer than two worlds."""
     metrics = ("greedy", "mean", f"pass@{bench.rule.k}")
     rows = []
@@ -250,7 +250,7 @@ def variance_table(bench: Bench, test: Phase) -> Table | None:
         f"{titles.get(metric, metric)}: {part}" for metric in metrics for part in ("problems", "seeds", "worlds")
     ]
     note = "Standard deviations in percentage points; –: not two of them. Seeds come from the methods trained twice."
-    return Table("Components of variance of one run's mean", ["", *columns], rows, note)
+    return ReportTable("Components of variance of one run's mean", ["", *columns], rows, note)
 
 
 def _deviations(parts: Components) -> list[Cell]:

@@ -23,8 +23,8 @@ def write_rare(near: Path, seen: Path, out: Path) -> None:
     """
     if out.exists():
         return
-    counts = reference_counts(str(seen))
-    if counts != reference_counts(str(near)):
+    counts = reference_counts(open_presampled(seen))
+    if counts != reference_counts(open_presampled(near)):
         raise ValueError(f"{near} and {seen} did not draw the same responses")
     stored = [row for row in read_rehearsal(seen / "rehearsal.parquet") if counts[row.problem_id][0] in RARELY]
     made = out.with_name(out.name + ".part")

@@ -8,8 +8,8 @@ import numpy as np
 
 from dph.errors import UserError
 from dph.process.progress import say
-from dph.report.data import Split, Value, read_eval
-from dph.report.tables import Cell, Table, to_markdown
+from dph.report.data import MetricValue, Split, read_eval
+from dph.report.tables import Cell, ReportTable, to_markdown
 from dph.runs.files import write_atomically
 from experiments.paper.study import PaperTable, Study, evaluation_folder
 
@@ -25,7 +25,7 @@ def paper_tables(study: Study, out: Path) -> Path:
     return file
 
 
-def _table(study: Study, table: PaperTable, out: Path) -> Table | None:
+def _table(study: Study, table: PaperTable, out: Path) -> ReportTable | None:
     """A table, or None if nothing of it was evaluated."""
     columns = table.columns + ([("average", "")] if table.average else [])
     finished, rows = False, []
@@ -50,7 +50,7 @@ def _table(study: Study, table: PaperTable, out: Path) -> Table | None:
         "Percent; [the paper's number]. Mean over training seeds with their range; the interval of one run is the 95 % "
         "one over problems. pass@k is unbiased over 2k samples, mean@k is over all of them."
     )
-    return Table(f"{table.name}: {table.title}", ["", *titles], rows, note)
+    return ReportTable(f"{table.name}: {table.title}", ["", *titles], rows, note)
 
 
 def _read(folder: Path, table: PaperTable) -> Mapping[str, Split]:
@@ -66,7 +66,7 @@ def _cells(
     for place, (benchmark, metric) in enumerate(columns):
         paper = f" [{published[place]:.1f}]" if place < len(published) else ""
         if benchmark == "average":
-            value = Value(float(np.mean(means))) if means else Value(math.nan)
+            value = MetricValue(float(np.mean(means))) if means else MetricValue(math.nan)
         else:
             value = _over_seeds([_value(run[benchmark], metric) for run in runs if benchmark in run])
             means.append(value.mean)
@@ -76,16 +76,16 @@ def _cells(
     return cells
 
 
-def _value(split: Split, metric: str) -> Value:
+def _value(split: Split, metric: str) -> MetricValue:
     kind, _, k = metric.partition("@")
     if kind == "greedy":
-        return split.metrics.get(kind, Value(math.nan))
-    return split.pass_curve.get(int(k) if kind == "pass" else 1, Value(math.nan))  # mean@k estimates pass@1
+        return split.metrics.get(kind, MetricValue(math.nan))
+    return split.pass_curve.get(int(k) if kind == "pass" else 1, MetricValue(math.nan))  # mean@k estimates pass@1
 
 
-def _over_seeds(values: Sequence[Value]) -> Value:
+def _over_seeds(values: Sequence[MetricValue]) -> MetricValue:
     """The mean over seeds with their range; of one run its own value and interval."""
     if len(values) < 2:
-        return values[0] if values else Value(math.nan)
+        return values[0] if values else MetricValue(math.nan)
     means = [value.mean for value in values]
-    return Value(float(np.mean(means)), min(means), max(means))
+    return MetricValue(float(np.mean(means)), min(means), max(means))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dph.report.tables import Table, to_markdown
+from dph.report.tables import ReportTable, to_markdown
 from experiments.bench.choose import read_frozen
 from experiments.bench.design import read_bench
 from experiments.bench.merit import over_worlds
@@ -44,7 +44,7 @@ def development(tmp_path_factory: pytest.TempPathFactory) -> list[Phase]:
     return phases
 
 
-def lines(table: Table | None) -> set[str]:
+def lines(table: ReportTable | None) -> set[str]:
     """The rows of a table as pages print them, without its heading."""
     assert table is not None
     _, *rows = [line for line in to_markdown(table).splitlines() if line.startswith("| ") and "---" not in line]

@@ -24,7 +24,7 @@ from dph.config import flatten
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.report.data import EvalRun, read_eval
-from dph.report.tables import Table, to_markdown
+from dph.report.tables import ReportTable, to_markdown
 from experiments.config import ReproduceConfig
 from experiments.count_files import read_counts, recorded_settings, waiting_for, write_table
 from experiments.finished import DOMAINS, Results, difference, mean_value, read_results
@@ -328,7 +328,7 @@ def test_the_published_diversity_of_the_core_comparison_is_that_of_the_published
     text = (LOG / "tiny-core.md").read_text(encoding="utf-8")
     for row in table.rows:
         for cells in (row[1:3], row[3:]):
-            line = to_markdown(Table("", ["", *"abcd"], [[row[0], *cells]])).splitlines()[4]
+            line = to_markdown(ReportTable("", ["", *"abcd"], [[row[0], *cells]])).splitlines()[4]
             assert line in text.splitlines()
 
 
@@ -347,7 +347,7 @@ def test_published_votes_are_absent_only_with_too_few_samples() -> None:
     assert len(files) >= 10 and evaluations > 300
 
 
-def with_intervals(table: Table | None, shown: Callable[[str], bool]) -> list[str]:
+def with_intervals(table: ReportTable | None, shown: Callable[[str], bool]) -> list[str]:
     """The values that have an interval, as pages print them, of the columns whose titles are shown."""
     assert table is not None
     return [
@@ -358,7 +358,7 @@ def with_intervals(table: Table | None, shown: Callable[[str], bool]) -> list[st
     ]
 
 
-def only(table: Table | None, titles: str) -> Table:
+def only(table: ReportTable | None, titles: str) -> ReportTable:
     """The first column of a table and those whose titles begin so."""
     assert table is not None
     kept = [place for place, title in enumerate(table.columns) if not place or title.startswith(titles)]
@@ -366,7 +366,7 @@ def only(table: Table | None, titles: str) -> Table:
     return replace(table, columns=[table.columns[place] for place in kept], rows=rows)
 
 
-def without_again(table: Table | None) -> Table:
+def without_again(table: ReportTable | None) -> ReportTable:
     """A table without the second evaluation of the base model."""
     assert table is not None
     return replace(table, rows=[row for row in table.rows if "(again)" not in row[0].text])

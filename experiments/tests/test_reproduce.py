@@ -11,7 +11,6 @@ import pytest
 
 from dph.cli.main import parse
 from dph.config import STAGES, flatten, from_dict
-from dph.config.checks import check_presample, check_train
 from dph.errors import UserError
 from experiments.config import ReproduceConfig
 from experiments.figures import figures
@@ -181,11 +180,7 @@ def test_every_job_of_every_grid_has_settings_that_its_stage_takes(name: str, sm
     for job in plan(choice, paths, slots=2):
         stage, *words = job.arguments
         stages.add(stage)
-        settings = parse(stage, words)[0]  # raises UserError for settings that the stage does not take
-        if stage == "train":
-            check_train(settings)
-        if stage == "presample":
-            check_presample(settings)
+        parse(stage, words)  # raises UserError for settings that the stage does not take
     interpolates = any(arm.share < 1 for arm in grid.arms.values())
     assert stages == {"sft", "presample", "train", "eval"} | ({"interpolate"} if interpolates else set())
 

@@ -8,7 +8,7 @@ import pytest
 
 from dph.config import read_settings
 from dph.errors import UserError
-from dph.report.data import Value
+from dph.report.data import MetricValue
 from experiments import start as module
 from experiments.grid import grid_from, read_grid
 from experiments.plan import Choice, RunPaths, write_settings
@@ -54,7 +54,7 @@ def scores(monkeypatch) -> list[float]:
         found[out] = left.pop(0)
 
     def read(path):
-        return SimpleNamespace(splits={"dev": SimpleNamespace(metrics={"greedy": Value(found[path])})})
+        return SimpleNamespace(splits={"dev": SimpleNamespace(metrics={"greedy": MetricValue(found[path])})})
 
     monkeypatch.setattr(module, "run_jobs", run)
     monkeypatch.setattr(module, "read_eval", read)

@@ -6,7 +6,17 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dph.config import ModelConfig, Named, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig, require
+from dph.config import (
+    EvaluatedModelConfig,
+    JudgeConfig,
+    Named,
+    RewardConfig,
+    TaskConfig,
+    TaskSource,
+    TrainingSamplerConfig,
+    VerifierConfig,
+    require,
+)
 from dph.errors import DataError, SettingsError
 from dph.process.user_code import ask, describe, import_file, is_ours
 from dph.registry import read_option
@@ -35,7 +45,7 @@ def load_plugin(name: str) -> None:
         raise SettingsError(f"cannot import the plug-in {name!r}: {describe(error, name)}") from error
 
 
-def make_task(config: TaskConfig) -> Task:
+def make_task(config: TaskSource) -> Task:
     """Create the task that the settings name, with its options."""
     types = option_types(config.name)
     options = {key: read_option(text, types.get(key), f"task.options {key}") for key, text in config.options.items()}
@@ -86,7 +96,7 @@ def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:
 
 
 def make_verifiers(
-    config: VerifierConfig,
+    config: JudgeConfig,
     reward: RewardConfig | None = None,
     function: "RewardFunction | None" = None,
     *,
@@ -108,11 +118,17 @@ def make_verifiers(
     by_function = settings() | asdict(reward or RewardConfig())
     by_function["function"] = function or by_function["function"]
     only = "function" if by_function["function"] else ""
-    return Verifiers({"sql": sql, "math": math, "function": by_function}, only=only, skip_weak=config.skip_weak)
+    skips = isinstance(config, VerifierConfig) and config.skip_weak
+    return Verifiers({"sql": sql, "math": math, "function": by_function}, only=only, skip_weak=skips)
 
 
 def make_sampler(
-    config: SamplerConfig, policy: "Policy", model: ModelConfig, longest: int, *, training: bool = False
+    config: TrainingSamplerConfig,
+    policy: "Policy",
+    model: EvaluatedModelConfig,
+    longest: int,
+    *,
+    training: bool = False,
 ) -> "Sampler":
     """The sampler that the settings name, for up to `longest` tokens of a prompt and its response.
 

@@ -16,7 +16,7 @@ EXTRA_OF = {
 """Importable name of a library → the extra that brings it."""
 
 
-def require(purpose: str, *libraries: str, extra: str = "") -> None:
+def require_installed(purpose: str, *libraries: str, extra: str = "") -> None:
     """Check that libraries are installed; none of them is imported.
 
     purpose: the subject of the message, "dph train". extra: the extra to install in place of the first library's own.

@@ -539,7 +539,7 @@ def test_the_reward_is_the_verifiers_and_none_where_judging_failed():
         ({"loss_type": "bnpo"}, "no fixed denominator"),
         ({"reduction": "both"}, "'pooled', 'per_set'"),
         ({"divergence": "jsd"}, "known are"),
-        ({"eta": -1.0}, "loss.eta is -1.0"),
+        ({"eta": -1.0}, "the settings of DPHConfig: eta is -1.0; it must be 0 or more"),
         ({"rehearsal_rows": -1}, "rehearsal_rows is -1; it must be 0 or more"),
         ({"eta": 0.0}, "eta is 0, so stored responses would have no effect; set eta above 0, or rehearsal_rows to 0"),
         ({"eta": 0.0, "rehearsal_rows": None}, "eta is 0, so stored responses would have no effect"),

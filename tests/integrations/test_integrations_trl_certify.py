@@ -14,8 +14,7 @@ with warnings.catch_warnings():
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
-from dph.config import CertifyConfig, CertifyStageConfig, ModelConfig, TaskConfig
-from dph.config.components import AsideConfig
+from dph.config import AsideConfig, CertifyConfig, CertifyStageConfig, ModelConfig, TaskConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.runs.coverage import CERTIFICATE, read_visits

@@ -22,6 +22,7 @@ from dph.config import (
     ModelConfig,
     MonitorConfig,
     MonitorSet,
+    OptimConfig,
     RolloutConfig,
     TaskConfig,
     TrainConfig,
@@ -247,7 +248,7 @@ def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
     [
         ({"dph": {"etta": 0.1}}, "etta"),
         ({"dph": {"rows": 6}}, "names no run of `dph presample`"),
-        ({"dph": {"rows": -1}}, "dph.rows is -1"),
+        ({"dph": {"rows": -1}}, "under .dph.: rows is -1; it must be 0 or more"),
         ({"algorithm__adv_estimator": "gae"}, "algorithm.adv_estimator=grpo"),
         ({"algorithm__use_kl_in_reward": True}, "algorithm.use_kl_in_reward=False"),
         ({"actor_rollout_ref__actor__loss_agg_mode": "seq-mean-token-sum"}, "loss_agg_mode"),
@@ -373,6 +374,7 @@ def test_a_problem_with_variables_of_its_own_is_refused(tmp_path: Path) -> None:
         model=ModelConfig(path=str(tmp_path / "model")),
         task=TaskConfig("records", {"path": str(tmp_path / "own.jsonl")}),
         rollout=RolloutConfig(prompts=1),
+        optim=OptimConfig(minibatches=1),
         monitor=MonitorConfig(split="train"),
     )
     with pytest.raises(UserError, match=r"problem own-1 sets variables .* which verl does not read"):

@@ -13,7 +13,7 @@ from complaints import run
 from dph.measure import Samples, compare, verdict
 from dph.measure.losses import _sign_test_of as expected_sign_test
 from dph.measure.losses import cover_among, losses, missed_among, right_among, sign_test
-from dph.measure.wording import as_text
+from dph.measure.wording import comparison_as_text
 
 MORE, FEWER = (
     {"p": "1100000", "q": "0000000", "r": "1111110", "s": "1000000"},
@@ -164,7 +164,7 @@ def test_the_first_samples_of_a_file_have_lost_nothing_to_it(
 def test_several_after_are_told_apart_and_partial_levels_are_of_the_common_problems() -> None:
     rng = np.random.default_rng(2)
     before, one, two = (drawn(f"runs/{name}/r.jsonl", 4, rng.random(40), rng) for name in ("b", "one", "two"))
-    said = as_text(compare(before, one, two))
+    said = comparison_as_text(compare(before, one, two))
     assert said.startswith("one/r.jsonl: ") and "\ntwo/r.jsonl: " in said and "two/r.jsonl − before" in said
     some = Samples(two.name, [f"{int(id) + 5}" for id in two.problems], two.problem, two.right, None, None, "")
     found = compare(before, some, partial=True)

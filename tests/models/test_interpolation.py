@@ -18,7 +18,7 @@ from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.stages.sft import sft
 from dph.stages.train import train
-from dph.training.frame import load_policy
+from dph.training.run_loop import load_policy
 from helpers import TEXTS, TINY, base_run, tiny_policy, train_config, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft

@@ -21,7 +21,7 @@ from dph.models.fitting import kept_bytes
 from dph.models.lean import make_lean
 from dph.models.policy import Policy, merged_state
 from dph.sampling.generate import HFSampler
-from dph.training.frame import load_policy
+from dph.training.run_loop import load_policy
 from helpers import random_policy, random_rows
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from _size import LIMITS, code_lines
+from _size import LONGEST, code_lines, long_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,8 +51,13 @@ class A:  # 2
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the tracked files are counted by git")
-def test_every_number_is_printed_beside_its_limit():
+def test_sizes_are_printed_and_long_files_give_a_reason(tmp_path):
     done = subprocess.run([sys.executable, str(ROOT / "scripts" / "_size.py")], capture_output=True, text=True)
-    lines = done.stdout.splitlines()
-    assert [line[:26].strip() for line in lines] == list(LIMITS)
-    assert done.returncode == any(line.endswith("too many") for line in lines)
+    printed = [line[:32].strip() for line in done.stdout.splitlines()]
+    assert {"lines of src/dph", "words of docs and README", "tracked files"} <= {*printed}
+    assert done.returncode == bool([*long_files()])
+    package = tmp_path / "src" / "own"
+    package.mkdir(parents=True)
+    for name, first in (("plain.py", '"""Long."""'), ("told.py", '"""Long (long: a table of units)."""')):
+        (package / name).write_text(f"{first}\n" + "x = 1\n" * LONGEST)
+    assert [path.name for path, _ in long_files(tmp_path)] == ["plain.py"]

@@ -16,7 +16,7 @@ import tomli_w
 
 from dph.cli.main import main
 from dph.config import STAGES, every_setting
-from dph.config.components import Code
+from dph.config.settings import Code
 from helpers import base_run, folder, presampled
 
 TOY = ("--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2")

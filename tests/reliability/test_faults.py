@@ -130,7 +130,7 @@ def test_a_broken_disk_saves_a_supervised_run_too(tmp_path, monkeypatch, capsys)
 def test_a_run_directory_that_is_removed_is_one_sentence_and_the_state_is_saved(tmp_path, monkeypatch, capsys, place):
     run = tmp_path / "run"
     owner, name = {
-        "sampling": (loop.Explorer, "draw"),
+        "sampling": (loop.RolloutCollector, "draw"),
         "logging": (RunDir, "log"),
         "checkpoint": (checkpoints, "save"),  # which makes the directory again
     }[place]
@@ -155,7 +155,7 @@ def test_a_damaged_newest_checkpoint_costs_its_steps_only(tmp_path, monkeypatch,
     def leave():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop.Explorer, "draw", at_call(4, leave, loop.Explorer.draw))
+    monkeypatch.setattr(loop.RolloutCollector, "draw", at_call(4, leave, loop.RolloutCollector.draw))
     with pytest.raises(KeyboardInterrupt):
         train(config_of(tmp_path / "run"))
     monkeypatch.undo()
@@ -227,9 +227,9 @@ def lose(share):
 def test_an_outage_of_the_judge_stops_the_run_with_its_state_saved(tmp_path, monkeypatch, undisturbed):
     from dph.verifiers import Verifiers
 
-    begin = loop.Explorer.draw
+    begin = loop.RolloutCollector.draw
     outage = at_call(3, lambda: monkeypatch.setattr(Verifiers, "verify", lose(1 / 4)), begin)
-    monkeypatch.setattr(loop.Explorer, "draw", outage)
+    monkeypatch.setattr(loop.RolloutCollector, "draw", outage)
     config = replace(config_of(tmp_path / "run"), checkpoint_every=4)
     with pytest.raises(SharedUserError, match=r"4 of 16 .*\(the worker process was lost"):
         train(config)
@@ -266,10 +266,10 @@ def test_a_judge_that_rewards_nothing_is_told_of(tmp_path, monkeypatch, capsys):
     """In the steps 1 and 2, and again in 4, after one that was as it should be."""
     from dph.verifiers import Verifiers
 
-    draw, verify, steps = loop.Explorer.draw, Verifiers.verify, []
+    draw, verify, steps = loop.RolloutCollector.draw, Verifiers.verify, []
     wrong = Verdict(Outcome.WRONG, 0.0, "")
     monkeypatch.setattr(Verifiers, "verify", lambda *of: verify(*of) if len(steps) == 3 else [wrong for _ in of[1]])
-    monkeypatch.setattr(loop.Explorer, "draw", lambda *of: steps.append(1) or draw(*of))
+    monkeypatch.setattr(loop.RolloutCollector, "draw", lambda *of: steps.append(1) or draw(*of))
     train(train_config(tmp_path, "grpo", {"steps": 4}))
     said = [line for line in capsys.readouterr().err.splitlines() if "every reward is 0" in line]
     assert [line.partition(" (")[0] for line in said] == [

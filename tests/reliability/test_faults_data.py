@@ -59,8 +59,8 @@ def test_a_database_that_is_replaced_stops_the_run(tmp_path, monkeypatch, place)
     database(paths["suite"], 1)
     path = paths[place]
     whole = train(of_database(tmp_path / "whole", **paths))
-    draw = loop.Explorer.draw
-    monkeypatch.setattr(loop.Explorer, "draw", at_call(3, lambda: database(path, 22), draw))
+    draw = loop.RolloutCollector.draw
+    monkeypatch.setattr(loop.RolloutCollector, "draw", at_call(3, lambda: database(path, 22), draw))
     message = f"{path.name} has changed since"
     with pytest.raises(RunError, match=message):
         train(of_database(tmp_path / "run", **paths))
@@ -77,8 +77,10 @@ def test_a_database_that_is_replaced_stops_the_run(tmp_path, monkeypatch, place)
 
 def test_problems_and_weights_that_changed_are_named_on_resume(tmp_path, monkeypatch):
     config = train_config(tmp_path / "run", "grpo", {"steps": 2, "checkpoint_every": 1})
-    draw = loop.Explorer.draw
-    monkeypatch.setattr(loop.Explorer, "draw", at_call(2, lambda: (_ for _ in ()).throw(KeyboardInterrupt), draw))
+    draw = loop.RolloutCollector.draw
+    monkeypatch.setattr(
+        loop.RolloutCollector, "draw", at_call(2, lambda: (_ for _ in ()).throw(KeyboardInterrupt), draw)
+    )
     with pytest.raises(KeyboardInterrupt):
         train(config)
     monkeypatch.undo()
@@ -137,9 +139,9 @@ def test_training_refuses_data_that_were_edited_after_presampling(tmp_path, monk
     write(tmp_path / "data.jsonl", after)
     monkeypatch.setattr("dph.models.policy.Policy.load", unloadable)
     for method in ("dph_js", "grpo"):
-        other = replace(train_config(tmp_path / method, method, task=task), rehearsal=config.rehearsal)
+        rehearsal = replace(config.rehearsal, rows=6 if method == "dph_js" else 0)
         with pytest.raises(RunError, match=named):
-            train(replace(other, rehearsal=replace(other.rehearsal, rows=6 if method == "dph_js" else 0)))
+            train(train_config(tmp_path / method, method, task=task, rehearsal=rehearsal))
 
 
 def test_a_partition_fits_however_its_data_are_named_and_another_is_refused_before_a_model_is_loaded(

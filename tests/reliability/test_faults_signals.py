@@ -89,7 +89,7 @@ def test_a_signal_in_the_first_evaluation_has_nothing_to_save(tmp_path, monkeypa
 def test_a_step_saved_without_its_line_gets_it_once(tmp_path, monkeypatch, signals, undisturbed):
     """Interrupted in its evaluation, resumed, and killed after its line was written but before the next checkpoint."""
     config = replace(config_of(tmp_path / "run"), checkpoint_every=4, keep_best="")
-    answer, draw = module.Evaluator.responses, loop.Explorer.draw
+    answer, draw = module.Evaluator.responses, loop.RolloutCollector.draw
     monkeypatch.setattr(module.Evaluator, "responses", at_call(2, lambda: signal.raise_signal(signal.SIGTERM), answer))
     with pytest.raises(Interrupted, match="stopped after step 2 of 4, which is"):
         train(config)
@@ -99,7 +99,7 @@ def test_a_step_saved_without_its_line_gets_it_once(tmp_path, monkeypatch, signa
     def leave():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop.Explorer, "draw", at_call(1, leave, draw))
+    monkeypatch.setattr(loop.RolloutCollector, "draw", at_call(1, leave, draw))
     with pytest.raises(KeyboardInterrupt):
         train(config, resume=True)
     monkeypatch.undo()

@@ -22,10 +22,10 @@ from dph.errors import RunError, SettingsError
 from dph.measure.metrics import METRICS, Metric
 from dph.report import plots
 from dph.report.comparison import retention, summarise_label
-from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
+from dph.report.data import MetricValue, by_label, read_answers, read_eval, read_runs
 from dph.report.page import render, timelines, visible, within
 from dph.report.plots import training_curves, training_figure
-from dph.report.tables import Cell, Table, as_markdown, cell, coverage_table, to_markdown
+from dph.report.tables import Cell, ReportTable, as_markdown, cell, coverage_table, to_markdown
 from dph.report.write import report
 from dph.runs.coverage import CERTIFICATE, write_visits
 from report_support import ATTACK, SAMPLES, interval, write_eval, write_train
@@ -527,15 +527,18 @@ def test_what_training_loses_has_a_table_by_difficulty(tmp_path: Path) -> None:
 
 
 def test_cells_show_percent_and_counts() -> None:
-    assert (cell("pass@8", Value(0.8149, 0.78, 0.85)).text, cell("styles", Value(4.6249)).text) == ("81.5", "4.62")
-    assert cell("pass@8", Value(0.8149, 0.78, 0.85)).interval == "78.0–85.0"
-    assert cell("greedy", None).text == cell("greedy", Value(math.nan)).text == "–"
+    assert (cell("pass@8", MetricValue(0.8149, 0.78, 0.85)).text, cell("styles", MetricValue(4.6249)).text) == (
+        "81.5",
+        "4.62",
+    )
+    assert cell("pass@8", MetricValue(0.8149, 0.78, 0.85)).interval == "78.0–85.0"
+    assert cell("greedy", None).text == cell("greedy", MetricValue(math.nan)).text == "–"
 
 
 def test_text_is_escaped_and_nothing_hides_in_it() -> None:
     hostile = '<i x="y">&\'\x1b[31m\u202e\x00'
     shown = '<i x="y">&\'\ufffd[31m\ufffd\ufffd'
-    table = Table(hostile, [hostile], [[Cell(hostile, hostile)]], hostile)
+    table = ReportTable(hostile, [hostile], [[Cell(hostile, hostile)]], hostile)
     data = {"styles": {}, "training": []}
     text = render(
         hostile, data, tables=[table], images=[(b"", hostile)], settings=[(hostile, hostile), ("long", "y" * 5000)]
@@ -565,7 +568,10 @@ def test_figures_draw_the_data_they_are_given() -> None:
     assert {(1.0, 0.4), (1.0, 0.6), (4.0, 0.6), (4.0, 0.8)} <= set(map(tuple, np.asarray(band).tolist()))
     parts = [(bar.get_x(), bar.get_width()) for bar in bars.patches]  # type: ignore[attr-defined]
     assert parts == [(0.0, 75.0), (75.0, 25.0)]
-    solutions = {"base": Value(3.0, 2.5, 3.5), "GRPO": Value(1.25)}  # of one run of base, and without an interval
+    solutions = {
+        "base": MetricValue(3.0, 2.5, 3.5),
+        "GRPO": MetricValue(1.25),
+    }  # of one run of base, and without an interval
     _, bars = plots.overview_figure([curve], [], {}, solutions, base="base").axes
     assert [bar.get_width() for bar in bars.patches] == [3.0, 1.25]  # type: ignore[attr-defined]
     assert bars.lines[0].get_xydata().tolist() == [[2.5, 0], [3.5, 0]]  # type: ignore[union-attr]
@@ -596,7 +602,7 @@ NODE = shutil.which("node")
 def test_a_label_is_text_in_markdown(label: str) -> None:
     from markdown_it import MarkdownIt  # comes with rich
 
-    table = Table(label, ["", label], [[Cell(label), Cell("1.0")], [Cell("x"), Cell(label, "0–1")]], label)
+    table = ReportTable(label, ["", label], [[Cell(label), Cell("1.0")], [Cell("x"), Cell(label, "0–1")]], label)
     html = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(to_markdown(table))
     tags = {"p", "strong", "table", "thead", "tbody", "tr", "th", "td"}
     assert set(re.findall(r"</?(\w+)", html)) == tags  # only the table's own
@@ -683,3 +689,16 @@ def test_certificates_have_rows_in_the_ledger(tmp_path: Path) -> None:
     assert table is not None
     [row] = ([entry.text for entry in line] for line in table.rows)
     assert row == ["grpo, certification set", "0 of 0", "0 of 0", "0 of 1", "0 of 1", "1 of 2", "1 of 2"]
+
+
+def test_runs_that_other_rules_judged_are_named_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [write_eval(tmp_path / name, name, [1, 2]) for name in ("base", "new", "old")]
+    for run, rules in zip(runs, ({"mathequal rules": "2"}, {"mathequal rules": "1"}, {}), strict=True):
+        (run / "manifest.json").write_text(json.dumps({"stage": "eval", "versions": {"sql rules": "a@1"} | rules}))
+    said = f"judged by different rules (mathequal rules 2 in {runs[0]} but 1 in {runs[1]})"
+    page = report(runs, tmp_path / "report", base="base", title="t")
+    assert said in " ".join(capsys.readouterr().out.split()).replace("/ ", "/")
+    brief = said.partition(" (")[0]
+    assert brief in unescape(page.read_text()) and brief in (page.parent / "report.md").read_text()
+    report([runs[0], runs[2]], tmp_path / "alike", base="base", title="t")
+    assert "different rules" not in (tmp_path / "alike" / "report.md").read_text()

@@ -10,7 +10,7 @@ import pytest
 
 from complaints import complaint, run
 from dph.report import plots
-from dph.report.comparison import compare, differences, headline
+from dph.report.comparison import headline, label_differences, tabulate
 from dph.report.data import read_answers, read_eval, read_runs
 from dph.report.tables import tables
 from report_support import write_eval, write_train
@@ -20,7 +20,7 @@ T3 = 3.182446  # Student's t for 0.975 with 3 degrees of freedom
 
 
 def compared(tmp_path: Path, **labels: list[int]):
-    return compare([write_eval_of(tmp_path, label, correct) for label, correct in labels.items()], "base")
+    return tabulate([write_eval_of(tmp_path, label, correct) for label, correct in labels.items()], "base")
 
 
 def write_eval_of(tmp_path: Path, label: str, correct: list[int]):
@@ -28,7 +28,7 @@ def write_eval_of(tmp_path: Path, label: str, correct: list[int]):
 
 
 def test_differences_are_paired_by_problem(tmp_path: Path) -> None:
-    [one] = differences(compared(tmp_path, base=BASE, GRPO=GRPO))
+    [one] = label_differences(compared(tmp_path, base=BASE, GRPO=GRPO))
     assert (one.after, one.before, one.lost, one.gained) == ("GRPO", "base", 1, 0)  # p2 is lost
     values = [0.0, 0.5, -0.25, 0.0]  # of pass@1: (4−4)/4, (4−2)/4, (0−1)/4, 0
     padded = [*values, -1.0, 1.0]
@@ -41,7 +41,7 @@ def test_differences_are_paired_by_problem(tmp_path: Path) -> None:
 
 
 def test_every_label_is_compared_with_the_base_and_with_grpo(tmp_path: Path) -> None:
-    found = differences(compared(tmp_path, base=BASE, GRPO=GRPO, own=[4, 4, 1, 1]))
+    found = label_differences(compared(tmp_path, base=BASE, GRPO=GRPO, own=[4, 4, 1, 1]))
     pairs = [(one.after, one.before, one.lost, one.gained) for one in found]
     assert pairs == [("GRPO", "base", 1, 0), ("own", "base", 0, 1), ("own", "GRPO", 0, 2)]
 
@@ -51,18 +51,18 @@ def test_more_samples_of_one_side_are_no_gain(tmp_path: Path) -> None:
     samples is compared at 2: p2, solved in 2 of 4, is missed by C(2, 2) / C(4, 2) = 1/6 of the pairs."""
     runs = [write_eval_of(tmp_path, "base", [4, 2, 1, 0]), write_eval_of(tmp_path, "a", [4, 0, 1, 1])]
     second = read_eval(write_eval(tmp_path / "a2", "a", [4, 1, 1, 0]))
-    [one] = differences(compare([*runs, second], "base"))
+    [one] = label_differences(tabulate([*runs, second], "base"))
     assert (one.lost, one.gained) == (0.5, 0.5)
     fewer = read_eval(write_eval(tmp_path / "few", "few", [2, 1, 0, 0], samples=2))
-    [found] = differences(compare([runs[0], fewer], "base"))
+    [found] = label_differences(tabulate([runs[0], fewer], "base"))
     assert found.lost == pytest.approx(0.5) and found.gained == pytest.approx(1 / 6)
-    assert "0.5 problems lost, 0.2 gained" in headline(compare([runs[0], fewer], "base"))
+    assert "0.5 problems lost, 0.2 gained" in headline(tabulate([runs[0], fewer], "base"))
 
 
 def test_seeds_widen_a_difference(tmp_path: Path) -> None:
     runs = [write_eval_of(tmp_path, "base", BASE * 5), write_eval_of(tmp_path, "a", [4, 2, 2, 0] * 5)]
     other = read_eval(write_eval(tmp_path / "b", "a", [4, 4, 2, 0] * 5))
-    [one], [both] = differences(compare(runs, "base")), differences(compare([*runs, other], "base"))
+    [one], [both] = label_differences(tabulate(runs, "base")), label_differences(tabulate([*runs, other], "base"))
     width = {name: value.high - value.low for name, value in one.metrics.items()}
     assert both.metrics["pass@1"].high - both.metrics["pass@1"].low > width["pass@1"]
     assert both.metrics["pass@1"].mean == pytest.approx((0.0625 + 0.1875) / 2)
@@ -116,9 +116,9 @@ def test_a_training_run_without_a_monitor_is_named(tmp_path: Path) -> None:
     silent = write_train(tmp_path / "b", "dapo", [0.1])
     (silent / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
     evals, trains = read_runs([*paths, silent])
-    first, *_ = tables(compare(evals, "base"), trains)
+    first, *_ = tables(tabulate(evals, "base"), trains)
     assert "Without a curve of pass@8, as they had no monitor: dapo." in first.note
-    first, *_ = tables(compare(evals, "base"), trains[:1])
+    first, *_ = tables(tabulate(evals, "base"), trains[:1])
     assert "no monitor" not in first.note
 
 
@@ -146,8 +146,8 @@ def judged(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, answer
 def test_runs_of_verify_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = judged(tmp_path, capsys, "base", {"a": ["yes", "no"], "b": ["yes", "yes"], "c": ["no", "no"]})
     after = judged(tmp_path, capsys, "mine", {"a": ["no", "no"], "b": ["yes", "yes"], "c": ["no", "yes"]})
-    comparison = compare([read_eval(before), read_eval(after)], "base")
-    [one] = differences(comparison)
+    comparison = tabulate([read_eval(before), read_eval(after)], "base")
+    [one] = label_differences(comparison)
     assert (one.before, one.after, one.lost, one.gained) == ("base", "mine", 1, 1)
     answers = [json.loads(row)["extracted_answer"] for row in (after / "verdicts.jsonl").read_text().splitlines()]
     assert answers == ["no", "no", "yes", "yes", "no", "yes"]

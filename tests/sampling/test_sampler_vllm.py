@@ -32,7 +32,6 @@ from dph.config import (
     TrainConfig,
     from_dict,
 )
-from dph.config.checks import check_train
 from dph.config.sampling import SamplingParams
 from dph.errors import ModelError, SettingsError, SharedUserError
 from dph.models.policy import Policy
@@ -41,7 +40,7 @@ from dph.rehearsal.store import read_rehearsal
 from dph.sampling import vllm as module
 from dph.sampling.generate import HFSampler
 from dph.sampling.vllm import VLLMSampler, start_engine
-from dph.training.rollouts import Explorer
+from dph.training.rollouts import RolloutCollector
 from dph.training.rows import Row
 from helpers import TEXTS, interrupted_at, randomise, tiny_policy
 
@@ -74,15 +73,14 @@ KEYS = [2**63 + 12345, 77 << 50, 2**64 - 5]
 )
 def test_what_vllm_cannot_do_in_training_is_refused(settings: dict[str, dict[str, Any]], said: str) -> None:
     settings = {**settings, "loss": {"eta": 0.0}, "sampler": {"engine": "vllm"} | settings.get("sampler", {})}
-    config = from_dict(TrainConfig, settings)
     with pytest.raises(SettingsError, match=said):
-        check_train(config)
+        from_dict(TrainConfig, settings)
 
 
 def test_vllm_is_refused_in_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SharedUserError, match="vLLM runs in one process"):
-        check_train(TrainConfig(sampler=VLLM, loss=LossConfig(eta=0)))
+        TrainConfig(sampler=VLLM, loss=LossConfig(eta=0)).check_ready()
 
 
 @pytest.mark.skipif(HERE, reason="vLLM is installed in this environment")
@@ -417,7 +415,7 @@ class TestReal:
             optim=OptimConfig(lr=5e-3, minibatches=2, warmup_steps=0),
         )
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Explorer, "draw", interrupted_at(Explorer.draw, 4))
+            patch.setattr(RolloutCollector, "draw", interrupted_at(RolloutCollector.draw, 4))
             train(config)
         train(config, resume=True)
         rows = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]

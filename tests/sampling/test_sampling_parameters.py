@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 from transformers import GenerationConfig
 
-from dph.config import RolloutConfig
+from dph.config import RolloutConfig, TrainConfig, from_dict
 from dph.config.sampling import (
     DEFAULTS,
     SamplingParams,
@@ -36,8 +36,10 @@ def test_the_settings_of_rollouts_are_the_parameters():
 
 
 def test_an_empty_stop_string_is_refused():
-    with pytest.raises(SettingsError, match=r"rollout\.stop has an empty text"):
-        RolloutConfig(stop=("x", ""))
+    with pytest.raises(SettingsError, match=r"^stop has an empty text"):
+        SamplingParams(stop=("x", ""))
+    with pytest.raises(SettingsError, match=r"^rollout\.stop has an empty text"):
+        from_dict(TrainConfig, {"rollout": {"stop": ["x", ""]}})
 
 
 def test_what_truncates_and_what_greedy_decoding_keeps():

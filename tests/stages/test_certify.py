@@ -17,10 +17,11 @@ import tomli_w
 import torch
 
 from complaints import complaint, run
-from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, to_toml
-from dph.config.components import ModelConfig
+from dph import verifiers
+from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, ModelConfig, to_toml
 from dph.errors import UserError
 from dph.evaluation.certification import CertificationSet
+from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.coverage import CERTIFICATE, read_visits
@@ -90,7 +91,7 @@ def test_a_share_of_the_near_perfect_problems_is_kept_aside():
     from dph.build import load_problems
 
     problems = load_problems(TASK)[1]
-    trained = {problem.id for problem in training_problems(str(kept_aside()), TASK, "all", problems)}
+    trained = {problem.id for problem in training_problems(open_presampled(kept_aside()), TASK, "all", problems)}
     assert trained == {problem.id for problem in problems} - aside
     other = presample(presample_config(folder() / "other", task=TASK, certify=replace(ASIDE, share=0.2)))
     smaller = {id for id, where in read_partition(other, TASK).items() if where == "certify"}
@@ -214,6 +215,21 @@ def test_a_killed_run_certifies_the_same(tmp_path):
     assert ended.returncode == -signal.SIGKILL
     assert list(read_visits(tmp_path / "parts", CERTIFICATE)) == [0, 1, 2, 3]  # its checkpoint is that of step 2
     assert same_files(whole, train(config, resume=True))
+
+
+def test_a_base_model_that_other_rules_judged_is_refused(tmp_path, capsys, monkeypatch):
+    [verifier] = {problem.verifier for problem in CertificationSet.open(config_of("x").certify).problems}
+    monkeypatch.setattr(verifiers, "RULES", {**verifiers.RULES, verifier: "sql rules"})  # the toy's has no version
+    older = shutil.copytree(kept_aside(), tmp_path / "older")
+    run = RunDir.open(older, "presample")
+    versions = run.manifest["versions"]
+    allowed = replace(config_of("x").certify, set=str(older))
+    run.update(versions=versions | {"sql rules": "strict@1"})
+    with pytest.raises(UserError, match=r"by other rules \(sql rules strict@1 → .*run `dph presample` again"):
+        CertificationSet.open(allowed)
+    run.update(versions={name: version for name, version in versions.items() if name != "sql rules"})
+    CertificationSet.open(allowed)
+    assert "does not say by which version of the rules it judged the base model" in capsys.readouterr().err
 
 
 def test_what_cannot_be_certified_is_refused_before_training(tmp_path):

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.build import load_problems
-from dph.config import ModelConfig, TaskConfig, VerifierConfig, from_dict
+from dph.config import ModelConfig, TaskConfig, TrainConfig, VerifierConfig, from_dict
 from dph.errors import DataError, JudgeError, ModelError, RunError, SettingsError
 from dph.models.policy import Policy
-from dph.rehearsal.check import recheck
+from dph.rehearsal.check import open_presampled, recheck
 from dph.rehearsal.partition import is_near_perfect, place_of, responses_to_store, training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.directory import RunDir, find_model, read_metrics
@@ -293,10 +293,12 @@ def test_a_complete_run_is_left_alone_and_an_interrupted_one_goes_on(tmp_path):
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("threshold", [0, 9, -1])
-def test_an_impossible_threshold(tmp_path, threshold):
-    with pytest.raises(SettingsError, match=f"threshold {threshold} must lie"):
-        presample(presample_config(tmp_path, threshold=threshold))
+@pytest.mark.parametrize(
+    ("threshold", "message"), [(0, "threshold is 0; it must be at least 1"), (9, "threshold 9 must lie between 1 and")]
+)
+def test_an_impossible_threshold(tmp_path, threshold, message):
+    with pytest.raises(SettingsError, match=message):
+        presample_config(tmp_path, threshold=threshold)
 
 
 def test_a_partition_of_another_task(tmp_path):
@@ -338,6 +340,11 @@ def test_relative_paths_of_a_run_are_found_from_anywhere(tmp_path, monkeypatch):
     assert find_model("../run").model == str(tmp_path / "model")
 
 
+def opened(config: TrainConfig) -> RunDir:
+    """The presample run of a training run."""
+    return open_presampled(Path(config.rehearsal.path))
+
+
 def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
     """Responses of another domain can be rehearsed without its prompts being trained on."""
     made = TaskConfig(name="toy", split="train, easy")
@@ -345,7 +352,7 @@ def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
     trained = TaskConfig(name="toy", split="train")
     config = train_config(tmp_path / "run", "dph_js", task=trained)
     config = replace(config, prompt_set="all", rehearsal=replace(config.rehearsal, path=str(tmp_path / "both")))
-    chosen = training_problems(config.rehearsal.path, config.task, config.prompt_set, load_problems(trained)[1])
+    chosen = training_problems(opened(config), config.task, config.prompt_set, load_problems(trained)[1])
     assert {problem.id.partition("/")[0] for problem in chosen} == {"train"}
     stored = {row.problem_id.partition("/")[0] for row in read_rehearsal(tmp_path / "both" / "rehearsal.parquet")}
     assert stored == {"train", "easy"}
@@ -360,25 +367,25 @@ def test_a_published_partition_is_two_tasks(tmp_path):
     config = train_config(tmp_path / "run", "dph_js", task=explore)
     config = replace(config, prompt_set="other", rehearsal=replace(config.rehearsal, path=str(tmp_path / "pef")))
     everything = load_problems(explore)[1]
-    assert training_problems(config.rehearsal.path, explore, "other", everything) == everything
+    assert training_problems(opened(config), explore, "other", everything) == everything
     train(config)
     assert any("pef/forgotten" in line for line in read_metrics(tmp_path / "run")), "stored responses were rehearsed"
     easy = TaskConfig(name="toy", split="easy")
     with pytest.raises(DataError, match="problems are in the presample run"):
-        training_problems(config.rehearsal.path, easy, "other", load_problems(easy)[1])
+        training_problems(opened(config), easy, "other", load_problems(easy)[1])
 
 
 @pytest.mark.parametrize("prompt_set", ["explore", "all"])
 def test_problems_added_after_presampling_are_named_and_not_trained_on(tmp_path, capsys, prompt_set):
     config = train_config(tmp_path, "dph_js")
     problems = load_problems(config.task)[1]
-    chosen = training_problems(config.rehearsal.path, config.task, prompt_set, problems)
+    chosen = training_problems(opened(config), config.task, prompt_set, problems)
     assert "not trained on" not in capsys.readouterr().err
     added = [*problems, *(replace(problems[0], id=f"new{i}") for i in range(2))]
-    assert training_problems(config.rehearsal.path, config.task, prompt_set, added) == chosen
+    assert training_problems(opened(config), config.task, prompt_set, added) == chosen
     told = " ".join(capsys.readouterr().err.split())
     assert told.count(f"not trained on: 2 of {len(added)} problems (first 'new0')") == 1
-    assert training_problems(config.rehearsal.path, config.task, prompt_set, added, fresh=False) == chosen
+    assert training_problems(opened(config), config.task, prompt_set, added, fresh=False) == chosen
     assert not capsys.readouterr().err  # a resumed run has said it
 
 

@@ -12,7 +12,6 @@ import torch
 
 from dph.build import make_task, select
 from dph.config import (
-    LossConfig,
     ModelConfig,
     MonitorConfig,
     MonitorSet,
@@ -20,15 +19,15 @@ from dph.config import (
     RehearsalConfig,
     TaskConfig,
     TrainConfig,
+    from_dict,
 )
-from dph.config.checks import check_train
 from dph.errors import RunError, SettingsError, SharedUserError
 from dph.models import loading
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.runs.directory import RunDir, read_metrics
-from dph.runs.samples import Sample, read_samples
+from dph.runs.samples import Sample, read_kept_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
@@ -192,13 +191,13 @@ def test_rehearsal_rows_come_in_the_order_of_the_cursor(tmp_path, monkeypatch):
 
 def test_exploration_prompts_are_those_of_the_partition(tmp_path, monkeypatch):
     chosen = []
-    explorer = loop.Explorer
+    collector = module.RolloutCollector
 
     def remember(policy, sampler, verifiers, items, *settings):
         chosen.append({item.problem.id for item in items})
-        return explorer(policy, sampler, verifiers, items, *settings)
+        return collector(policy, sampler, verifiers, items, *settings)
 
-    monkeypatch.setattr(loop, "Explorer", remember)
+    monkeypatch.setattr(module, "RolloutCollector", remember)
     for method in ("grpo", "exp_only", "dph_js"):
         train(train_config(tmp_path / method, method, steps=0))
     hard = {f"train/{i}" for i in range(0, 12, 2)}
@@ -250,7 +249,7 @@ def test_the_monitored_problems_are_in_the_order_that_the_task_has(tmp_path):
     monitor = MonitorConfig(every=1, split="dev", limit=4, n=2)
     task = TaskConfig(name="toy", shuffle=True)
     run = train(train_config(tmp_path, "grpo", {"steps": 1}, monitor=monitor, task=task))
-    watched = {sample.id for sample in read_samples(run, "monitor")}
+    watched = {sample.id for sample in read_kept_samples(run, "monitor")}
     assert watched == {problem.id for problem in select(make_task(task), "dev", 4, shuffle=True)}
     assert watched != {problem.id for problem in select(make_task(task), "dev", 4)}
 
@@ -324,11 +323,11 @@ def test_a_run_that_is_stopped_while_it_measures_keeps_the_rollouts_of_that_step
 
 def test_kept_responses_are_those_of_the_step_with_their_advantages(tmp_path, monkeypatch):
     """The advantage is the reward minus its group's mean, divided by the deviation (n − 1)."""
-    drawn, draw = [], rollouts.Explorer.draw
-    monkeypatch.setattr(rollouts.Explorer, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
+    drawn, draw = [], rollouts.RolloutCollector.draw
+    monkeypatch.setattr(rollouts.RolloutCollector, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
     monitor = MonitorConfig(every=2, split="dev", limit=3, n=2, kept_responses=10)
     run = train(train_config(tmp_path, "dapo", {"steps": 3}, monitor=monitor))  # every group has an advantage
-    explored, held_out = read_samples(run, "rollouts"), read_samples(run, "monitor")
+    explored, held_out = read_kept_samples(run, "rollouts"), read_kept_samples(run, "monitor")
     groups = drawn[1].groups  # of step 2
     expected = [(group, index) for index in range(4) for group in groups][:10]
     assert [(s.step, s.id, s.sample) for s in explored] == [(2, group.problem.id, index) for group, index in expected]
@@ -365,16 +364,16 @@ def test_a_response_that_is_not_in_the_loss_has_no_advantage():
 
 def test_samples_are_shown_with_their_verdicts(tmp_path, caplog):
     caplog.set_level("INFO", "dph")
-    monitor = MonitorConfig(every=2, limit=3, n=2)
-    config = train_config(tmp_path, "grpo", {"steps": 3, "show_samples": 2}, monitor=monitor)
+    monitor = {"every": 2, "limit": 3, "n": 2}
+    config = train_config(tmp_path, "grpo", {"steps": 3, "show_samples": 2, "monitor": monitor})
     run = train(config)
     said = [line for line in caplog.messages if line.startswith("step ")]
-    shown = read_samples(run, "monitor")[:2] + read_samples(run, "rollouts")[:2]
+    shown = read_kept_samples(run, "monitor")[:2] + read_kept_samples(run, "rollouts")[:2]
     assert said == [f"step {sample.step}: {sample.line()}" for sample in shown]
     first = shown[-1]
     assert said[-1].startswith(f"step 2: {first.id}: {first.outcome}, reward {first.reward:g}, advantage ")
     with pytest.raises(SettingsError, match="show_samples is 2, but only responses"):
-        check_train(replace(config, monitor=MonitorConfig(every=0)))
+        replace(config, monitor=MonitorConfig(every=0))
     train(replace(config, show_samples=0), resume=True)  # what is printed may change
 
 
@@ -454,7 +453,7 @@ def test_the_logged_rate_is_that_of_the_last_update(tmp_path):
 
 CONTRADICTIONS = {
     "rows without eta": (
-        {"loss": LossConfig(eta=0.0), "rehearsal": RehearsalConfig("x", rows=4)},
+        {"rehearsal": {"path": "x", "rows": 4}},
         r"rehearsal\.rows is 4 but loss\.eta is 0, so stored responses would have no effect",
     ),
     "no partition": (
@@ -465,23 +464,21 @@ CONTRADICTIONS = {
     "greedy": ({"rollout": {"temperature": 0.0}}, r"rollout\.temperature must be above 0"),
     "too few prompts": ({"rollout": {"prompts": 1}}, r"rollout\.prompts 1 cannot be split into 2 mini-batches"),
     "kl without estimator": (
-        {"loss": LossConfig(eta=0.0, kl_coef=0.1)},
+        {"loss": {"eta": 0.0, "kl_coef": 0.1}},
         r"loss\.kl_coef is 0\.1 but loss\.kl is 'none'",
     ),
-    "divergence": ({"loss": LossConfig(eta=0.0, divergence="jss")}, "jss"),
+    "divergence": ({"loss": {"eta": 0.0, "divergence": "jss"}}, "jss"),
 }
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, name):
     changes, message = CONTRADICTIONS[name]
-    base = TrainConfig(out=str(tmp_path / "run"), loss=LossConfig(eta=0.0), model=ModelConfig(path="/nowhere"))
-    if "rollout" in changes:
-        changes = {"rollout": replace(base.rollout, **changes["rollout"])}
+    base = {"out": str(tmp_path / "run"), "loss": {"eta": 0.0}, "model": {"path": "/nowhere"}}
+    from_dict(TrainConfig, base).check_ready()
     with pytest.raises(SettingsError, match=message):
-        train(replace(base, **changes))
+        train(from_dict(TrainConfig, {**base, **changes}))
     assert not (tmp_path / "run").exists()
-    check_train(base)
 
 
 def test_old_logprobs_are_recomputed_where_the_samplers_are_not_exact():
@@ -585,7 +582,7 @@ def test_a_tracker_gets_settings_timings_and_samples_and_knows_a_resumed_run(tmp
         values["time/update_seconds"] > 0 for _, values in tracker.logged if "loss" in values
     )
     ((step, (columns, rows)),) = [(s, v["samples/rollouts"]) for s, v in tracker.logged if "samples/rollouts" in v]
-    kept = read_samples(tmp_path / "js", "rollouts")
+    kept = read_kept_samples(tmp_path / "js", "rollouts")
     assert step == 2 and len(rows) == min(16, len(kept)) and columns[-1] == "response"
     indent = "" if name == "wandb" else "    "  # trackio shows Markdown
     assert [row[-1] for row in rows] == [indent + sample.response for sample in kept[:16]]

@@ -13,9 +13,9 @@ from dph.process.distributed import World
 from dph.runs.directory import RunDir
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
-from dph.training.frame import Saver
 from dph.training.optim import Optimizer
 from dph.training.rows import collate
+from dph.training.run_loop import Saver
 from helpers import gradient, random_rows, tiny_policy, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft

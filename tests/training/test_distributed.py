@@ -19,7 +19,7 @@ from dph.models.batch import by_prompt
 from dph.objective import Objective
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
-from dph.runs.samples import read_samples
+from dph.runs.samples import read_kept_samples
 from dph.training import checkpoints, rollouts
 from dph.training.optim import Optimizer
 from dph.training.update import Updater
@@ -291,7 +291,7 @@ def test_a_run_is_that_of_one_process(together, method):
         [
             (s.source, s.step, s.id, s.sample, s.response)
             for source in ("rollouts", "monitor")
-            for s in read_samples(run, source)
+            for s in read_kept_samples(run, source)
         ]
         for run in (alone / method, together / method)
     ]

@@ -16,7 +16,7 @@ from dph.rehearsal.store import Rehearsal
 from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder, derive_key
-from dph.training.rollouts import Explorer, Shaping, is_informative, overlong_penalty
+from dph.training.rollouts import RolloutCollector, Shaping, is_informative, overlong_penalty
 from dph.training.rows import mix, rehearsal_row
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 
@@ -51,15 +51,11 @@ class Script(Sampler):
         return [Verdict(outcome, float(outcome is GOOD)) for outcome in outcomes]
 
 
-def explorer(prompts, script=SCRIPT, world=None, attempts=0, seed=0):
-    config = TrainConfig(
-        seed=seed,
-        rollout=RolloutConfig(prompts=prompts, n=3),
-        dynamic_sampling=DynamicSamplingConfig(attempts > 0, max(1, attempts)),
-    )
+def collector(prompts, script=SCRIPT, world=None, attempts=0, seed=0):
+    rollout, dynamic = RolloutConfig(prompts=prompts, n=3), DynamicSamplingConfig(attempts > 0, max(1, attempts))
     fake: Any = Script(script)
     items = [Prompted(Problem(name, "", "", "exact"), [1]) for name in script]
-    made = Explorer(fake, fake, fake, items, config, world or World())
+    made = RolloutCollector(fake, fake, fake, items, rollout, dynamic, seed, world or World())
     return made, fake
 
 
@@ -73,7 +69,7 @@ def order(seed, start, count, script=SCRIPT):
 
 @pytest.mark.parametrize("cursor", [0, 3, 5, 20])
 def test_without_refilling_the_next_prompts_are_drawn_whatever_comes(cursor):
-    drawn = explorer(5)[0].draw(cursor)
+    drawn = collector(5)[0].draw(cursor)
     assert names(drawn) == order(0, cursor, 5)
     assert (drawn.total, drawn.attempted, drawn.cursor, drawn.places) == (5, 5, cursor + 5, [0, 1, 2, 3, 4])
 
@@ -92,7 +88,7 @@ def by_hand(seed, cursor, wanted, attempts, script=SCRIPT, useful=USEFUL):
 
 @given(st.integers(0, 30), st.integers(0, 40), st.integers(1, 9), st.integers(1, 6))
 def test_refilling_replaces_constant_groups_and_counts_what_it_drew(seed, cursor, wanted, attempts):
-    source, _ = explorer(wanted, attempts=attempts, seed=seed)
+    source, _ = collector(wanted, attempts=attempts, seed=seed)
     drawn = source.draw(cursor)
     kept, position = by_hand(seed, cursor, wanted, attempts)
     assert names(drawn) == kept and drawn.cursor == position
@@ -100,12 +96,12 @@ def test_refilling_replaces_constant_groups_and_counts_what_it_drew(seed, cursor
 
 
 def test_attempts_are_bounded_where_nothing_is_useful():
-    drawn = explorer(2, {"p1": SCRIPT["p1"], "p2": SCRIPT["p2"]}, attempts=3)[0].draw(0)
+    drawn = collector(2, {"p1": SCRIPT["p1"], "p2": SCRIPT["p2"]}, attempts=3)[0].draw(0)
     assert (drawn.groups, drawn.total, drawn.attempted, drawn.cursor) == ([], 0, 6, 6)
 
 
 def test_the_key_of_a_prompt_holds_its_position_so_no_two_draws_are_alike():
-    source, fake = explorer(7, seed=4)
+    source, fake = collector(7, seed=4)
     source.draw(0)
     source.draw(7)
     assert fake.drawn == [derive_key(4, "train", p, name) for p, name in enumerate(order(4, 0, 14))]
@@ -136,11 +132,11 @@ class Together:
 @pytest.mark.parametrize("attempts", [0, 4])
 def test_processes_together_draw_what_one_draws(size, attempts):
     shared = {"values": {}, "barrier": threading.Barrier(size)}
-    alone = explorer(4, attempts=attempts, seed=1)[0].draw(2)
+    alone = collector(4, attempts=attempts, seed=1)[0].draw(2)
     found = {}
 
     def work(rank):
-        found[rank] = explorer(4, attempts=attempts, seed=1, world=Together(rank, size, shared))[0].draw(2)
+        found[rank] = collector(4, attempts=attempts, seed=1, world=Together(rank, size, shared))[0].draw(2)
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
     for thread in threads:

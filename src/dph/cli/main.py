@@ -16,17 +16,18 @@ from dph.cli.arguments import TASK, CommandLine, help_page, purpose, read_words
 from dph.config import (
     STAGES,
     TrainConfig,
-    check_bounds,
     code_of,
     every_setting,
     flatten,
     from_dict,
     is_settings_file,
+    laid_over,
     merge_settings,
     only,
+    read_tree,
     unusual,
 )
-from dph.config.checks import check_model, check_out, check_presample, check_repeats, check_train
+from dph.config.checks import check_model, check_out
 from dph.errors import (
     REMEDIES,
     RESUMED,
@@ -42,7 +43,7 @@ from dph.errors import (
     refused,
     unknown,
 )
-from dph.extras import require
+from dph.extras import require_installed
 from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, is_first_process, when_parent_ends
 from dph.process.memory import grow_segments, keep_few_kernels
 from dph.process.places import check_no_run, own
@@ -74,19 +75,15 @@ _LOOK_ONLY = frozenset({"check", "doctor"})
 def _check(command: str, config: Any, resume: bool) -> None:
     """Raises UserError for settings that are wrong, and for libraries that are missing, before torch is loaded."""
     if command in _LOAD_MODELS:
-        require(f"dph {command}", "torch", "transformers", "pyarrow", extra="train")
+        require_installed(f"dph {command}", "torch", "transformers", "pyarrow", extra="train")
     if (out := getattr(config, "out", "")) and command not in _LOOK_ONLY:
         own(out)
         if command not in _MAKE_RUNS:
             check_no_run(Path(out))
     if command in ("sft", "presample", "train", "eval", "audit"):
         check_out(config.out)
-    if command == "presample":
-        check_presample(config)
-    if command in ("eval", "audit"):
-        check_repeats(config.rollout)
     if command == "train":
-        check_train(config)
+        config.check_ready()
         if config.tracker != "none" and is_first_process():
             load_tracker(config.tracker)
     if command in ("check", "train"):
@@ -133,15 +130,14 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     and for code that files name and no flag; prints the page of --help and ends the process."""
     line = read_words(stage, arguments)
     merged = line.over(merge_settings(stage, line.presets, line.files))
-    default = from_dict(STAGES[stage], merged)
     if line.help:
-        put(help_page(stage, default), end="")
+        put(help_page(stage, from_dict(STAGES[stage], merged)), end="")
         sys.exit(0)
     recorded = _recorded(stage, line)
-    settings = line.finish(from_dict(STAGES[stage], line.settings, default=recorded or default))
+    given = read_tree(STAGES[stage], line.settings)
+    settings = line.finish(from_dict(STAGES[stage], laid_over(STAGES[stage], recorded or merged, given)))
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
-    check_bounds(settings)
     named = [*filter(is_settings_file, line.presets), *map(str, line.files)]
     files = [str(Path(line.settings["out"]) / "config.toml")] if recorded else named
     line.permitted.check(code_of(settings), " or ".join(files))
@@ -150,9 +146,9 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     return settings, line
 
 
-def _recorded(stage: str, line: CommandLine) -> Any:
-    """The settings of the run that `--resume --out DIRECTORY` continues, if the line names neither presets nor files
-    nor a task, which would name them anew; None otherwise, and for settings of a new run."""
+def _recorded(stage: str, line: CommandLine) -> dict[str, Any] | None:
+    """The settings of the run that `--resume --out DIRECTORY` continues, as nested dictionaries, if the line names
+    neither presets nor files nor a task, which would name them anew; None otherwise, and for settings of a new run."""
     out = Path(line.settings.get("out", ""))
     if not line.resume or line.presets or line.files or line.task or line.options:
         return None
@@ -161,7 +157,7 @@ def _recorded(stage: str, line: CommandLine) -> Any:
             return None
         if not (out / "manifest.json").exists():
             raise RunError(f"there is no run in {out} to resume; correct --out, or name the settings of a new run")
-    return from_dict(STAGES[stage], RunDir.open(out, stage).settings(), f"the settings of {out}")
+    return read_tree(STAGES[stage], RunDir.open(out, stage).settings(), f"the settings of {out}")
 
 
 def _say_what_was_not_named(line: CommandLine, named: set[str], settings: Any) -> None:

@@ -1,50 +1,52 @@
 """Settings: a dataclass for each stage, how presets, files and flags fill it, and how it is written down.
 
-`components` holds the parts that several stages share, `stages` the settings of each command, `checks` what they must
-satisfy together, and `load` reads, joins and writes.
+`settings` says what a settings object is: checked when it is made, and believed afterwards. `components` holds the
+parts that several stages share, `learning` those of training, `train` and `stages` the settings of each command. `load`
+joins presets, files and flags, `trees` makes objects of nested dictionaries and the other way round, and `checks` looks
+at what settings name outside.
 """
 
-from dph.config.checks import check_bounds as check_bounds
 from dph.config.components import (
-    AdvantageConfig as AdvantageConfig,
-    AsideConfig as AsideConfig,
-    CertifyConfig as CertifyConfig,
-    DynamicSamplingConfig as DynamicSamplingConfig,
-    LossConfig as LossConfig,
+    EvaluatedModelConfig as EvaluatedModelConfig,
+    JudgeConfig as JudgeConfig,
     ModelConfig as ModelConfig,
-    MonitorConfig as MonitorConfig,
-    MonitorSet as MonitorSet,
     NewModelConfig as NewModelConfig,
-    OptimConfig as OptimConfig,
-    OverlongConfig as OverlongConfig,
     Reading as Reading,
-    RehearsalConfig as RehearsalConfig,
-    RehearsalTerm as RehearsalTerm,
+    ReferenceModelConfig as ReferenceModelConfig,
     RewardConfig as RewardConfig,
     RolloutConfig as RolloutConfig,
     SamplerConfig as SamplerConfig,
+    SamplingConfig as SamplingConfig,
+    SupervisedModelConfig as SupervisedModelConfig,
     TaskConfig as TaskConfig,
+    TaskSource as TaskSource,
+    TaskSplit as TaskSplit,
+    TrainingSamplerConfig as TrainingSamplerConfig,
     VerifierConfig as VerifierConfig,
 )
+from dph.config.learning import (
+    AdamWConfig as AdamWConfig,
+    AdvantageConfig as AdvantageConfig,
+    AsideConfig as AsideConfig,
+    CertificateConfig as CertificateConfig,
+    CertifyConfig as CertifyConfig,
+    CertifySetConfig as CertifySetConfig,
+    DynamicSamplingConfig as DynamicSamplingConfig,
+    LossConfig as LossConfig,
+    MonitorConfig as MonitorConfig,
+    MonitorSet as MonitorSet,
+    OptimConfig as OptimConfig,
+    OverlongConfig as OverlongConfig,
+    RehearsalConfig as RehearsalConfig,
+    RehearsalTerm as RehearsalTerm,
+)
 from dph.config.load import (
-    absolute as absolute,
-    comparable as comparable,
-    differences as differences,
-    every_setting as every_setting,
-    field_docs as field_docs,
-    flatten as flatten,
-    from_dict as from_dict,
     is_settings_file as is_settings_file,
     load_settings as load_settings,
     merge_settings as merge_settings,
-    narrowed as narrowed,
-    nested as nested,
     preset_label as preset_label,
     preset_names as preset_names,
     read_settings as read_settings,
-    to_dict as to_dict,
-    to_toml as to_toml,
-    unusual as unusual,
 )
 from dph.config.permitted import (
     Named as Named,
@@ -55,6 +57,7 @@ from dph.config.permitted import (
     require as require,
     words_of as words_of,
 )
+from dph.config.settings import Settings as Settings
 from dph.config.stages import (
     STAGES as STAGES,
     AuditConfig as AuditConfig,
@@ -71,7 +74,23 @@ from dph.config.stages import (
     PresampleConfig as PresampleConfig,
     ReportConfig as ReportConfig,
     SftConfig as SftConfig,
-    TrainConfig as TrainConfig,
     VerifyConfig as VerifyConfig,
     VerlConfig as VerlConfig,
+)
+from dph.config.train import TrainConfig as TrainConfig
+from dph.config.trees import (
+    absolute as absolute,
+    comparable as comparable,
+    differences as differences,
+    every_setting as every_setting,
+    field_docs as field_docs,
+    flatten as flatten,
+    from_dict as from_dict,
+    laid_over as laid_over,
+    narrowed as narrowed,
+    nested as nested,
+    read_tree as read_tree,
+    to_dict as to_dict,
+    to_toml as to_toml,
+    unusual as unusual,
 )

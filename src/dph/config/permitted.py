@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from dph.config.components import Code
-from dph.config.load import comparable, every_setting, flatten, nested
+from dph.config.settings import Code
+from dph.config.trees import comparable, every_setting, flatten, nested
 from dph.errors import SettingsError
 
 

@@ -16,10 +16,18 @@ reports log q = log π − log K is −log K ≥ 0 nats above the trainer.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Annotated, Any, Self, get_type_hints
+from typing import Annotated, Any, Self
 
-from dph.config.settings import NonNegative, PositiveInt, PositiveShare, Share, Usual
-from dph.errors import SettingsError
+from dph.config.settings import (
+    FieldError,
+    NonNegative,
+    PositiveInt,
+    PositiveShare,
+    Settings,
+    Share,
+    Usual,
+    hints_of,
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class SamplingParams:
+class SamplingParams(Settings):
     """How responses to a prompt are drawn. Temperature 0 means greedy decoding."""
 
     n: PositiveInt = 1
@@ -65,9 +73,10 @@ class SamplingParams:
     """Texts that end a response, after the first token with which its text, without special tokens, contains one of
     them. The response keeps this token, as its last."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises FieldError for an empty stop string."""
         if not all(self.stop):
-            raise SettingsError("rollout.stop has an empty text, which every response contains; leave it out")
+            raise FieldError("stop", "has an empty text, which every response contains; leave it out")
 
     @property
     def truncations(self) -> dict[str, Any]:
@@ -92,11 +101,7 @@ DEFAULTS: Mapping[str, Any] = {item.name: item.default for item in fields(Sampli
 @cache
 def marks() -> Mapping[str, Drawing]:
     """The parameters that decide which responses are drawn, by their names."""
-    hints = get_type_hints(SamplingParams, include_extras=True)
-    found = {
-        name: [x for x in getattr(hint, "__metadata__", ()) if isinstance(x, Drawing)] for name, hint in hints.items()
-    }
-    return {name: drawn[0] for name, drawn in found.items() if drawn}
+    return {name: mark for name, _, of in hints_of(SamplingParams) for mark in of if isinstance(mark, Drawing)}
 
 
 def sampling_facts(params: SamplingParams) -> dict[str, Any]:

@@ -4,130 +4,37 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from dph.config.components import (
-    AdvantageConfig,
-    AsideConfig,
-    Bounds,
-    CertifyConfig,
-    Code,
-    DynamicSamplingConfig,
-    LossConfig,
-    ModelConfig,
-    MonitorConfig,
+    EvaluatedModelConfig,
+    JudgeConfig,
     NewModelConfig,
-    NonNegative,
+    Reading,
+    ReferenceModelConfig,
+    SamplerConfig,
+    SamplingConfig,
+    SupervisedModelConfig,
+    TaskConfig,
+    TaskSource,
+    TaskSplit,
+)
+from dph.config.learning import AdamWConfig, AsideConfig, CertificateConfig, CertifySetConfig
+from dph.config.settings import (
+    Bounds,
+    Code,
     NonNegativeInt,
-    OptimConfig,
-    OverlongConfig,
     Positive,
     PositiveInt,
     PositiveShare,
-    Reading,
-    RehearsalConfig,
-    RewardConfig,
-    RolloutConfig,
-    SamplerConfig,
+    Seed,
+    Settings,
     Share,
-    TaskConfig,
-    Unread,
     Usual,
-    VerifierConfig,
 )
-from dph.config.settings import Seed
+from dph.config.train import Plugins, SamplingStage, StageConfig, TrainConfig
 from dph.errors import SettingsError
-from dph.registry import read_option
-
-OF_TRAINING = ("gradient_checkpointing", "lora_rank", "lora_alpha", "lora_targets")
-
-Sampling = Annotated[RolloutConfig, Unread(("prompts", "old_logprobs", "importance_cap", "mask_truncated"))]
-Plugins = Annotated[tuple[str, ...], Code("--plugin")]
-FixedCertify = Annotated[CertifyConfig, Unread(("set", "every", "stop"))]
 
 
 @dataclass(frozen=True)
-class StageConfig:
-    """The settings of every stage that makes a run directory."""
-
-    out: str = ""
-    """Run directory to write."""
-    plugins: Plugins = field(default=(), kw_only=True)
-    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one. In
-    a file they say what it needs, and only the flag imports them."""
-
-
-@dataclass(frozen=True)
-class SamplingStage(StageConfig):
-    """The settings of every stage that samples and judges."""
-
-    task: TaskConfig = field(default_factory=TaskConfig, kw_only=True)
-    verifier: VerifierConfig = field(default_factory=VerifierConfig, kw_only=True)
-    reward: RewardConfig = field(default_factory=RewardConfig, kw_only=True)
-    sampler: SamplerConfig = field(default_factory=SamplerConfig, kw_only=True)
-    max_unjudged: Share = field(default=0.05, kw_only=True)
-    """Share of the responses of a step or batch whose judging may fail; if more do, the run stops, its state saved."""
-
-
-@dataclass(frozen=True)
-class TrainConfig(SamplingStage):
-    """`dph train`: reinforcement learning: DPH-RL and its baselines, by --preset."""
-
-    method: str = "custom"
-    """Name of the method, for tables."""
-    seed: Seed = 0
-    """Seed of everything."""
-    steps: Annotated[NonNegativeInt, Usual(high=100_000)] = 100
-    """Training steps; each takes `optim.minibatches` optimizer steps. With --resume a larger number extends a run."""
-    prompt_set: Literal["all", "explore", "other"] = "all"
-    """Prompts to sample from: the whole training set (baselines), the exploration set D_exp, or a task of its own, none
-    of whose problems the presample run has: a published D_exp with a published D_pef."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    sampler: Annotated[SamplerConfig, Unread(("tensor_parallel",))] = field(default_factory=SamplerConfig, kw_only=True)
-    rollout: RolloutConfig = field(default_factory=RolloutConfig)
-    dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
-    overlong: OverlongConfig = field(default_factory=OverlongConfig)
-    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
-    loss: LossConfig = field(default_factory=LossConfig)
-    rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    monitor: MonitorConfig = field(default_factory=MonitorConfig)
-    certify: CertifyConfig = field(default_factory=CertifyConfig)
-    checkpoint_every: PositiveInt = 20
-    """Steps between checkpoints; the last step is always saved."""
-    keep_checkpoints: NonNegativeInt = 2
-    """How many of the newest checkpoints are kept."""
-    keep_best: str = "eval/greedy"
-    """The best checkpoint by this metric of the monitor is kept too (see `keep_best_within`); empty keeps none."""
-    keep_best_within: NonNegative = 0.02
-    """Steps whose value is at most this much below the highest are equally good; of these, the one with the highest
-    pass@k is the best, at the largest k that the monitor estimates from 2k samples."""
-    trained_share: PositiveShare = 1.0
-    """Share of the trained weights in the final model, which is averaged with the weights that training began with
-    (WiSE-FT). Checkpoints hold the trained weights; `dph interpolate` makes other shares of a finished run."""
-    show_samples: NonNegativeInt = 0
-    """Responses of each monitored step to print with their verdicts: rollouts, or the monitor's before step 1."""
-    tracker: Literal["none", "wandb", "trackio"] = "none"
-    """Send metrics to an experiment tracker too, if it is installed; TensorBoard files are always written."""
-
-    @property
-    def stored_rows(self) -> int:
-        """Stored responses per step: `rehearsal.rows`, or one for eight rollouts if that is -1."""
-        rows = self.rehearsal.rows
-        return rows if rows >= 0 else -(-self.rollout.prompts * self.rollout.n // 8)
-
-    @property
-    def advantage_options(self) -> dict[str, str]:
-        """Settings of the advantage. The β of MARA is the penalty's, `loss.kl_coef`; SettingsError for another one."""
-        options, penalty = self.advantage.options, self.loss.kl_coef
-        if self.advantage.name != "mara" or not penalty:
-            return options
-        stated = options.get("beta")
-        if stated is not None and read_option(stated, float, "advantage.options beta") != penalty:
-            both = f"advantage.options beta is {stated} and loss.kl_coef is {penalty:g}"
-            raise SettingsError(f"{both}, but MARA has one β for both; leave the first out, or set both")
-        return {"beta": repr(penalty)} | options
-
-
-@dataclass(frozen=True)
-class PartitionRule:
+class PartitionRule(Settings):
     """Which prompts count as near-perfect, and what is stored for them (paper §4.1)."""
 
     threshold: PositiveInt = 6
@@ -149,12 +56,19 @@ class PresampleConfig(PartitionRule, SamplingStage):
 
     seed: Seed = 0
     """Seed of sampling."""
-    model: Annotated[ModelConfig, Unread(OF_TRAINING)] = field(default_factory=ModelConfig)
-    rollout: Sampling = field(default_factory=lambda: RolloutConfig(n=8))
+    model: ReferenceModelConfig = field(default_factory=ReferenceModelConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig, kw_only=True)
+    rollout: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=8))
     tokens_per_microbatch: NonNegativeInt = 16384
     """Tokens, padding included, that pass through the model at once when log-probabilities are computed; lower it if
     memory runs out. 0 takes as many as training would."""
     certify: AsideConfig = field(default_factory=AsideConfig)
+
+    def check(self) -> None:
+        """Raises SettingsError for a threshold that no prompt could reach, and for responses that are not sampled."""
+        self.rollout.check_sampled()
+        if self.threshold > self.rollout.n:
+            raise SettingsError(f"threshold {self.threshold} must lie between 1 and rollout.n = {self.rollout.n}")
 
 
 @dataclass(frozen=True)
@@ -165,11 +79,16 @@ class EvalConfig(SamplingStage):
     """Name in tables; taken from the run that made the model when empty."""
     seed: Seed = 12345
     """Seed of sampling."""
-    model: Annotated[ModelConfig, Unread(("shared_prefix", *OF_TRAINING))] = field(default_factory=ModelConfig)
+    model: EvaluatedModelConfig = field(default_factory=EvaluatedModelConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig, kw_only=True)
     task: TaskConfig = field(default_factory=lambda: TaskConfig(split="test"), kw_only=True)
-    rollout: Sampling = field(default_factory=lambda: RolloutConfig(n=32))
+    rollout: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
     greedy: bool = True
     """Also decode greedily."""
+
+    def check(self) -> None:
+        """Raises SettingsError for several greedy responses to a prompt."""
+        self.rollout.check_repeats()
 
 
 @dataclass(frozen=True)
@@ -183,13 +102,16 @@ class CertifyStageConfig(EvalConfig, Reading):
     """The same of the checkpoints, in the order of training; with a presample run, models."""
     out: str = ""
     """Folder for the results (certificates.json), and for evaluations of models; if empty, they are only printed."""
-    certify: FixedCertify = field(default_factory=CertifyConfig)
+    certify: CertificateConfig = field(default_factory=CertificateConfig)
     choose: NonNegativeInt = 0
     """Samples of the base model of each problem that choose the problems, by a hash of their numbers; the others
     measure it, and the checkpoints' of the same numbers are left out. 0: all problems count, and samples that chose
     them must not be among these."""
     mastered: PositiveShare = 0.75
     """With `choose`: share of these samples that must be correct."""
+
+    def check(self) -> None:
+        """Accepts settings of sampling that samples from files do not need; evaluations of models check theirs."""
 
 
 @dataclass(frozen=True)
@@ -207,12 +129,8 @@ class VerifyConfig(StageConfig):
     """The predictions are bare SQL or bare answers, not responses that contain them."""
     partial: bool = False
     """Leave out problems without a prediction; otherwise they count as wrong."""
-    task: Annotated[TaskConfig, Unread(("shuffle", "requires"))] = field(
-        default_factory=lambda: TaskConfig(name="gold", split="gold")
-    )
-    verifier: Annotated[VerifierConfig, Unread(("skip_weak",))] = field(
-        default_factory=lambda: VerifierConfig(workers=2, timeout=30.0)
-    )
+    task: TaskSplit = field(default_factory=lambda: TaskSplit(name="gold", split="gold"))
+    verifier: JudgeConfig = field(default_factory=lambda: JudgeConfig(workers=2, timeout=30.0))
 
 
 @dataclass(frozen=True)
@@ -234,18 +152,18 @@ class SftConfig(StageConfig):
     """Steps between checkpoints; the last step is always saved."""
     demonstrations: PositiveInt = 20000
     """Rows drawn when the task makes its own demonstrations."""
-    model: Annotated[ModelConfig, Unread(("shared_prefix",))] = field(default_factory=ModelConfig)
+    model: SupervisedModelConfig = field(default_factory=SupervisedModelConfig)
     new: NewModelConfig = field(default_factory=NewModelConfig)
-    task: Annotated[TaskConfig, Unread(("split", "limit", "shuffle", "requires"))] = field(default_factory=TaskConfig)
-    optim: Annotated[OptimConfig, Unread(("minibatches",))] = field(
-        default_factory=lambda: OptimConfig(
+    task: TaskSource = field(default_factory=TaskSource)
+    optim: AdamWConfig = field(
+        default_factory=lambda: AdamWConfig(
             lr=2.5e-3, schedule="cosine", warmup_steps=40, beta2=0.95, tokens_per_microbatch=65536
         )
     )
 
 
 @dataclass(frozen=True)
-class ClusterConfig:
+class ClusterConfig(Settings):
     """The GPUs that verl trains on, and how the model is spread over them; 0 and "auto" choose by estimated size."""
 
     gpus: PositiveInt = 8
@@ -280,10 +198,17 @@ class VerlConfig(TrainConfig):
 
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
-    validation: Sampling = field(default_factory=lambda: RolloutConfig(n=32))
+    validation: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
     """Sampling of validation during training and of the evaluation afterwards."""
     start: bool = False
     """Also run the launch on this machine, one step after the other (one node only)."""
+
+    def check(self) -> None:
+        """Raises SettingsError for responses that are not sampled in training, and for several greedy ones elsewhere.
+        What else `dph train` refuses is refused there or by verl, or is not used by a launch."""
+        self.rollout.check_sampled()
+        self.validation.check_repeats(name="validation.n")
+        self.validation.check_repeats(self.monitor.n if self.monitor.every else 1, "monitor.n")
 
 
 @dataclass(frozen=True)
@@ -300,7 +225,7 @@ class CheckConfig(TrainConfig):
 
 
 @dataclass(frozen=True)
-class InitConfig:
+class InitConfig(Settings):
     """`dph init`: make problems and settings of your own questions: dph init sql DATABASE FILE, dph init maths FILE."""
 
     kind: str = ""
@@ -320,7 +245,7 @@ class InitConfig:
 
 
 @dataclass(frozen=True)
-class InterpolateConfig:
+class InterpolateConfig(Settings):
     """`dph interpolate`: a model between the one that a run began with and the one that it trained."""
 
     run: str = ""
@@ -331,7 +256,7 @@ class InterpolateConfig:
     """Model to interpolate from; empty: the one that the run began with."""
     out: str = ""
     """New folder for the model."""
-    certify: Annotated[CertifyConfig, Unread(("every", "stop"))] = field(default_factory=CertifyConfig)
+    certify: CertifySetConfig = field(default_factory=CertifySetConfig)
     """With a set, `weight` is the furthest share that is certified."""
     shares: PositiveInt = 10
     """With a certification set: shares 1/shares, 2/shares, … up to 1 are tested, until one fails."""
@@ -340,7 +265,7 @@ class InterpolateConfig:
 
 
 @dataclass(frozen=True)
-class ReportConfig:
+class ReportConfig(Settings):
     """`dph report`: table, figures and a page from several runs."""
 
     runs: tuple[str, ...] = ()
@@ -379,11 +304,11 @@ class AuditConfig(EvalConfig):
     """The trained model, its run or its folder; `model.path` names the one before."""
     average: Share = 0.0
     """Also audit the average of both models with this share of the trained weights; 0: none."""
-    certify: FixedCertify = field(default_factory=CertifyConfig)
+    certify: CertificateConfig = field(default_factory=CertificateConfig)
 
 
 @dataclass(frozen=True)
-class DemoConfig:
+class DemoConfig(Settings):
     """`dph demo`: base model, GRPO, DPH-JS and a report on Countdown, in minutes, without network or GPU."""
 
     out: str = "runs/demo"
@@ -404,7 +329,7 @@ class DemoConfig:
 
 
 @dataclass(frozen=True)
-class DoctorConfig:
+class DoctorConfig(Settings):
     """`dph doctor`: check the machine and the installation, and say how to fix what does not work."""
 
     out: str = "runs"

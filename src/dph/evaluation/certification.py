@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dph.build import load_problems, make_sampler
 from dph.config import (
-    CertifyConfig,
-    ModelConfig,
+    CertifySetConfig,
+    EvaluatedModelConfig,
     PresampleConfig,
+    RewardConfig,
     SamplerConfig,
     TaskConfig,
+    VerifierConfig,
     differences,
     from_dict,
     to_dict,
@@ -21,12 +22,13 @@ from dph.evaluation.evaluator import Evaluator
 from dph.measure.certificate import MOST_PROBLEMS, Certificate, Counts, certificate, smallest_set
 from dph.models.chat import Rendering
 from dph.models.policy import Policy
+from dph.process.progress import warn
 from dph.rehearsal.check import check_facts, judging_rules, model_of, open_presampled, policy_facts
 from dph.rehearsal.partition import check_problems, new_counts
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import Sampler
 from dph.types import Problem
-from dph.verifiers import Verifiers
+from dph.verifiers import NOT_RECORDED, Verifiers, other_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,10 @@ class CertificationSet:
     """Settings of the presample run, by which checkpoints are sampled."""
     problems: Sequence[Problem]
     base: Counts
-    allowed: CertifyConfig
+    allowed: CertifySetConfig
 
     @classmethod
-    def open(cls, allowed: CertifyConfig) -> "CertificationSet":
+    def open(cls, allowed: CertifySetConfig) -> "CertificationSet":
         """The set of the presample run `allowed.set`. Raises UserError if the run or its problems have changed, it kept
         nothing aside, or the set is too small to certify epsilon even if nothing is lost."""
         run = open_presampled(Path(allowed.set))
@@ -53,6 +55,7 @@ class CertificationSet:
         n = made.certify.samples  # a sample that could not be judged counts against the certificate
         base = {id: (n - judged + correct, n) for id, (correct, judged) in counts.items()}
         opened = cls(run, made, [problem for problem in problems if problem.id in counts], base, allowed)
+        opened._check_rules()
         if not opened.certificate(base).certified:
             enough = smallest_set(allowed.epsilon, allowed.alpha) or f"more than {MOST_PROBLEMS:,}"
             raise RunError(
@@ -61,6 +64,18 @@ class CertificationSet:
                 "`dph presample`, or certify.epsilon"
             )
         return opened
+
+    def _check_rules(self) -> None:
+        """Raises UserError if the base model was judged by other versions of the verifiers' rules than checkpoints will
+        be; warns if the run does not record them."""
+        used = () if self.made.reward.function else {problem.verifier for problem in self.problems}
+        for changed in other_rules(self.run.manifest.get("versions"), used):
+            if NOT_RECORDED not in changed:
+                raise RunError(
+                    f"{self.run.path} judged the base model by other rules ({changed}), so that no checkpoint can be "
+                    "compared with it; run `dph presample` again"
+                )
+            warn(f"{self.run.path} does not say by which version of the rules it judged the base model ({changed})")
 
     @property
     def rendering(self) -> Rendering:
@@ -73,11 +88,15 @@ class CertificationSet:
             where = f"{len(shared)} problems of the certification set of {self.run.path}"
             raise RunError(f"{where} are {what}; leave these out, or use one presample run for both")
 
-    def check(self, policy: Policy, config: Any = None, *, base: bool = False) -> None:
+    def check(self, policy: Policy, *, base: bool = False) -> None:
         """Raises UserError for a policy with another tokenizer, or that renders prompts otherwise than the presample
-        run, with `base` also for other weights, and for settings that judge otherwise."""
+        run, with `base` also for other weights."""
         check_facts(self.run, policy_facts(policy, weights=base), model_of(policy))
-        if changed := differences(judging_rules(to_dict(self.made)), judging_rules(to_dict(config or self.made))):
+
+    def check_judging(self, verifier: VerifierConfig, reward: RewardConfig) -> None:
+        """Raises UserError for settings that judge otherwise than the presample run."""
+        here = judging_rules({"verifier": to_dict(verifier), "reward": to_dict(reward)})
+        if changed := differences(judging_rules(to_dict(self.made)), here):
             how = f"{self.run.path} judged the base model otherwise ({'; '.join(changed)})"
             raise RunError(f"{how}; use its settings, or run `dph presample` again")
 
@@ -94,7 +113,9 @@ class CertificationSet:
         """Check a policy's samples."""
         return certificate(self.base, counts, self.allowed.epsilon, self.allowed.alpha, self.allowed.k)
 
-    def certify(self, policy: Policy, model: ModelConfig, config: SamplerConfig, verifiers: Verifiers) -> Certificate:
+    def certify(
+        self, policy: Policy, model: EvaluatedModelConfig, config: SamplerConfig, verifiers: Verifiers
+    ) -> Certificate:
         """Sample a policy, which may have other weights than `model`, and check it; prompts are the presample run's."""
         policy.rendering = self.rendering
         self.check(policy)

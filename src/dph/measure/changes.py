@@ -49,7 +49,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemCounts:
     """One problem in both files."""
 
     id: str
@@ -71,10 +71,10 @@ class Change:
     """AFTER − BEFORE, paired by problem, of each metric that both have."""
     errors: dict[str, float]
     """The standard error of each difference: the standard deviation over problems / √problems."""
-    lost: list[Problem]
+    lost: list[ProblemCounts]
     """Solved by a sample of BEFORE and by none of AFTER; those that BEFORE solves most often come first. For unequal
     numbers of samples: those with a chance of ½ or more (`dph.measure.losses`), the likeliest first."""
-    gained: list[Problem]
+    gained: list[ProblemCounts]
     sign_p: float
     """Exact two-sided p-value of as many lost against gained problems if both are equally likely; for unequal numbers
     of samples, of their expectations."""
@@ -296,13 +296,13 @@ def _change(sides: tuple[Samples, Samples], metrics: tuple[Metrics, Metrics], le
     )
 
 
-def _likely(counts: Sequence[tuple[str, _Count, _Count]], chances: FloatArray, side: int) -> list[Problem]:
+def _likely(counts: Sequence[tuple[str, _Count, _Count]], chances: FloatArray, side: int) -> list[ProblemCounts]:
     """The problems that are lost (or gained) with a chance of ½ or more, the likeliest first, and among these those
     that the given side solves most often."""
     found = []
     for i in np.flatnonzero(chances >= 0.5):
         id, (cb, nb), (ca, na) = counts[int(i)]
-        found.append(Problem(id, (int(cb), int(nb)), (int(ca), int(na)), float(chances[i])))
+        found.append(ProblemCounts(id, (int(cb), int(nb)), (int(ca), int(na)), float(chances[i])))
     solved = [(one.before, one.after)[side] for one in found]
     order = sorted(range(len(found)), key=lambda i: (-found[i].chance, -solved[i][0] / solved[i][1]))
     return [found[i] for i in order]

@@ -19,7 +19,7 @@ MISSING = (1 << 16) - 1
 """The code of a row without a value."""
 
 
-class Column(NamedTuple):
+class CodedColumn(NamedTuple):
     """A column with few different values."""
 
     codes: NDArray[Any]
@@ -97,7 +97,7 @@ def _distinct(ordered: NDArray[Any]) -> bool:
     return not (ordered[:, 1:] == ordered[:, :-1]).any()
 
 
-def part_of(name: str, column: Column, rows: Grouped) -> Part:
+def part_of(name: str, column: CodedColumn, rows: Grouped) -> Part:
     """What a column is among the rows of the problems: a number of samples, a condition, nothing that is used although
     it differs within a problem, or "" if it does not differ or measures a sample."""
     codes = column.codes

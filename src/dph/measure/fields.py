@@ -225,7 +225,7 @@ def are_numbers(values: Iterable[Any]) -> bool:
     """Whether different values number samples: whole numbers, also as text and behind a word for samples as in `run-3`;
     behind another word (`v1`, `checkpoint-2`) they do not."""
     for value in values:
-        match = _NUMBERED.fullmatch(text_of(value).strip().lower()) if type(value) in (str, int, float) else None
+        match = _NUMBERED.fullmatch(field_text(value).strip().lower()) if type(value) in (str, int, float) else None
         if match is None or match[1] not in _BEFORE_NUMBERS:
             return False
     return True
@@ -248,7 +248,7 @@ _BEFORE_NUMBERS = _KINDS["sample"] | {"", "rs", "s", "r"}
 _NUMBERED = re.compile(r"([a-z]*)[-_ .#]?(\d{1,18})")
 
 
-def text_of(value: Any) -> str:
+def field_text(value: Any) -> str:
     """A value as an id or answer: 1 and 1.0 are one, as a table may have changed one into the other."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json, refuse_other_kinds
 from dph.errors import DataError, reason_of, refused
-from dph.extras import require
+from dph.extras import require_installed
 from dph.measure.crossed import MISSING
 from dph.measure.documents import by_its_only_key, names_sample, samples_in, spread
 from dph.measure.fields import is_maximum, kind_of, role_of, sample_of, verdict_rank
@@ -38,6 +38,8 @@ from dph.process.places import check_links
 from dph.runs.parquet import RefusedTable, iterate_rows, plain_value, read_parquet, rows_of
 from dph.types import UNSCORED, Outcome
 
+PROBLEMS = "problems.parquet"
+"""The problems of a run of `dph eval`, with their numbers of correct and of all samples."""
 COMPLETIONS = "completions.parquet"
 """The samples of a run of `dph eval`."""
 _LONGEST_ROW = 1 << 26
@@ -77,7 +79,7 @@ class Source(NamedTuple):
 
 
 @dataclass(slots=True)
-class Table:
+class LogTable:
     """Rows of samples, as far as their columns have a role."""
 
     rows: int = 0
@@ -93,13 +95,15 @@ class Table:
     values; lists as JSON."""
     used: set[str] = field(default_factory=set)
     """The options that had an effect: `records`, if a document had the samples under that key."""
+    counts: bool = False
+    """Whether the rows are the counts of a run of `dph eval`, one for each problem."""
     notes: list[str] = field(default_factory=list)
     """What a user should know of how the rows were read, a sentence each."""
     prints: NDArray[np.int64] | None = None
     """[rows] Fingerprints of the responses, equal for equal ones; None if no row has a response."""
 
 
-def read_table(path: Path, *, named: Iterable[str] = (), records: str = "", each: bool = False) -> Table:
+def read_table(path: Path, *, named: Iterable[str] = (), records: str = "", each: bool = False) -> LogTable:
     """The rows of a file or folder. named: columns to keep whatever their names are; records: the key with the samples,
     if a document has several; each: of a run of `dph eval`, its completions instead of the counts of its problems.
     Raises DataError for what is missing, damaged, too large, or holds no samples."""
@@ -127,7 +131,7 @@ class _Reader:
     """Collects the rows of files into one `Table`."""
 
     def __init__(self, named: frozenset[str], records: str) -> None:
-        self.table, self.named, self.records = Table(), named, records
+        self.table, self.named, self.records = LogTable(), named, records
         self.place, self.packed = "", False
         """The file that is read, and whether it is compressed, an archive or Parquet."""
         self._columns: dict[str, list[Any]] = {}
@@ -149,7 +153,7 @@ class _Reader:
         files = [path]
         if path.is_dir():
             # Of a run of `dph eval`, whose completions repeat what its problems count.
-            counted = path / "problems.parquet"
+            counted = path / PROBLEMS
             every = [counted] if counted.is_file() else path.rglob("*")
             every = (file for file in every if _is_data(file.name) and not file.is_symlink())
             # Rows first: a document next to them is a summary.
@@ -158,6 +162,7 @@ class _Reader:
             files.append(metadata)
         if not 0 < len(files) <= _MOST_FILES:
             raise DataError(f"{path} has {len(files)} files with {', '.join(_ENDINGS)}; name one with samples")
+        self.table.counts = [file.name for file in files] == [PROBLEMS]
         for file in files:
             self.place, first, size = _printable(str(file)), self.table.rows, file.stat().st_size
             with opened(file) as stream:
@@ -182,7 +187,7 @@ class _Reader:
         """The samples of a run of `dph eval`, each with its number and verdict, and what its problem has."""
         self.place = _printable(str(run / COMPLETIONS))
         check_links(run)
-        of_problem = rows_of(read_parquet(run / "problems.parquet", ["split", "id"], ["kind", "prompt"]))
+        of_problem = rows_of(read_parquet(run / PROBLEMS, ["split", "id"], ["kind", "prompt"]))
         facts = {(row["split"], row["id"]): row for row in of_problem}
         reward = ["reward"] if "reward" in self.named else []  # it need not agree with the verdict
         for row in rows_of(read_parquet(run / COMPLETIONS, ["split", "id", "sample", "outcome"], reward)):
@@ -451,7 +456,7 @@ class _Reader:
                 self.table.others.add(path)
         return kept
 
-    def finished(self) -> Table:
+    def finished(self) -> LogTable:
         rows = self.table.rows
         for path, column in self._columns.items():
             self.table.columns[path] = np.fromiter(column + [None] * (rows - len(column)), np.object_, rows)
@@ -471,7 +476,7 @@ def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
     if packing != "zstd":
         unpacked = gzip.GzipFile(fileobj=stream) if packing == "gzip" else bz2.BZ2File(stream)
         return io.BufferedReader(unpacked, 1 << 16)
-    require(f"unpacking {packing}", "pyarrow")
+    require_installed(f"unpacking {packing}", "pyarrow")
     import pyarrow as pa
 
     return io.BufferedReader(pa.CompressedInputStream(stream, packing), 1 << 16)
@@ -511,7 +516,7 @@ def _unzipped(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo)
     if item.compress_type != 93:
         with archive.open(item) as member:
             return member.read(item.file_size)
-    require("unpacking zstd", "pyarrow")
+    require_installed("unpacking zstd", "pyarrow")
     import pyarrow as pa
 
     stream.seek(item.header_offset + 26)

@@ -226,7 +226,9 @@ def judged_rows(
     ]
 
 
-def summarise(config: VerifyConfig, judged: Sequence[Judged], excluded: Mapping[str, str]) -> dict[str, Any]:
+def summarise_predictions(
+    config: VerifyConfig, judged: Sequence[Judged], excluded: Mapping[str, str]
+) -> dict[str, Any]:
     """The content of scores.json (layout: docs/guides/verify.md)."""
     every = [rows for _, rows in judged]
     samples = max(map(len, every))

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from dph.config import Reading
 from dph.errors import DataError
-from dph.measure.crossed import MISSING, Column, pairs_of
-from dph.measure.fields import Role, counts_up, names_systems, preference, role_of, text_of, verdict_number
-from dph.measure.logs import Table
+from dph.measure.crossed import MISSING, CodedColumn, pairs_of
+from dph.measure.fields import Role, counts_up, field_text, names_systems, preference, role_of, verdict_number
+from dph.measure.logs import LogTable
 
 LINE = "line"
 """The id that is a row's place in its file."""
@@ -24,7 +24,7 @@ IntArray = NDArray[np.int32]
 class Rows:
     """The columns of one table, and the rows that count."""
 
-    def __init__(self, name: str, table: Table, reading: Reading) -> None:
+    def __init__(self, name: str, table: LogTable, reading: Reading) -> None:
         self.name, self.table, self.reading = name, table, reading
         self.rows: NDArray[np.intp] = np.arange(table.rows)
         self.notes: list[str] = []
@@ -49,13 +49,13 @@ class Rows:
             self._merged[name] = self.rows, *merged(self._column(name))
         return self._merged[name][1:]
 
-    def _few(self, name: str) -> Column:
+    def _few(self, name: str) -> CodedColumn:
         """A column with few different values, in the rows that count."""
         if name in self.table.few:
             codes, values = self.table.few[name]
-            return Column(codes[self.rows], values)
+            return CodedColumn(codes[self.rows], values)
         codes, texts = self._values(name)
-        return Column(np.where(codes < 0, MISSING, codes), texts)
+        return CodedColumn(np.where(codes < 0, MISSING, codes), texts)
 
     def _all_names(self) -> str:
         names = sorted({*self.table.columns, *self.table.others}, key=lambda name: (name.count("."), name))
@@ -196,14 +196,14 @@ class Rows:
 
 def _known(value: Any) -> str | None:
     """A value's text; None for a number that is none."""
-    return None if isinstance(value, float) and math.isnan(value) else text_of(value)
+    return None if isinstance(value, float) and math.isnan(value) else field_text(value)
 
 
 def is_text(text: str) -> Callable[[Any], bool]:
     """Whether a value is the one that a user typed; 0.70 is 0.7, and true is True."""
     number = verdict_number(text) if not text.isalpha() else None
-    typed = {text, text_of(number)} if number is not None else {text, text.capitalize()} & {"True", "False", text}
-    return lambda value: text_of(value) in typed
+    typed = {text, field_text(number)} if number is not None else {text, text.capitalize()} & {"True", "False", text}
+    return lambda value: field_text(value) in typed
 
 
 def _escaped(text: str) -> str:

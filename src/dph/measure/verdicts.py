@@ -157,7 +157,8 @@ class Verdicts(Rows):
             both = f"{name!r} of {total!r} may be tests of one sample or samples of one problem"
             ways = f"--correct {name}={total} counts a sample as right that passes all tests"
             raise self._error(f"{both}; {ways}, --correct {name}/{total} counts so many of so many samples")
-        if set(correct[~np.isnan(correct)].tolist()) <= {0.0, 1.0} and _leaf(name) in ("correct", "passed"):
+        few = set(correct[~np.isnan(correct)].tolist()) <= {0.0, 1.0} and _leaf(name) in ("correct", "passed")
+        if few and not self.table.counts:
             if is_score:
                 return ""
             both = f"{name!r} may be the verdict of a sample, or the number of correct ones of {total!r} samples"

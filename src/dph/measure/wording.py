@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from dph.errors import counted, one_line
-from dph.measure.changes import Change, Comparison, Problem
+from dph.measure.changes import Change, Comparison, ProblemCounts
 from dph.types import Interval
 
 _NAMED = 10
@@ -44,7 +44,7 @@ def decimal(number: float) -> str:
     return f"{number:.0f}" if number == round(number) else f"{number:.1f}"
 
 
-def as_json(comparison: Comparison) -> dict[str, Any]:
+def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
     """Everything, as JSON takes it; a number that is not defined is null."""
     return {"verdicts": verdicts(comparison)} | _plain(asdict(comparison))
 
@@ -55,7 +55,7 @@ def verdicts(comparison: Comparison) -> list[str]:
     return [f"{name}{verdict(change)}" for name, change in zip(names, comparison.changes, strict=True)]
 
 
-def as_text(comparison: Comparison) -> str:
+def comparison_as_text(comparison: Comparison) -> str:
     """Tables in percent, one line for each metric, and the lost and gained problems by name."""
     lines = [f"{sentence}." for sentence in verdicts(comparison)]
     for table in (scores_table(comparison), distinct_table(comparison), *mix_tables(comparison)):
@@ -88,13 +88,13 @@ def test_of(change: Change) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TextTable:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
-def scores_table(comparison: Comparison) -> Table:
+def scores_table(comparison: Comparison) -> TextTable:
     names = list(dict.fromkeys(name for scores in comparison.scores for name in scores.metrics))
     kinds = list(dict.fromkeys(name.partition("@")[0] for name in names))
     names.sort(key=lambda name: (kinds.index(name.partition("@")[0]), float(name.partition("@")[2])))
@@ -103,17 +103,17 @@ def scores_table(comparison: Comparison) -> Table:
     for name in names:
         cells = [_share(scores.metrics.get(name)) for scores in comparison.scores]
         rows.append([name, *cells, *(_points(change.differences.get(name)) for change in comparison.changes)])
-    return Table("Scores", ["", *labels, *(f"{label} − {labels[0]}" for label in labels[1:])], rows)
+    return TextTable("Scores", ["", *labels, *(f"{label} − {labels[0]}" for label in labels[1:])], rows)
 
 
-def distinct_table(comparison: Comparison) -> Table:
+def distinct_table(comparison: Comparison) -> TextTable:
     ms = sorted({m for scores in comparison.scores for m in scores.distinct})
     cells = [[f"{s.distinct[m]:.2f}" if m in s.distinct else "–" for s in comparison.scores] for m in ms]
     rows = [[f"of {m}", *row] for m, row in zip(ms, cells, strict=True)]
-    return Table("Distinct answers", ["distinct answers", *_labels(comparison)], rows)
+    return TextTable("Distinct answers", ["distinct answers", *_labels(comparison)], rows)
 
 
-def mix_tables(comparison: Comparison) -> list[Table]:
+def mix_tables(comparison: Comparison) -> list[TextTable]:
     """For each AFTER, pass@k of a mix of its samples and those of BEFORE."""
     tables = []
     for label, change in zip(_labels(comparison)[1:], comparison.changes, strict=True):
@@ -121,7 +121,7 @@ def mix_tables(comparison: Comparison) -> list[Table]:
         chosen = {b for b in change.mix if b in (0, k)} | {round(k / 4), round(k / 2), round(3 * k / 4)} & {*change.mix}
         first = f"samples of before among {k}" + (f", others of {label}" if len(comparison.changes) > 1 else "")
         row = [f"pass@{k}", *(f"{100 * change.mix[b]:.1f}" for b in sorted(chosen))]
-        tables.append(Table("Mix", [first, *map(str, sorted(chosen))], [row] if k > 1 else []))
+        tables.append(TextTable("Mix", [first, *map(str, sorted(chosen))], [row] if k > 1 else []))
     return tables
 
 
@@ -147,7 +147,7 @@ def _points(value: Interval | None) -> str:
     return "–" if value is None else f"{100 * value.estimate:+.1f} ({100 * value.low:+.1f} to {100 * value.high:+.1f})"
 
 
-def _problem(problem: Problem) -> str:
+def _problem(problem: ProblemCounts) -> str:
     (cb, nb), (ca, na) = problem.before, problem.after
     chance = f", {100 * problem.chance:.0f} %" if problem.chance < 1 else ""
     return f"{one_line(problem.id, 60)} ({cb}/{nb} → {ca}/{na}{chance})"

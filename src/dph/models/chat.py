@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from dph.config import ModelConfig
+from dph.config import EvaluatedModelConfig
 from dph.config.checks import template_variables
 from dph.errors import ModelError, one_line, reason_of
 from dph.models.faults import is_panic
@@ -42,13 +42,13 @@ _CODES = "aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ"
 class Rendering:
     """What a chat template is given besides the messages."""
 
-    date: str = ModelConfig.date
+    date: str = EvaluatedModelConfig.date
     """The date that it writes if it writes today's, as YYYY-MM-DD."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Its variables, for every prompt; a problem may set others."""
 
     @classmethod
-    def of(cls, config: ModelConfig) -> "Rendering":
+    def of(cls, config: EvaluatedModelConfig) -> "Rendering":
         """As a model's settings say."""
         return cls(config.date, template_variables(config.chat_template_kwargs))
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dph.config import ModelConfig
+from dph.config import EvaluatedModelConfig
 from dph.errors import ModelError
 from dph.models.loading import load_model, refuse_adapters
 from dph.models.policy import Policy, merged_state
 
 
-def interpolated(initial: ModelConfig, trained: str, weight: float) -> Policy:
+def interpolated(initial: EvaluatedModelConfig, trained: str, weight: float) -> Policy:
     """The policy with θ = (1 − weight)·θ_initial + weight·θ_trained, each parameter computed in fp32, on the device and
     in the precision of `initial`. Embeddings that are tied in one of the models only are not tied.
 
@@ -32,7 +32,7 @@ def interpolated(initial: ModelConfig, trained: str, weight: float) -> Policy:
     return result
 
 
-def save_share(policy: Policy, initial: ModelConfig, weight: float, path: Path) -> None:
+def save_share(policy: Policy, initial: EvaluatedModelConfig, weight: float, path: Path) -> None:
     """Write a trained policy, adapters merged, or with weight < 1 the interpolation between the model that it began
     with, which is loaded on the CPU, and it."""
     if weight == 1:
@@ -42,9 +42,11 @@ def save_share(policy: Policy, initial: ModelConfig, weight: float, path: Path) 
     policy.save(path, _between(merged_state(begun), merged_state(policy.causal_lm), weight, what))
 
 
-def _plain(config: ModelConfig) -> ModelConfig:
+def _plain(config: EvaluatedModelConfig) -> EvaluatedModelConfig:
     """The same model without the settings of its training."""
-    return ModelConfig(config.path, config.precision, config.device, config.attention, config.trust_remote_code)
+    return EvaluatedModelConfig(
+        config.path, config.precision, config.device, config.attention, config.trust_remote_code
+    )
 
 
 def _between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], weight: float, what: str) -> dict[str, Tensor]:

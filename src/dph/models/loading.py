@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 from transformers.utils.import_utils import is_accelerate_available
 
-from dph.config import ModelConfig, code_of, require
+from dph.config import EvaluatedModelConfig, SupervisedModelConfig, code_of, require
 from dph.config.checks import ask_hub, check_model
 from dph.config.files import expanded, irregular
 from dph.config.text import read_json
@@ -38,10 +38,10 @@ and whether the hub was forbidden. A resumed run loads from its checkpoint, and 
 CPU_CAPABILITIES = ("amx_bf16", "avx512_bf16")
 """Instructions with which a CPU multiplies matrices in bf16 faster than in fp32, as torch names them."""
 
-M = TypeVar("M", bound=ModelConfig)
+M = TypeVar("M", bound=EvaluatedModelConfig)
 
 
-def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
+def load_model(config: EvaluatedModelConfig, seed: int = 0) -> tuple[Any, Any]:
     """A causal language model on its device, with adapters if configured, and its tokenizer.
 
     seed: of the adapters' initial weights, which are the same in every process and on every device. Raises UserError if
@@ -74,11 +74,11 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
         )
         model, info = loaded
     _check_keys(config.path, info["missing_keys"], info["unexpected_keys"])
-    if config.gradient_checkpointing:
+    if isinstance(config, SupervisedModelConfig) and config.gradient_checkpointing:
         # transformers 5.2x renamed it and warns about the old name
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
-    if config.lora_rank:
+    if isinstance(config, SupervisedModelConfig) and config.lora_rank:
         refuse_adapters(config.path, model)
         model = _add_adapters(model, config, seed).eval()
     model.to(device)
@@ -86,14 +86,14 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def read_config(config: ModelConfig) -> Any:
+def read_config(config: EvaluatedModelConfig) -> Any:
     """The settings of a model's files; for a folder with adapters, of the model that it names. Raises UserError if they
     cannot be read."""
     with _reading(config) as path:
         return _settings(_base_of(path), config.trust_remote_code)
 
 
-def load_tokenizer(config: ModelConfig) -> Any:
+def load_tokenizer(config: EvaluatedModelConfig) -> Any:
     """A model's tokenizer alone. Raises UserError as `load_model`."""
     from transformers import AutoTokenizer
 
@@ -307,7 +307,7 @@ def _check_finite(path: str, model: Any) -> None:
 
 
 @contextmanager
-def _reading(config: ModelConfig) -> Iterator[str]:
+def _reading(config: EvaluatedModelConfig) -> Iterator[str]:
     """Context of reading a model's files; yields what to load. What libraries raise becomes one sentence."""
     check_model(config.path)
     for code in code_of(config):
@@ -350,7 +350,7 @@ def _load_failure(path: str, error: BaseException, model: str = "", reports: Seq
     )
 
 
-def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
+def _add_adapters(model: Any, config: SupervisedModelConfig, seed: int) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
@@ -451,7 +451,7 @@ def settled(model: M, run: RunDir, world: World | None = None) -> M:
     return replace(model, precision=chosen)
 
 
-def choose_precision(model: ModelConfig) -> str:
+def choose_precision(model: EvaluatedModelConfig) -> str:
     """ "fp32" or "bf16" for a model on its device; says which. It is bf16 on a GPU with products of this type (CUDA,
     capability 8.0 or more) and on a CPU with AMX-BF16 or AVX512-BF16, and fp32 on any other."""
     device = choose_device(model.device)

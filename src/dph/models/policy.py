@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from dph.config import ModelConfig
+from dph.config import EvaluatedModelConfig, ReferenceModelConfig
 from dph.errors import ModelError
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
@@ -89,15 +89,16 @@ class Policy:
         self._said_sharing = self._said_budget = False
 
     @classmethod
-    def load(cls, config: ModelConfig, seed: int = 0) -> "Policy":
+    def load(cls, config: EvaluatedModelConfig, seed: int = 0) -> "Policy":
         """Load a model by hub name or from a directory. Raises UserError with the reason if that fails.
 
         seed: seed of the adapters' initial weights, which are the same in every process and on every device.
         """
         precision = choose_precision(config) if config.precision == "auto" else config.precision
         model, tokenizer = load_model(config, seed)
-        how = {"precision": computed_in(precision), "shared_prefix": config.shared_prefix}
-        policy = cls(model, tokenizer, rendering=Rendering.of(config), **how)
+        shared = not isinstance(config, ReferenceModelConfig) or config.shared_prefix
+        rendering = Rendering.of(config)
+        policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shared, rendering=rendering)
         _ = policy.head  # refuses a model that cannot be a policy
         return policy
 

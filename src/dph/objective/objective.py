@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from dph.config import LossConfig
-from dph.config.checks import check_loss
 from dph.errors import SettingsError
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
 from dph.objective.policy_losses import PolicyLoss, js_definition_policy_term, kl_loss, masked_log_ratio
@@ -72,11 +71,10 @@ class LossCounts:
 
 
 class Objective:
-    """The objective of one training run: its settings are validated once, then it is called for every micro-batch."""
+    """The objective of one training run, called for every micro-batch."""
 
     def __init__(self, config: LossConfig) -> None:
-        """Raises UserError for settings that exclude each other, are out of range, or name what nobody registered."""
-        check_loss(config)
+        """Raises UserError for settings that name what nobody registered, or that it does not take."""
         self.config = config
         self.divergence = _divergence(config)
         """The divergence on D_pef: the chosen generator, or the first half of JS by its definition."""

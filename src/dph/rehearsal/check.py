@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dph.config import RehearsalConfig, RewardConfig, RolloutConfig, VerifierConfig, flatten, to_dict
+from dph.config import RewardConfig, SamplingConfig, VerifierConfig, flatten, to_dict
 from dph.config.sampling import DEFAULTS, SamplingParams, plain, sampling_facts
 from dph.errors import DataError, ModelError, RunError, refused
 from dph.models.chat import Rendering, tokenizer_hash
@@ -20,7 +20,7 @@ from dph.process.progress import say, warn
 from dph.rehearsal.store import Rehearsal, read_rehearsal
 from dph.runs.directory import RunDir, package_versions
 from dph.runs.files import sha256
-from dph.verifiers import judging_versions
+from dph.verifiers import other_rules
 
 FILES = ("partition.parquet", "rehearsal.parquet")
 
@@ -75,12 +75,17 @@ def open_presampled(path: Path) -> RunDir:
 
 
 def open_set(path: Path) -> CheckedSet:
-    """A presample run with its stored responses. Raises UserError as `open_presampled` and `read_rehearsal` do, and if
+    """A presample run with its stored responses. Raises UserError as `open_presampled` and `set_of` do."""
+    return set_of(open_presampled(path))
+
+
+def set_of(run: RunDir) -> CheckedSet:
+    """A presample run that was opened, with its stored responses. Raises UserError as `read_rehearsal` does, and if
     there are none."""
-    checked = CheckedSet(open_presampled(path), read_rehearsal(path / "rehearsal.parquet"))
+    checked = CheckedSet(run, read_rehearsal(run.path / "rehearsal.parquet"))
     if not checked.stored:
         raise DataError(
-            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; lower its "
+            f"the presample run {run.path} found no near-perfect prompt, so there is nothing to rehearse; lower its "
             "threshold, train with a method without rehearsal or, if the model solves nothing, begin with `dph sft`: "
             "docs/guides/your-data.md, 'When the model solves nothing'"
         )
@@ -166,11 +171,13 @@ def warn_of_another_judge(presampled: RunDir, verifier: VerifierConfig, reward: 
 
 
 def other_versions(manifest: Mapping[str, Any]) -> list[str]:
-    """Packages whose versions differ from those that made the set, as "name there → here"."""
-    there, here = manifest.get("versions"), package_versions() | judging_versions()
-    there = there if isinstance(there, dict) else {}
-    names = sorted(there.keys() & here.keys())
-    return [f"{name} {there[name]} → {here[name]}" for name in names if there[name] != here[name]]
+    """Packages whose versions differ from those that made the set, as "name there → here", and the rules of judging
+    that do."""
+    there, here = manifest.get("versions"), package_versions()
+    packages = there if isinstance(there, dict) else {}
+    names = sorted(packages.keys() & here.keys())
+    changed = [f"{name} {packages[name]} → {here[name]}" for name in names if packages[name] != here[name]]
+    return [*changed, *other_rules(there)]
 
 
 def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token_budget: int) -> float:
@@ -239,24 +246,21 @@ def check_deviation(checked: CheckedSet, deviation: float, allowed: float) -> st
     return versions
 
 
-def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir, *, fresh: bool) -> CheckedSet | None:
-    """The stored responses of a training run that samples as `rollout` says, with every check that needs no model; None
-    for a run without them. On resume it must have started with the same set."""
-    if config.rows == 0 or not config.path:
-        return None
-    path = Path(config.path)
-    checked = open_set(path)
+def rehearsed(made: RunDir, rollout: SamplingConfig, run: RunDir, *, fresh: bool) -> CheckedSet:
+    """The stored responses of the presample run `made`, for a training run that samples as `rollout` says, with every
+    check that needs no model. On resume it must have started with the same set."""
+    checked = set_of(made)
     check_facts(checked.run, sampling_facts(rollout))
     begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
     if not fresh and begun != checked.hash:
-        raise RunError(f"the rehearsal set of {path} is not the one that {run.path} was started with; restore it")
+        raise RunError(f"the rehearsal set of {made.path} is not the one that {run.path} was started with; restore it")
     return checked
 
 
 def check_rehearsal(
     checked: CheckedSet,
-    config: RehearsalConfig,
-    rollout: RolloutConfig,
+    rows: int,
+    rollout: SamplingConfig,
     policy: Policy,
     run: RunDir,
     token_budget: int,
@@ -264,13 +268,14 @@ def check_rehearsal(
     fresh: bool,
     leads: bool,
 ) -> None:
-    """Check stored responses against the policy that training starts from; on resume, against its tokenizer only. The
-    leading process records the set's hash and the deviation in the run's manifest."""
+    """Check stored responses against the policy that training starts from, and the log-probabilities of `rows` of them;
+    on resume, against its tokenizer only. The leading process records the set's hash and the deviation in the run's
+    manifest."""
     check_fit(checked.run, policy, rollout, same_weights=fresh)
     if not fresh:
         return
     facts: dict[str, str | int | float] = {"hash": checked.hash}
-    if count := min(config.check_rows, len(checked.stored)):
+    if count := min(rows, len(checked.stored)):
         deviation = check_start(checked, policy, rollout, count, token_budget)
         facts |= {"checked_rows": count, "deviation": deviation}
     if leads:

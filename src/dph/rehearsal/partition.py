@@ -7,13 +7,11 @@ n draws of a prompt, correct ≥ threshold? ─yes─► one more draw, correct?
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Literal
 
 from dph.config import TaskConfig, comparable, differences
 from dph.errors import DataError, RunError
 from dph.process.progress import say
-from dph.rehearsal.check import open_presampled
 from dph.runs.coverage import are_counts
 from dph.runs.directory import RunDir
 from dph.runs.parquet import read_parquet, rows_of
@@ -76,17 +74,14 @@ def responses_to_store(drawn: Sequence[Rollout], count: int, distinct: bool = Fa
     return [*{tuple(r.completion.token_ids): r for r in stored}.values()] if distinct else stored
 
 
-def open_partition(path: Path, task: TaskConfig) -> RunDir:
-    """A presample run of a task; it may cover more splits, which are then rehearsed too. Raises UserError when it is
-    missing, unfinished, changed or of another task."""
-    run = open_presampled(path)
+def check_task(run: RunDir, task: TaskConfig) -> None:
+    """Raises RunError for a presample run of another task; it may cover more splits, which are then rehearsed too."""
     made, wanted = run.manifest.get("task"), asdict(task)
     facts = made if isinstance(made, dict) else {}
     covers = _names(task.split) <= _names(str(facts.get("split")))
     if not covers or _apart_from_splits(facts) != _apart_from_splits(wanted):
         differing = "; ".join(differences(comparable(facts), comparable(wanted)))
-        raise RunError(f"the presample run {path} was made for another task ({differing}); name the same for both")
-    return run
+        raise RunError(f"the presample run {run.path} was made for another task ({differing}); name the same for both")
 
 
 def _apart_from_splits(task: dict[str, Any]) -> Any:
@@ -100,12 +95,10 @@ def partition_of(run: RunDir) -> dict[str, Set]:
     return {row["problem_id"]: row["set"] for row in _rows(run)}
 
 
-def reference_counts(path: str) -> dict[str, tuple[int, int]]:
-    """Correct and all responses of the reference policy for each problem that a presample run sampled; {} without a
-    path. Raises UserError when the run cannot be read."""
-    if not path:
-        return {}
-    return {row["problem_id"]: (row["correct"], row["samples"]) for row in _rows(open_presampled(Path(path)))}
+def reference_counts(run: RunDir) -> dict[str, tuple[int, int]]:
+    """Correct and all responses of the reference policy for each problem that a presample run sampled. Raises UserError
+    when the run cannot be read."""
+    return {row["problem_id"]: (row["correct"], row["samples"]) for row in _rows(run)}
 
 
 def new_counts(run: RunDir) -> dict[str, tuple[int, int]]:
@@ -144,44 +137,43 @@ def check_problems(run: RunDir, problems: Sequence[Problem], splits: str) -> Non
 
 
 def training_problems(
-    path: str,
+    run: RunDir,
     task: TaskConfig,
     prompt_set: Literal["all", "explore", "other"],
     problems: Sequence[Problem],
     *,
     fresh: bool = True,
 ) -> list[Problem]:
-    """Of all problems of a task, the exploration set, or all that pre-sampling did not drop, or without a presample run
-    (`path`) all, or all because it has none of them. Says how many are in no set.
+    """Of all problems of a task, the exploration set of a presample run (see `open_presampled`), or all that the run
+    did not drop, or all because it has none of them. Says how many are in no set.
 
     The presample run must cover the task, and have sampled the same problems, unless the run is resumed (`fresh` is
     off), which compares them with its own record (`dph.runs.pinned.pin`).
     """
-    if not path:
-        return list(problems)
+    partition = partition_of(run)
     if prompt_set == "other":
-        partition = partition_of(open_presampled(Path(path)))
         if common := [problem.id for problem in problems if problem.id in partition]:
             raise DataError(
-                f"prompt_set is other, but {len(common)} of {len(problems)} problems are in the presample run {path} "
-                f"too (first {common[0]!r}); leave them out of one set, or choose explore or all"
+                f"prompt_set is other, but {len(common)} of {len(problems)} problems are in the presample run "
+                f"{run.path} too (first {common[0]!r}); leave them out of one set, or choose explore or all"
             )
         return list(problems)
-    run = open_partition(Path(path), task)
+    check_task(run, task)
     if fresh:
         check_problems(run, problems, task.split)
-    partition = partition_of(run)
     unknown = [problem.id for problem in problems if problem.id not in partition]
     if fresh and unknown:
         say(
             f"not trained on: {len(unknown)} of {len(problems)} problems (first {unknown[0]!r}), because the presample "
-            f"run {path} left them out or they were added later; `dph presample` into a new directory includes these"
+            f"run {run.path} left them out or they were added later; `dph presample` into a new directory includes "
+            "these"
         )
     wanted = {"explore"} if prompt_set == "explore" else {"explore", "perfect"}
     chosen = [problem for problem in problems if partition.get(problem.id) in wanted]
     if not chosen:
         raise DataError(
-            f"the presample run {path} left no prompt to explore; train on harder ones, or on all (--prompt-set all)"
+            f"the presample run {run.path} left no prompt to explore; train on harder ones, or on all "
+            "(--prompt-set all)"
         )
     return chosen
 

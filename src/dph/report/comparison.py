@@ -18,7 +18,17 @@ from dph.measure.intervals import (
 from dph.measure.losses import missed_among
 from dph.measure.passk import pass_at_k
 from dph.measure.wording import decimal, in_problems
-from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
+from dph.report.data import (
+    EvalRun,
+    MetricValue,
+    Split,
+    aligned_rows,
+    by_label,
+    check_contents,
+    column,
+    range_of,
+    values_of,
+)
 
 KEEP_K = 8
 """Samples within which a problem counts as solved for keep and exploration rates (paper §6, Fig. 4)."""
@@ -33,7 +43,7 @@ MAIN_SPLIT = "test"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class EvaluationTable:
     """Evaluations side by side."""
 
     base: str | None
@@ -51,7 +61,7 @@ class Comparison:
         return {split: labels for split, labels in self.splits.items() if split != self.main}
 
 
-def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
+def tabulate(evals: Sequence[EvalRun], base: str | None) -> EvaluationTable:
     """Evaluations by label and split. Raises UserError when they have no split in common or other problems."""
     check_contents(evals)
     runs = by_label(evals)
@@ -65,7 +75,7 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
     for split in dict.fromkeys([main, *names]):
         evaluated = {label: group for label, group in runs.items() if all(split in run.splits for run in group)}
         splits[split] = {label: summarise_label(group, split) for label, group in evaluated.items()}
-    return Comparison(base, runs, main, splits)
+    return EvaluationTable(base, runs, main, splits)
 
 
 def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
@@ -78,12 +88,12 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
     rows = aligned_rows(runs, split)
     shared = [k for k in first.pass_curve if all(k in of_run.pass_curve for of_run in of_runs)]
     curve = {k: mean_of(values_of(rows, f"pass@{k}"), f"pass@{k}") for k in shared}
-    metrics: dict[str, Value] = {}
+    metrics: dict[str, MetricValue] = {}
     for name in [name for name in first.metrics if all(name in of_run.metrics for of_run in of_runs)]:
         if name.startswith("pass@") or all(name in row for run in rows for row in run):
             metrics[name] = mean_of(values_of(rows, name), name)
         else:
-            metrics[name] = Value(float(np.mean([of_run.metrics[name].mean for of_run in of_runs])))
+            metrics[name] = MetricValue(float(np.mean([of_run.metrics[name].mean for of_run in of_runs])))
     return replace(
         first,
         metrics=metrics,
@@ -101,17 +111,17 @@ def samples_of(runs: Sequence[EvalRun], split: str) -> tuple[int, int]:
     return min(samples, default=0), max(samples, default=0)
 
 
-def mean_of(values: np.ndarray, metric: str) -> Value:
+def mean_of(values: np.ndarray, metric: str) -> MetricValue:
     """Mean of a metric's values [seeds, problems] with its interval, over the problems that have one with every seed
     (the others are NaN); NaN without such a problem."""
     has_it = np.asarray(~np.isnan(values).any(axis=0))
     if not has_it.any():
-        return Value(math.nan)
+        return MetricValue(math.nan)
     return _value(interval_over_runs(values[:, has_it], range_of(metric)), has_it)
 
 
-def _value(interval: Interval, has_it: np.ndarray) -> Value:
-    return Value(interval.estimate, interval.low, interval.high, int(has_it.sum()), has_it.size)
+def _value(interval: Interval, has_it: np.ndarray) -> MetricValue:
+    return MetricValue(interval.estimate, interval.low, interval.high, int(has_it.sum()), has_it.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +130,14 @@ class Difference:
 
     after: str
     before: str
-    metrics: Mapping[str, Value]
+    metrics: Mapping[str, MetricValue]
     lost: float
     """Problems that a sample of `before` solves and none of `after`. With unequal numbers of samples or several runs it
     is an expectation: among as many samples as the run with the fewest has, and for one run of each."""
     gained: float
 
 
-def differences(comparison: Comparison) -> list[Difference]:
+def label_differences(comparison: EvaluationTable) -> list[Difference]:
     """Every label against the base and against GRPO, as far as they are there; otherwise against the first label."""
     labels = list(comparison.runs)
     grpo = [label for label in labels if label.casefold() == "grpo"]
@@ -136,7 +146,7 @@ def differences(comparison: Comparison) -> list[Difference]:
     return [_difference(comparison, after, before) for after, before in pairs]
 
 
-def _difference(comparison: Comparison, after: str, before: str) -> Difference:
+def _difference(comparison: EvaluationTable, after: str, before: str) -> Difference:
     sides = comparison.runs[before], comparison.runs[after]
     split, summaries = comparison.main, [comparison.splits[comparison.main][label] for label in (before, after)]
     rows = aligned_rows([*sides[0], *sides[1]], split)
@@ -166,12 +176,12 @@ def _missed(*sides: Sequence[Sequence[Mapping[str, Any]]]) -> list[np.ndarray]:
     return [missed_among(samples, correct, fewest).mean(axis=0) for samples, correct in counts]
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: EvaluationTable) -> str:
     """The result in one line: the changes from the base to every other label, and whether the problems are too few."""
     n = max(summary.problems for summary in comparison.splits[comparison.main].values())
     moves = f"the choice of problems alone moves a score by up to ±{98 / math.sqrt(max(1, n)):.0f} points (95 %)"
     few = f"; too few problems to decide anything ({n}): {moves}" if n < _FEW_PROBLEMS else ""
-    changes = differences(comparison)
+    changes = label_differences(comparison)
     sentences = [_sentence(change) for change in changes if change.before == changes[0].before]
     if sentences:
         below = [f"{len(sentences) - _IN_HEADLINE} more below"] if len(sentences) > _IN_HEADLINE else []
@@ -188,13 +198,13 @@ def _sentence(change: Difference) -> str:
     return f"{change.after} against {change.before}: {changed}: {lost}"
 
 
-def points(value: Value) -> str:
+def points(value: MetricValue) -> str:
     """A difference of shares in percentage points, with its interval."""
     mean, low, high = (f"{100 * number:+.1f}".replace("-", "−") for number in (value.mean, value.low, value.high))
     return f"{mean} ({low} to {high})"
 
 
-def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_K) -> dict[str, Value]:
+def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_K) -> dict[str, MetricValue]:
     """Keep and exploration rate of one label's runs against the base run, "keep@k" and "explore@k", from unbiased
     pass@k estimates with intervals over problems (and seeds).
 
@@ -212,7 +222,7 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     ref, trained = solved[0], solved[1:]
     kept = ref * trained.mean(0) if others else 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
     new = (1 - ref) * trained.mean(0) if others else ref - kept
-    values: dict[str, Value] = {}
+    values: dict[str, MetricValue] = {}
     for name, both, reference in ((f"keep@{k}", kept, ref), (f"explore@{k}", new, 1 - ref)):
         if reference.sum() < FEWEST_PROBLEMS:
             continue

@@ -22,11 +22,11 @@ from markupsafe import Markup
 from dph.config.files import read_bytes
 from dph.errors import counted
 from dph.report import plots
-from dph.report.comparison import Comparison
+from dph.report.comparison import EvaluationTable
 from dph.report.data import EvalRun, Split, TrainRun, aligned_rows, column, monitored_metric, read_answers
-from dph.report.tables import Table
-from dph.report.templates import TEMPLATES, text_of, visible
-from dph.runs.samples import MONITOR, Sample, read_samples
+from dph.report.tables import ReportTable
+from dph.report.templates import TEMPLATES, template_text, visible
+from dph.runs.samples import MONITOR, Sample, read_kept_samples
 
 MAX_COMPLETIONS = 40_000_000
 """Characters of completions in one page; a browser holds them all in memory."""
@@ -39,7 +39,7 @@ def render(
     title: str,
     data: Mapping[str, Any],
     *,
-    tables: Sequence[Table],
+    tables: Sequence[ReportTable],
     settings: Sequence[tuple[str, str]],
     headline: str = "",
     images: Sequence[tuple[bytes, str]] = (),
@@ -58,10 +58,10 @@ def render(
         styles=len(data["styles"]),
         training=bool(data["training"]),
         timelines=bool(data.get("timelines")),
-        css=Markup(text_of("dph.report", "assets", "report.css")),
-        script=Markup(text_of("dph.report", "assets", "report.js")),
+        css=Markup(template_text("dph.report", "assets", "report.css")),
+        script=Markup(template_text("dph.report", "assets", "report.js")),
         data=Markup(packed),
-        library=Markup(_compressed(text_of("plotly", "package_data", "plotly.min.js"))),
+        library=Markup(_compressed(template_text("plotly", "package_data", "plotly.min.js"))),
     )
 
 
@@ -82,7 +82,7 @@ def _compressed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(errors="replace"), mtime=0)).decode()
 
 
-def page_data(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, Any]:
+def page_data(comparison: EvaluationTable, trains: Sequence[TrainRun]) -> dict[str, Any]:
     """The data of the page's script (JSON)."""
     labels, summaries = comparison.runs, comparison.splits
     looks = plots.looks([*labels, *(run.label for run in trains)], comparison.base)
@@ -182,7 +182,7 @@ def within(problems: dict[str, list[dict[str, Any]]], longest: int) -> dict[str,
 def timelines(trains: Sequence[TrainRun], longest: int) -> list[dict[str, Any]]:
     """The monitored problems of each training run that kept responses, those whose verdicts change most first. A run
     has at most its share of `longest` characters of responses; "left_out" counts the problems that do not fit."""
-    kept = {run.path: read_samples(run.path, MONITOR) for run in trains}
+    kept = {run.path: read_kept_samples(run.path, MONITOR) for run in trains}
     runs = [run for run in trains if kept[run.path]]
     of_runs = []
     for run in runs:

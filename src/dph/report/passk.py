@@ -7,8 +7,8 @@ from typing import Any
 from markupsafe import Markup
 
 from dph.measure.changes import Comparison
-from dph.measure.wording import Table, distinct_table, scores_table, test_of, verdicts
-from dph.report.templates import TEMPLATES, text_of
+from dph.measure.wording import TextTable, distinct_table, scores_table, test_of, verdicts
+from dph.report.templates import TEMPLATES, template_text
 from dph.types import Interval
 
 _WIDTH, _HEIGHT, _EDGE = 640, 260, 44
@@ -32,7 +32,7 @@ def as_page(comparison: Comparison, read_as: Sequence[str], title: str) -> str:
             if change.expected:
                 columns.append("chance")
                 rows = [[*row, f"{100 * p.chance:.0f}"] for row, p in zip(rows, problems, strict=True)]
-            tables.append(Table(f"{what} in {change.after}", columns, rows))
+            tables.append(TextTable(f"{what} in {change.after}", columns, rows))
     return TEMPLATES.get_template("passk.html").render(
         title=title,
         verdicts=verdicts(comparison),
@@ -41,7 +41,7 @@ def as_page(comparison: Comparison, read_as: Sequence[str], title: str) -> str:
         charts=charts,
         **{"width": _WIDTH, "height": _HEIGHT, "edge": _EDGE},
         tables=[table for table in tables if table.rows],
-        css=Markup(text_of("dph.report", "assets", "report.css")),
+        css=Markup(template_text("dph.report", "assets", "report.css")),
     )
 
 

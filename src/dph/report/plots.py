@@ -18,8 +18,8 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from dph.errors import visible
 from dph.measure.metrics import AMONG, metric
-from dph.report.comparison import Comparison
-from dph.report.data import OF_FIGURES, Split, TrainRun, Value, monitored_metric, monitored_prefixes
+from dph.report.comparison import EvaluationTable
+from dph.report.data import OF_FIGURES, MetricValue, Split, TrainRun, monitored_metric, monitored_prefixes
 
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _OF_FIGURESERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -76,7 +76,7 @@ def overview_figure(
     pass_curves: Sequence[Series],
     training: Sequence[Series],
     shares: Mapping[str, Mapping[str, float]],
-    solutions: Mapping[str, Value] | None = None,
+    solutions: Mapping[str, MetricValue] | None = None,
     *,
     base: str | None = None,
     training_label: str = "pass@8",
@@ -193,7 +193,7 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
     _legend(axes, len(colors), handlelength=1, handleheight=1)
 
 
-def _draw_solutions(axes: Axes, solutions: Mapping[str, Value], look: Mapping[str, Look]) -> None:
+def _draw_solutions(axes: Axes, solutions: Mapping[str, MetricValue], look: Mapping[str, Look]) -> None:
     """Bars of means with their intervals."""
     tidy(axes, metric(_SOLUTIONS).title.capitalize())
     for row, (label, value) in enumerate(solutions.items()):
@@ -219,7 +219,7 @@ def _legend(axes: Axes, count: int, **options: float) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False, **options)
 
 
-def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tuple[Figure, str]]:
+def figures(comparison: EvaluationTable, trains: Sequence[TrainRun]) -> dict[str, tuple[Figure, str]]:
     """Figures by file name, each with its description; the first one is an overview."""
     base, main = comparison.base, comparison.main
     summaries = comparison.splits[main]

@@ -18,13 +18,13 @@ from dph.report.comparison import (
     FEWEST_PROBLEMS,
     KEEP_K,
     RATES,
-    Comparison,
-    differences,
+    EvaluationTable,
+    label_differences,
     points,
     retention,
     samples_of,
 )
-from dph.report.data import Split, TrainRun, Value, monitored_metric
+from dph.report.data import MetricValue, Split, TrainRun, monitored_metric
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
 
 
@@ -39,7 +39,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """A titled table; the first entry of a row is its label."""
 
     title: str
@@ -55,7 +55,7 @@ class Table:
         return " ".join(filter(None, (self.note, over if some else "")))
 
 
-def cell(name: str, value: Value | None) -> Cell:
+def cell(name: str, value: MetricValue | None) -> Cell:
     """A metric as text, in the unit of `METRICS`; shares in percent."""
     if value is None or math.isnan(value.mean):
         return Cell("–")
@@ -79,7 +79,7 @@ def as_markdown(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", visible(" ".join(text.splitlines())))
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: ReportTable) -> str:
     """The table in GitHub's Markdown, intervals in parentheses."""
 
     def line(entries: Sequence[str]) -> str:
@@ -94,12 +94,12 @@ def to_markdown(table: Table) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def print_table(table: Table) -> None:
+def print_table(table: ReportTable) -> None:
     """Print the table to the terminal, with a column for each row if there are fewer rows than columns."""
     if len(table.rows) < len(table.columns):
         first, *others = zip(table.columns, *table.rows, strict=True)
         rows = [[Cell(name), *cells] for name, *cells in others]
-        table = Table(table.title, ["", *(entry.text for entry in first[1:])], rows, table.note)
+        table = ReportTable(table.title, ["", *(entry.text for entry in first[1:])], rows, table.note)
     console = Console(file=Drawn("stdout"))  # type: ignore[arg-type]
     # A column with an interval takes about 20 characters; if they do not fit, report.md has them.
     intervals = console.width >= 20 * len(table.columns)
@@ -120,7 +120,7 @@ def _bracketed(*details: str) -> str:
     return f" ({text})" if text else ""
 
 
-def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Table]:
+def tables(comparison: EvaluationTable, trains: Sequence[TrainRun] = ()) -> list[ReportTable]:
     """All tables of a report, the one with all metrics of the main split first."""
     labels, base, main = comparison.runs, comparison.base, comparison.main
     summaries = comparison.splits[main]
@@ -166,9 +166,9 @@ def _named(run: TrainRun, trains: Sequence[TrainRun]) -> str:
     return f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
 
 
-def difference_table(comparison: Comparison) -> Table | None:
+def difference_table(comparison: EvaluationTable) -> ReportTable | None:
     """The changes from the base and from GRPO to the other labels; None for a single label."""
-    changes = differences(comparison)
+    changes = label_differences(comparison)
     names = list(dict.fromkeys(name for change in changes for name in change.metrics))
     rows = []
     for change in changes:
@@ -182,10 +182,14 @@ def difference_table(comparison: Comparison) -> Table | None:
         "runs or unequal numbers of samples, the expectation for one run of each at the smallest number of samples."
     )
     title = f"Split {comparison.main}: differences"
-    return Table(title, ["", *(metric(name).title for name in names), "lost", "gained"], rows, note) if rows else None
+    return (
+        ReportTable(title, ["", *(metric(name).title for name in names), "lost", "gained"], rows, note)
+        if rows
+        else None
+    )
 
 
-def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
+def coverage_table(trains: Sequence[TrainRun]) -> ReportTable | None:
     """The problems that training runs sampled and lost, by the reference policy's pass rate; None without a record."""
     rows = []
     for run, file in product(trains, (FILE, CERTIFICATE)):
@@ -210,7 +214,7 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
         f"would do as badly with a probability of at most {FALLING:g}. By the reference policy's pass rate: hard up to "
         f"{hard:g}, middle up to {middle:g}, easy above."
     )
-    return Table("Problems that training is losing", ["", *columns], rows, note)
+    return ReportTable("Problems that training is losing", ["", *columns], rows, note)
 
 
 def retention_note(base: str) -> str:
@@ -224,8 +228,8 @@ def retention_note(base: str) -> str:
 
 
 def main_table(
-    comparison: Comparison, split: str, kept: Mapping[str, Mapping[str, Value]], notes: Iterable[str]
-) -> Table:
+    comparison: EvaluationTable, split: str, kept: Mapping[str, Mapping[str, MetricValue]], notes: Iterable[str]
+) -> ReportTable:
     """One row per label: greedy, pass@k, maj@k and styles on a split; on the main split also the keep and exploration
     rates in `kept`, by label, and greedy on the other splits."""
     summaries, is_main = comparison.splits[split], split == comparison.main
@@ -239,10 +243,10 @@ def main_table(
         row += [cell(name, kept.get(label, {}).get(name)) for name in rates]
         rows.append(row + [cell("greedy", value) for value in others])
     columns = ["", *(metric(name).title for name in names), *rates, *(f"{other}: greedy" for other in elsewhere)]
-    return Table(f"Split {split} ({_size(comparison, split)})", columns, rows, " ".join(notes))
+    return ReportTable(f"Split {split} ({_size(comparison, split)})", columns, rows, " ".join(notes))
 
 
-def _size(comparison: Comparison, split: str) -> str:
+def _size(comparison: EvaluationTable, split: str) -> str:
     """The problems of a split and the samples of each, of every label if they are not equal."""
     summaries = comparison.splits[split]
     each = {label: samples_of(comparison.runs[label], split) for label in summaries}
@@ -273,7 +277,7 @@ DIVERSITY_NOTE = (
 )
 
 
-def diversity_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
+def diversity_table(split: str, summaries: Mapping[str, Split]) -> ReportTable | None:
     """How varied the samples are, one row per label; None if no evaluation measured it."""
     names = [name for name in DIVERSITY if any(name in summary.metrics for summary in summaries.values())]
     if not names:
@@ -283,4 +287,4 @@ def diversity_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
         for label, summary in summaries.items()
     ]
     columns = ["", *(DIVERSITY[name] for name in names)]
-    return Table(f"Split {split}: diversity of the samples", columns, rows, DIVERSITY_NOTE)
+    return ReportTable(f"Split {split}: diversity of the samples", columns, rows, DIVERSITY_NOTE)

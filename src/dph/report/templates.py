@@ -15,7 +15,7 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def text_of(package: str, *path: str) -> str:
+def template_text(package: str, *path: str) -> str:
     """A text file that comes with a package."""
     return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
 

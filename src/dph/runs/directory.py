@@ -20,7 +20,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from dph.config import check_bounds, comparable, differences, from_dict, read_settings, to_dict, to_toml
+from dph.config import comparable, differences, from_dict, read_settings, to_dict, to_toml
 from dph.config.checks import check_out, is_model_folder, unfinished
 from dph.config.files import expanded, read_bytes
 from dph.config.text import own_json, read_json
@@ -57,7 +57,7 @@ def package_versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version  # slow to load
 
     versions = {"python": platform.python_version()}
-    for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "math-verify"):
+    for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "mpmath", "math-verify"):
         with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions | {"sqlite": sqlite3.sqlite_version}
@@ -86,12 +86,10 @@ class RunDir:
         versions: of other things that the stage depends on, such as the rules of its verifiers. extend: takes the run
         and its old settings, and raises UserError if the run cannot continue for more steps; without it no run can.
 
-        Raises UserError if a setting is out of its bounds; no directory is named, it cannot be written, another process
-        uses it, or it holds a run and `resume` is not set; or the settings, or a Python file that they name, have
-        changed since the start.
+        Raises UserError if no directory is named, it cannot be written, another process uses it, or it holds a run and
+        `resume` is not set; or if the settings, or a Python file that they name, have changed since the start.
         """
         check_processes(stage)
-        check_bounds(config)
         check_out(out)
         own(out)
         path, versions = Path(out), package_versions() | dict(versions or {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dph.config.files import MOST_COLUMNS, opened
 from dph.errors import counted, reason_of
-from dph.extras import require
+from dph.extras import require_installed
 
 if TYPE_CHECKING:  # it is slow to load
     import pyarrow as pa
@@ -31,7 +31,7 @@ def read_parquet(
     """The columns of a table, all of them without names; those that are `optional` may be absent. only: a column, and
     its values in the rows to read. Raises OSError for what is not a regular file, and ValueError, with the reason, for
     what is damaged, lacks a column, has one twice, or would unpack to far more than the file."""
-    require(f"reading {path}", "pyarrow")
+    require_installed(f"reading {path}", "pyarrow")
     import pyarrow.compute as pc
 
     with opened(path) as stream, _sentences(), _opened_table(stream, "table") as file:
@@ -61,7 +61,7 @@ def rows_of(table: "pa.Table", spare: Collection[str] = ()) -> list[dict[str, An
 def iterate_rows(stream: BinaryIO, wanted: Any) -> Iterator[dict[str, Any]]:
     """The rows of a file one after the other. wanted: says by its name whether a column of plain values is needed; the
     others are None if they cannot be read. Raises ValueError as `read_parquet` and `rows_of` do."""
-    require("reading a log in Parquet", "pyarrow")
+    require_installed("reading a log in Parquet", "pyarrow")
     import pyarrow as pa
 
     with _sentences(), _opened_table(stream, "rows") as file:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dph.errors import RunError, counted, one_line
-from dph.extras import require
+from dph.extras import require_installed
 from dph.process.places import check_place
 from dph.runs.files import remove_leftovers, written_atomically
 from dph.runs.parquet import read_parquet, rows_of
@@ -113,12 +113,12 @@ def drop_samples(run: Path, after: int) -> None:
     remove_leftovers(run / FOLDER)
 
 
-def read_samples(run: Path, source: str) -> list[Sample]:
+def read_kept_samples(run: Path, source: str) -> list[Sample]:
     """The samples of a source, by step; none if the run kept none. Raises UserError when a file is damaged."""
     samples: list[Sample] = []
     if not (files := _files(run, source)):
         return samples
-    require(f"reading the samples of {run}", "pyarrow")
+    require_installed(f"reading the samples of {run}", "pyarrow")
     import pyarrow as pa
 
     for _, file in files:

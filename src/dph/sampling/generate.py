@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from dph.config import SamplerConfig
+from dph.config import TrainingSamplerConfig
 from dph.config.sampling import SamplingParams
 from dph.errors import ModelError
 from dph.models.policy import Policy
@@ -299,5 +299,5 @@ def _most_likely(probs: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
 
 
 @register_sampler("hf")
-def _make(policy: Policy, config: SamplerConfig, **_: object) -> HFSampler:
+def _make(policy: Policy, config: TrainingSamplerConfig, **_: object) -> HFSampler:
     return HFSampler(policy, config.rows, decoder=config.decoder)

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from dph.config import RolloutConfig, SamplerConfig
+from dph.config import SamplingConfig, TrainingSamplerConfig
 from dph.config.sampling import SamplingParams
 from dph.errors import DataError, JudgeError, counted
 from dph.models.chat import own_variables, unused_variables
@@ -23,6 +23,8 @@ from dph.sampling.seeding import derive_key
 from dph.types import TEMPLATE_COLUMN, Completion, Group, Outcome, Problem, Rollout, Verdict
 from dph.verifiers import Verifiers
 from dph.verifiers.golds import WEAK, tried_golds
+
+S = TypeVar("S", bound=TrainingSamplerConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +103,14 @@ def still_usable(chunks: Chunks, verifiers: Verifiers, problems: Sequence[Proble
 
 
 def settled_rows(
-    config: SamplerConfig,
+    config: S,
     policy: Policy,
     items: Sequence[Prompted],
-    rollout: RolloutConfig,
+    rollout: SamplingConfig,
     run: RunDir,
     world: World,
     step: int = 0,
-) -> SamplerConfig:
+) -> S:
     """A sampler's settings with a number of rows: the one asked for, or one that fits (see `fitting_rows`), which the
     run keeps, since a batch's rounding depends on its rows."""
     if config.rows:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from dph.config import ModelConfig, SamplerConfig
+from dph.config import EvaluatedModelConfig, SamplerConfig, TrainingSamplerConfig
 from dph.config.checks import check_alone
 from dph.config.sampling import SamplingParams, vllm_settings
 from dph.errors import ModelError, SettingsError, how_to_install
@@ -40,7 +40,13 @@ class VLLMSampler(Sampler):
     """Samples from the model that a policy was loaded from or, in training, from the current policy."""
 
     def __init__(
-        self, policy: Policy, config: SamplerConfig, model: ModelConfig, longest: int, *, training: bool = False
+        self,
+        policy: Policy,
+        config: TrainingSamplerConfig,
+        model: EvaluatedModelConfig,
+        longest: int,
+        *,
+        training: bool = False,
     ) -> None:
         """
         Args:
@@ -172,8 +178,8 @@ def policy_weights(policy: Policy) -> dict[str, torch.Tensor]:
 
 
 def start_engine(
-    model: ModelConfig,
-    config: SamplerConfig,
+    model: EvaluatedModelConfig,
+    config: TrainingSamplerConfig,
     longest: int,
     *,
     here: bool = False,
@@ -204,7 +210,7 @@ def start_engine(
             dtype="float32" if model.precision == "fp32" else "bfloat16",
             max_model_len=longest,
             max_num_seqs=config.rows,
-            tensor_parallel_size=config.tensor_parallel,
+            tensor_parallel_size=config.tensor_parallel if isinstance(config, SamplerConfig) else 1,
             gpu_memory_utilization=config.memory,
             enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
             # vLLM sets a seeded request's generator back when a pass ends within its prompt; a CPU's cannot be set back

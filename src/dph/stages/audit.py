@@ -9,7 +9,7 @@ from dph.errors import UserError
 from dph.measure.certificate import Certificate
 from dph.measure.changes import compare
 from dph.measure.samples import read_samples
-from dph.measure.wording import as_json, as_text
+from dph.measure.wording import comparison_as_json, comparison_as_text
 from dph.models.loading import read_config
 from dph.process.progress import put, say
 from dph.runs.directory import find_model
@@ -49,9 +49,9 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
     comparison = compare(*sides, partial=True)
     for note in comparison.notes:
         say(note)
-    put(as_text(comparison))
+    put(comparison_as_text(comparison))
     checked = _certificate(config, out)
-    facts = MADE_BY | as_json(comparison) | {"certificate": asdict(checked) if checked else None}
+    facts = MADE_BY | comparison_as_json(comparison) | {"certificate": asdict(checked) if checked else None}
     write_atomically(out / "audit.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
     page = as_page(comparison, [side.read_as for side in sides], f"{models[BEFORE]} → {models[AFTER]}")
     write_atomically(out / "index.html", page)

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from dph.config import (
+    CertifySetConfig,
     CertifyStageConfig,
     EvalConfig,
-    ModelConfig,
+    EvaluatedModelConfig,
     Reading,
     code_of,
     flatten,
@@ -68,7 +69,7 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
     from dph.models.policy import Policy
 
     _check_unread(config, (*_ALWAYS, *_OF_SET), f"the problems of {config.base} are chosen and sampled as it says")
-    held = CertificationSet.open(replace(config.certify, set=config.base))
+    held = CertificationSet.open(CertifySetConfig(**to_dict(config.certify), set=config.base))
     judges = [code for code in code_of(held.made) if code.setting == "reward.function"]
     named_by(config).check(judges, f"{held.run.path / 'config.toml'}")
     with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
@@ -157,7 +158,7 @@ def _check_unread(config: CertifyStageConfig, read: Sequence[str], why: str) -> 
         say(f"without effect here, because {why}: {', '.join(names)}")
 
 
-def _model(config: CertifyStageConfig, name: str) -> ModelConfig:
+def _model(config: CertifyStageConfig, name: str) -> EvaluatedModelConfig:
     return replace(config.model, path=find_model(name).model)
 
 

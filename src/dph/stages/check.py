@@ -13,7 +13,6 @@ from statistics import median
 
 from dph.build import make_task, make_verifiers, select, split_names
 from dph.config import CheckConfig
-from dph.config.checks import check_train
 from dph.errors import DataError, JudgeError, RowsError, SettingsError, counted, one_line
 from dph.models.chat import (
     Rendering,
@@ -30,16 +29,16 @@ from dph.models.traits import context_of
 from dph.process.distributed import World
 from dph.process.memory import peak_memory
 from dph.process.progress import progress, put
-from dph.rehearsal.check import open_set
+from dph.rehearsal.check import open_presampled, open_set
 from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.sampling.rollouts import longest_prompt, say_unused_variables
+from dph.stages.train import Method, learner_of
 from dph.tasks import Task
 from dph.tasks.sql.lacking import lacking_lines
-from dph.training.frame import Clock, load_policy
-from dph.training.loop import Learner
 from dph.training.optim import Optimizer
 from dph.training.rows import mix
+from dph.training.run_loop import Clock, load_policy
 from dph.types import Group, Problem, as_text
 from dph.verifiers import Verifiers
 from dph.verifiers.golds import FORMS, WEAK, asked, gold_response, tried_golds
@@ -59,7 +58,6 @@ def check(config: CheckConfig) -> None:
     """Run the checks. Raises UserError, after what is known has been printed, if rows cannot be read, if no problem
     could be trained on, or if the judge pays for no gold answer."""
     path = config.rehearsal.path
-    check_train(replace(config, rehearsal=replace(config.rehearsal, path=path or "not made yet")))
     task = make_task(config.task)
     problems = _check_rows(config, task, "rows", config.task.split)
     fitting = _check_tokens(config, problems)
@@ -71,7 +69,10 @@ def check(config: CheckConfig) -> None:
             raise DataError("nothing can be trained on: no problem has a prompt that fits and a gold that can be used")
         _check_judge(verifiers, usable[:_JUDGED])
         if config.step:
-            explored = {p.id for p in training_problems(path, config.task, config.prompt_set, problems)}
+            explored = {problem.id for problem in problems}
+            if path:
+                made = open_presampled(Path(path))
+                explored = {p.id for p in training_problems(made, config.task, config.prompt_set, problems)}
             drawn = [problem for problem in usable if problem.id in explored]
             sample, update, memory = _measure_step(config, task, drawn, verifiers)
             seconds, rollout = config.steps * (sample + update), config.rollout
@@ -220,14 +221,14 @@ def _measure_step(
     policy = load_policy(config.model, config.seed, None)
     optimizer = Optimizer(policy.trainable(), optim, config.steps * optim.minibatches)
     budget = optim.tokens_per_microbatch or fitting_tokens(policy)
-    learner = Learner(config, task, problems, verifiers, policy, optimizer, world, budget)
+    learner = learner_of(config, Method.of(config), task, problems, verifiers, policy, optimizer, world, budget)
     path = config.rehearsal.path
     stored = open_set(Path(path)).stored if path and config.stored_rows else ()
     clock, cursor, before = Clock(), 0, list[Group]()
     with closing(learner.sampler), progress("two steps of training", 4) as shown:
         for number in ("first", "second"):
             clock = Clock()
-            drawn = learner.explorer.draw(cursor)
+            drawn = learner.collector.draw(cursor)
             clock.lap("sample")
             shown.advance(1, f"sampled the {number}")
             drawn_from = before or drawn.groups

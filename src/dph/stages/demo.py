@@ -13,7 +13,6 @@ from dph.config import (
     DemoConfig,
     Permitted,
     TrainConfig,
-    check_bounds,
     code_of,
     flatten,
     from_dict,
@@ -126,7 +125,6 @@ def _label(method: str) -> str:
 
 def check(config: DemoConfig) -> None:
     """Raises UserError for settings that cannot be meant, before anything runs."""
-    check_bounds(config)
     merge_settings("sft", [config.world], [])
     _check_methods(config.methods, config.world, named_by(config))
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.build import make_sampler, make_task, make_verifiers, select, split_names
-from dph.config import EvalConfig, ModelConfig, absolute, differences
-from dph.config.checks import check_repeats
+from dph.config import EvalConfig, EvaluatedModelConfig, absolute, differences
 from dph.errors import UserError, counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.measure.metrics import MEASURES, Scores, diversity_of, greedy_verdict, score_group, summarise
@@ -39,8 +38,7 @@ _OF_PROBLEM = ("samples", "correct", "greedy", "styles", "styles_correct", *MEAS
 
 def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
     """Run the stage on every split named in the settings; returns its run directory. reward: judges every response
-    instead of the verifiers; see `dph.stages.train.train`. Raises SettingsError for several greedy responses."""
-    check_repeats(config.rollout)
+    instead of the verifiers; see `dph.stages.train.train`."""
     world, versions = World.join(), judging_versions()
     run = world.decided(lambda: RunDir.start(config.out, "eval", config, resume=resume, versions=versions))
     if run.complete:
@@ -105,14 +103,14 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     return run.path
 
 
-def _warn_of_other_prompts(config: ModelConfig) -> None:
+def _warn_of_other_prompts(config: EvaluatedModelConfig) -> None:
     """Warn if the run that trained the model rendered prompts otherwise than this evaluation does."""
     try:
         run = find_model(config.path).run
         there = {} if run is None else RunDir.open(run).settings()["model"]
     except (UserError, KeyError):  # an evaluation does not depend on where its model came from
         return
-    there = {name: there.get(name, getattr(ModelConfig(), name)) for name in ("chat_template_kwargs", "date")}
+    there = {name: there.get(name, getattr(EvaluatedModelConfig(), name)) for name in ("chat_template_kwargs", "date")}
     other = differences(there, {name: getattr(config, name) for name in there})
     if run is not None and other:
         warn(f"the model of {run} was trained with other prompts than it is evaluated with ({'; '.join(other)})")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dph.build import make_verifiers
-from dph.config import InterpolateConfig, ModelConfig, absolute
+from dph.config import EvaluatedModelConfig, InterpolateConfig, absolute
 from dph.config.checks import check_model
 from dph.errors import RunError, SettingsError
 from dph.evaluation.certification import CertificationSet
@@ -31,7 +31,7 @@ def interpolate(config: InterpolateConfig) -> Path:
     if not initial or absolute(initial) == absolute(trained.model):
         wrong = f"{config.run} does not tell which model it began with"
         raise RunError(f"{wrong}; name a run of sft or train, or that model with --initial")
-    model = ModelConfig(initial, trust_remote_code=config.trust_remote_code)
+    model = EvaluatedModelConfig(initial, trust_remote_code=config.trust_remote_code)
     certified = _furthest(config, model, trained.model) if config.certify.set else None
     weight = config.weight if certified is None else certified[0]
     policy = interpolated(model, trained.model, weight)
@@ -42,7 +42,7 @@ def interpolate(config: InterpolateConfig) -> Path:
     return out
 
 
-def _furthest(config: InterpolateConfig, initial: ModelConfig, trained: str) -> tuple[float, str]:
+def _furthest(config: InterpolateConfig, initial: EvaluatedModelConfig, trained: str) -> tuple[float, str]:
     """The largest share that is certified, and the sentence about it: shares are tested from the smallest on, until one
     fails. Raises UserError if that is the first."""
     held = CertificationSet.open(config.certify)

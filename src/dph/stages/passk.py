@@ -8,7 +8,7 @@ from dph.errors import SettingsError, json_for_terminal
 from dph.measure.changes import Comparison, compare
 from dph.measure.samples import NONE
 from dph.measure.sides import read_sides
-from dph.measure.wording import as_json, as_text
+from dph.measure.wording import comparison_as_json, comparison_as_text
 from dph.process.places import check_place
 from dph.process.progress import put, say
 from dph.runs.files import check_replaced, write_atomically
@@ -35,7 +35,7 @@ def passk(config: PasskConfig) -> Comparison:
     comparison = compare(*sides, ks=config.k, partial=config.partial, same_prompts=config.prompt != NONE)
     for note in comparison.notes:
         say(note)
-    put(json_for_terminal(as_json(comparison)) if config.json else as_text(comparison))
+    put(json_for_terminal(comparison_as_json(comparison)) if config.json else comparison_as_text(comparison))
     if config.html:
         from dph.report.passk import as_page  # slow to load
 

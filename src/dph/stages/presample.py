@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import PresampleConfig, absolute
-from dph.config.checks import check_presample
 from dph.config.sampling import sampling_facts
 from dph.errors import counted
 from dph.measure.certificate import upper_bound
@@ -61,7 +60,6 @@ _SHOWN = 5
 def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
     """Run the stage; returns its run directory, with partition.parquet and rehearsal.parquet. Raises UserError when no
     problem can be used. reward: judges every response instead of the verifiers; see `dph.stages.train.train`."""
-    check_presample(config)
     world, versions = World.join(), judging_versions()
     run = world.decided(lambda: RunDir.start(config.out, "presample", config, resume=resume, versions=versions))
     if run.complete:

@@ -30,8 +30,18 @@ from dph.tasks.records import read_prompt, refuse_media, row_variables
 from dph.tasks.tables import placed_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
-from dph.training.frame import Clock, Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
 from dph.training.optim import Optimizer
+from dph.training.run_loop import (
+    Clock,
+    RunLoop,
+    Saver,
+    finish,
+    load_policy,
+    microbatch_tokens,
+    newest_checkpoint,
+    open_run,
+    say_if_idle,
+)
 from dph.types import TEMPLATE_COLUMN, Problem
 
 
@@ -76,7 +86,10 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
             )
         clock.lap("update")
 
-    Frame(config, world, saver, run.log, config.steps, "supervised training", "loss").repeat(step)
+    say_if_idle(config.steps, config.optim.lr, world)
+    skipped = min(config.optim.max_skipped, config.steps)
+    work = ("supervised training", "loss")
+    RunLoop(config.steps, config.checkpoint_every, skipped, world, saver, run.log, *work).repeat(step)
 
     def facts() -> dict[str, Any]:
         return {"weight_hash": policy.weight_hash(), "tokenizer_hash": policy.tokenizer_hash(), "rows": len(rows)}

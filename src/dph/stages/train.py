@@ -1,12 +1,12 @@
 """Training: loads what the settings name, runs the loop (`dph.training.loop`), and saves the trained policy."""
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from dph.build import load_problems, make_verifiers
+from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import TrainConfig
-from dph.config.checks import check_train
 from dph.errors import counted
 from dph.evaluation.certification import CertificationSet
 from dph.evaluation.evaluator import Evaluator
@@ -16,9 +16,10 @@ from dph.models.interpolation import save_share
 from dph.models.loading import settled
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
+from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.rehearsal.check import CheckedSet, check_rehearsal, open_rehearsal, warn_of_another_judge
+from dph.rehearsal.check import CheckedSet, check_rehearsal, open_presampled, rehearsed, warn_of_another_judge
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import drop_visits
@@ -26,15 +27,25 @@ from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.rollouts import usable_problems
-from dph.tasks import Task
+from dph.sampling.rollouts import encode_problems, settled_rows, usable_problems
+from dph.tasks import Task, style_of
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
-from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
-from dph.training.loop import Learner, Training, objective_of
+from dph.training.loop import Learner, Training
 from dph.training.monitor import Best, Certifier, Monitor, monitored_sets
 from dph.training.optim import Optimizer
-from dph.training.rollouts import Explorer
+from dph.training.rollouts import RolloutCollector, Shaping
+from dph.training.run_loop import (
+    RunLoop,
+    Saver,
+    finish,
+    load_policy,
+    microbatch_tokens,
+    newest_checkpoint,
+    open_run,
+    say_if_idle,
+)
+from dph.training.update import Updater, recomputes_old
 from dph.training.watch import Watch, ledger_after
 from dph.types import Problem
 from dph.verifiers import Verifiers, judging_versions
@@ -50,9 +61,9 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     Raises UserError for settings that contradict each other or do not fit the presampled data, and when the run must
     stop; Interrupted on SIGINT, SIGTERM and SIGHUP. In both cases the state is saved first.
     """
-    check_train(config)
-    Advantage(config.advantage.name, config.advantage_options)  # a mistake in its settings shows before the run begins
-    if unused := objective_of(config).unused:
+    config.check_ready()
+    method = Method.of(config)  # a mistake in the settings of plug-ins shows before the run begins
+    if unused := method.objective.unused:
         say(f"policy loss {config.loss.policy!r} does not use: {', '.join(unused)}")
     world, run = open_run(config, "train", resume=resume, versions=judging_versions())
     if run.complete:
@@ -61,14 +72,16 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     metrics = world.together(lambda: Metrics(run, config.tracker, world.leads))
     with make_verifiers(config.verifier, config.reward, reward) as verifiers, metrics:
         saved = newest_checkpoint(run, world)
-        policy, training = world.together(lambda: load(config, run, verifiers, world, metrics, saved))
+        policy, training = world.together(lambda: load(config, method, run, verifiers, world, metrics, saved))
         metrics.begin(training.saver.state.step)
-        updates = config.steps * config.optim.minibatches
         certifier, label = training.certifier, f"training {config.method}"
         ended = (lambda: certifier.ended) if certifier else (lambda: False)
-        frame = Frame(config, world, training.saver, metrics.log, updates, label, "reward", ended)
+        say_if_idle(config.steps, config.optim.lr, world)
+        skipped = min(config.optim.max_skipped, config.steps * config.optim.minibatches)
+        how = (config.steps, config.checkpoint_every, skipped)
+        loop = RunLoop(*how, world, training.saver, metrics.log, label, "reward", ended)
         try:
-            frame.repeat(training.step, training.measure)
+            loop.repeat(training.step, training.measure)
         finally:
             training.learner.sampler.close()
     return finish(
@@ -84,8 +97,24 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What is learned from rollouts and stored responses."""
+
+    advantage: Advantage
+    objective: Objective
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> "Method":
+        """The advantage and the objective that the settings name. Raises UserError for settings that these do not take.
+        Without stored responses the rehearsal term is off, whatever its weight."""
+        loss = config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0)
+        return cls(Advantage(config.advantage.name, config.advantage_options), Objective(loss))
+
+
 def load(
     config: TrainConfig,
+    method: Method,
     run: RunDir,
     verifiers: Verifiers,
     world: World,
@@ -94,7 +123,8 @@ def load(
 ) -> tuple[Policy, Training]:
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
     fresh = saved is None
-    task, problems, stored, held = data_of(config, run, verifiers, world, fresh=fresh)
+    data = data_of(config, run, verifiers, world, fresh=fresh)
+    stored = data.stored
 
     policy = load_policy(config.model, config.seed, saved)
     noted_rendering(run, policy, world)
@@ -108,41 +138,106 @@ def load(
         drop_samples(run.path, done)
         drop_visits(run.path, done)
     if stored is not None:  # which the model that training began with must have made
-        check_rehearsal(stored, config.rehearsal, config.rollout, policy, run, budget, fresh=fresh, leads=world.leads)
+        count, how = config.rehearsal.check_rows, {"fresh": fresh, "leads": world.leads}
+        check_rehearsal(stored, count, config.rollout, policy, run, budget, **how)
 
-    learner = Learner(config, task, problems, verifiers, policy, optimizer, world, budget, run)
+    learner = learner_of(config, method, data.task, data.problems, verifiers, policy, optimizer, world, budget, run)
     learner.updater.reduced_budget = state.token_budget
-    monitor, certifier = measuring(learner.explorer, run, task, held, logged, fresh=fresh)
-    initial = policy if fresh or config.model.lora_rank else learner.reference
+    monitor, certifier = measuring(config, learner.collector, run, data.task, data.held, logged, fresh=fresh)
+    initial = policy if fresh or config.model.lora_rank else learner.updater.own_reference
     weights = initial.weight_hash() if initial else ""
-    pinned = pin(run.path, problems, monitor.problems, weights, fresh=fresh, note=world.leads)
-    ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
+    pinned = pin(run.path, data.problems, monitor.problems, weights, fresh=fresh, note=world.leads)
+    ledger = ledger_after(run.path, state.step, data.reference)
     by_function = verifiers.only == "function"
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
     return policy, Training(
-        config=config,
         world=world,
         learner=learner,
         rehearsal=RehearsalSet(stored.stored if stored else [], config.seed),
+        stored_rows=config.stored_rows,
+        minibatches=config.optim.minibatches,
         watch=Watch(run.path, world, pinned, ledger, max_unjudged=config.max_unjudged, by_function=by_function),
         monitor=monitor,
         saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),
         metrics=metrics,
+        shown=config.show_samples,
         certifier=certifier,
     )
 
 
-def data_of(
-    config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World, *, fresh: bool
-) -> tuple[Task, list[Problem], CheckedSet | None, CertificationSet | None]:
-    """The task, the problems to draw prompts from, the stored responses, and the certification set, with all checks
-    that need no model."""
+def learner_of(
+    config: TrainConfig,
+    method: Method,
+    task: Task,
+    problems: Sequence[Problem],
+    verifiers: Verifiers,
+    policy: Policy,
+    optimizer: Optimizer,
+    world: World,
+    token_budget: int,
+    run: RunDir | None = None,
+) -> Learner:
+    """The parts of a step that draw rollouts and learn from them.
+
+    problems: those to draw prompts from. token_budget: tokens per micro-batch of an update. run: the run directory that
+    keeps the number of rows that are sampled together.
+    """
+    rollout, model = config.rollout, config.model
+    needs_reference = method.objective.needs_reference or method.advantage.needs_reference
+    reference = Policy.load(model) if needs_reference and not model.lora_rank else None  # adapters are switched off
+    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
+    settings = config.sampler
+    if run is not None:
+        step = -(-rollout.prompts // world.size) * rollout.n
+        settings = settled_rows(settings, policy, items, rollout, run, world, step)
+    sampler = make_sampler(settings, policy, model, rollout.longest, training=True)
+    updater = Updater(
+        policy,
+        method.objective,
+        optimizer,
+        temperature=rollout.temperature,
+        token_budget=token_budget,
+        importance_cap=rollout.importance_cap,
+        own_reference=reference,
+        world=world,
+    )
+    limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
+    return Learner(
+        sampler,
+        RolloutCollector(policy, sampler, verifiers, items, rollout, config.dynamic_sampling, config.seed, world),
+        Shaping(method.advantage, *limits, partial(style_of, task), updater.reference_logprobs),
+        updater,
+        # If the sampler's log π_old is not what the trainer would compute (bf16, another engine), it is recomputed
+        recomputes_old(rollout.old_logprobs, config.sampler.engine, model.precision),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What a training run learns from."""
+
+    task: Task
+    problems: Sequence[Problem]
+    """Those to draw prompts from."""
+    stored: CheckedSet | None
+    """The stored responses; None without rehearsal."""
+    reference: Mapping[str, tuple[int, int]]
+    """Correct and all responses of the reference policy for each problem of the presample run; {} without one."""
+    held: CertificationSet | None
+    """Problems that certify what training keeps."""
+
+
+def data_of(config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World, *, fresh: bool) -> Data:
+    """The data of a run, with all checks that need no model."""
     task, problems = load_problems(config.task)
-    stored = open_rehearsal(config.rehearsal, config.rollout, run, fresh=fresh)
+    path, rows, prompt_set = config.rehearsal.path, config.rehearsal.rows, config.prompt_set
+    made = open_presampled(Path(path)) if path else None
+    stored = rehearsed(made, config.rollout, run, fresh=fresh) if made is not None and rows else None
     if stored is not None and world.leads:
         warn_of_another_judge(stored.run, config.verifier, config.reward)
     held = CertificationSet.open(config.certify) if config.certify.set else None
-    problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
+    if made is not None:
+        problems = training_problems(made, config.task, prompt_set, problems, fresh=fresh)
     if held is not None:
         problems = [problem for problem in problems if problem.id not in held.base]
         held.check_apart("rehearsed", (row.problem_id for row in (stored.stored if stored else ())))
@@ -150,18 +245,25 @@ def data_of(
     if world.leads and config.rollout.prompts > len(problems):
         of = counted(len(problems), "problem")
         say(f"rollout.prompts is {config.rollout.prompts}, of {of}: steps draw some repeatedly")
-    if world.leads and config.rehearsal.path and not config.rehearsal.rows and config.prompt_set == "all":
-        say(f"method {config.method!r} does not rehearse: of {config.rehearsal.path} only the pass rates are read")
-    return task, problems, stored, held
+    if world.leads and path and not rows and prompt_set == "all":
+        say(f"method {config.method!r} does not rehearse: of {path} only the pass rates are read")
+    return Data(task, problems, stored, {} if made is None else reference_counts(made), held)
 
 
 def measuring(
-    explorer: Explorer, run: RunDir, task: Task, held: CertificationSet | None, logged: int, *, fresh: bool
+    config: TrainConfig,
+    collector: RolloutCollector,
+    run: RunDir,
+    task: Task,
+    held: CertificationSet | None,
+    logged: int,
+    *,
+    fresh: bool,
 ) -> tuple[Monitor, Certifier | None]:
     """What measures the policy that draws on held-out problems, and what certifies it; logged: the last step that the
     run has metrics of."""
-    policy, sampler, verifiers = explorer.policy, explorer.sampler, explorer.verifiers
-    config, world, rollout = explorer.config, explorer.world, explorer.config.rollout
+    policy, sampler, verifiers, world = collector.policy, collector.sampler, collector.verifiers, collector.world
+    rollout, certify = config.rollout, config.certify
     params = rollout.params(config.monitor.n)
     evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed)
     sets = monitored_sets(config.monitor, task, shuffle=config.task.shuffle) if config.monitor.every else []
@@ -169,6 +271,8 @@ def measuring(
     if held is None:
         return monitor, None
     held.check_apart("monitored", (problem.id for problem in monitor.problems))
-    held.check(policy, config, base=fresh)
-    save = partial(save_with_card, run, policy.save)
-    return monitor, Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save, logged)
+    held.check(policy, base=fresh)
+    held.check_judging(config.verifier, config.reward)
+    save, sampled = partial(save_with_card, run, policy.save), held.evaluator(policy, sampler, verifiers)
+    due = {"every": certify.every, "stop": certify.stop}
+    return monitor, Certifier(run.path, held, sampled, world, save, logged, **due)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.build import make_task, make_verifiers, select
-from dph.config import TaskConfig, VerifyConfig, check_bounds
+from dph.config import TaskSplit, VerifyConfig
 from dph.errors import DataError, JudgeError, RunError, SettingsError, counted
 from dph.measure.predictions import (
     Judged,
@@ -17,7 +17,7 @@ from dph.measure.predictions import (
     judged_rows,
     pair,
     read_predictions,
-    summarise,
+    summarise_predictions,
     table_of,
 )
 from dph.process.progress import put, say
@@ -38,7 +38,6 @@ _PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
 
 def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     """Run the stage: print the scores and, with `out`, write scores.json and verdicts.jsonl; returns that directory."""
-    check_bounds(config)
     if not config.predictions:
         raise SettingsError("no file of predictions was named; add --predictions FILE")
     problems, count = _problems(config.task)
@@ -67,7 +66,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
             if run:
                 (run.path / CHUNKS).unlink(missing_ok=True)  # nothing that another call could continue
             raise JudgeError("no problem is left: none has a gold answer that can be judged against")
-        summary = summarise(config, judged, excluded)
+        summary = summarise_predictions(config, judged, excluded)
         put(table_of(summary))
         if not bare and summary["outcomes"].keys() == {Outcome.NO_ANSWER}:
             hint = "if they are bare SQL or answers, say so with --bare"
@@ -87,7 +86,7 @@ def _digest(facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
+def _problems(config: TaskSplit) -> tuple[list[Problem], int]:
     """The problems that can be judged, and the size of the whole split."""
     options = dict(config.options)
     if config.name in _PROMPTS_UNUSED:

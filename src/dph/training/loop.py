@@ -7,92 +7,43 @@ Names of nested lists and tensors end with their dimensions:
     P   this process's prompts of the step     R   stored responses of the step
     G   rollouts of one prompt, a group        T   tokens of a response
 
-`frame.py` repeats the step and saves its state, so that any interruption can be followed by the same run.
+`run_loop.py` repeats the step and saves its state, so that any interruption can be followed by the same run.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
-from dph.build import make_sampler
-from dph.config import TrainConfig
-from dph.models.policy import Policy
-from dph.objective.advantages import Advantage
-from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.progress import say
 from dph.rehearsal.store import RehearsalSet
-from dph.runs.directory import RunDir
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.rollouts import encode_problems, settled_rows
-from dph.tasks import Task, style_of
+from dph.sampling.protocol import Sampler
 from dph.training.checkpoints import TrainState
-from dph.training.frame import Clock, Saver
 from dph.training.monitor import Certifier, Monitor
-from dph.training.optim import Optimizer
-from dph.training.rollouts import Drawn, Explorer, Shaping
+from dph.training.rollouts import Drawn, RolloutCollector, Shaping
 from dph.training.rows import Row, mix
-from dph.training.update import Groups, Updater, recomputes_old
+from dph.training.run_loop import Clock, Saver
+from dph.training.update import Groups, Updater
 from dph.training.watch import StepStats, Watch
-from dph.types import Problem
-from dph.verifiers import Verifiers
 
 
-def objective_of(config: TrainConfig) -> Objective:
-    """The objective of a run. Without stored responses the rehearsal term is off, whatever its weight."""
-    return Objective(config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0))
-
-
+@dataclass(frozen=True, slots=True)
 class Learner:
     """The parts of a step that draw rollouts and learn from them."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        task: Task,
-        problems: Sequence[Problem],
-        verifiers: Verifiers,
-        policy: Policy,
-        optimizer: Optimizer,
-        world: World,
-        token_budget: int,
-        run: RunDir | None = None,
-    ) -> None:
-        """problems: those to draw prompts from. token_budget: tokens per micro-batch of an update. run: the run
-        directory that keeps the number of rows that are sampled together."""
-        rollout, advantage = config.rollout, Advantage(config.advantage.name, config.advantage_options)
-        objective = objective_of(config)
-        needs_reference = objective.needs_reference or advantage.needs_reference
-        self.reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
-        """π_ref, if rollouts need it; a policy with adapters needs none."""
-        items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
-        settings = config.sampler
-        if run is not None:
-            step = -(-rollout.prompts // world.size) * rollout.n
-            settings = settled_rows(settings, policy, items, rollout, run, world, step)
-        self.sampler = make_sampler(settings, policy, config.model, rollout.longest, training=True)
-        self.explorer = Explorer(policy, self.sampler, verifiers, items, config, world)
-        self.updater = Updater(
-            policy,
-            objective,
-            optimizer,
-            temperature=rollout.temperature,
-            token_budget=token_budget,
-            importance_cap=rollout.importance_cap,
-            own_reference=self.reference,
-            world=world,
-        )
-        limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
-        self.shaping = Shaping(advantage, *limits, partial(style_of, task), self.updater.reference_logprobs)
-        # If the sampler's log π_old is not what the trainer would compute (bf16, another engine), it is recomputed
-        self._recompute_old = recomputes_old(rollout.old_logprobs, config.sampler.engine, config.model.precision)
+    sampler: Sampler
+    collector: RolloutCollector
+    shaping: Shaping
+    updater: Updater
+    recompute_old: bool
+    """Whether the trainer recomputes log π_old; see `recomputes_old`."""
 
     def update(self, minibatches: Sequence[Groups]) -> dict[str, float]:
         """Learn from mini-batches as `Updater.update`, while the sampler rests."""
         self.sampler.rest()  # frees an engine's memory on the GPU
-        values = self.updater.update(minibatches, recompute_old=self._recompute_old)
+        values = self.updater.update(minibatches, recompute_old=self.recompute_old)
         self.sampler.weights_changed()
         return values
 
@@ -101,25 +52,30 @@ class Learner:
 class Training:
     """The parts of a training run."""
 
-    config: TrainConfig
     world: World
     learner: Learner
     rehearsal: RehearsalSet
+    stored_rows: int
+    """Stored responses of a step, over all processes."""
+    minibatches: int
+    """Optimizer steps on the rollouts of a step."""
     watch: Watch
     monitor: Monitor
     saver: Saver
     metrics: Metrics
+    shown: int
+    """Responses of each monitored step that are printed."""
     certifier: Certifier | None = None
 
     def step(self, clock: Clock, interrupts: Interrupts) -> None:
         """One step: rollouts on D_exp, stored responses of D_pef, and eq. 7 on both."""
-        config, state, learner = self.config, self.saver.state, self.learner
+        state, learner = self.saver.state, self.learner
         step = state.step + 1
 
         # Draw prompts of D_exp and judge G responses to each. A cursor says which prompts: no generator's state is
         # kept. DAPO draws further prompts in place of groups that are all correct or all wrong.
         with interrupts.allowed(self.world.size == 1):
-            drawn = learner.explorer.draw(state.explore_cursor)
+            drawn = learner.collector.draw(state.explore_cursor)
         stats = StepStats.of(drawn, self.world)
         coverage = self.watch.check(step, drawn, stats)  # may stop the run
         clock.lap("sample")
@@ -130,11 +86,11 @@ class Training:
         self._keep_rollouts(step, drawn, rows_PG)
 
         # Take stored correct responses of the reference policy to prompts of D_pef: nothing to sample or judge.
-        stored_R = self.rehearsal.take(state.rehearsal_cursor, config.stored_rows)
+        stored_R = self.rehearsal.take(state.rehearsal_cursor, self.stored_rows)
 
         # Update: PPO-clip on rollouts, η·f(u) on stored responses. Each row says which set it belongs to, so that both
         # share mini-batches; denominators are counted over a whole mini-batch and all processes.
-        minibatches = mix(rows_PG, drawn.places, drawn.total, stored_R, config.optim.minibatches, self.world)
+        minibatches = mix(rows_PG, drawn.places, drawn.total, stored_R, self.minibatches, self.world)
         with self.saver.changing():
             values = learner.update(minibatches)
             optimizer = learner.updater.optimizer
@@ -192,5 +148,5 @@ class Training:
         write_samples(self.saver.run.path, step, source, samples)
         self.metrics.log_samples(step, source, samples)
         if source == ROLLOUTS or step == 0:
-            for sample in samples[: self.config.show_samples]:
+            for sample in samples[: self.shown]:
                 say(f"step {step}: {sample.line()}")

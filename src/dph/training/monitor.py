@@ -278,11 +278,16 @@ class Certifier:
         world: World,
         save: Callable[[Path, str], None],
         after: int,
+        *,
+        every: int,
+        stop: bool,
     ) -> None:
         """save: writes the current model into a folder, with a note in its card. after: the last step whose check
-        counts, of a resumed run; -1 for a new one."""
+        counts, of a resumed run; -1 for a new one. every: steps between checks. stop: training ends after the first
+        check that fails."""
         self.certified = self.failed = 0
         """The last certified step, and the first that failed; 0 if there is none."""
+        self._every, self._stop = every, stop
         self._run, self._held, self._evaluator, self._world, self._save = run, held, evaluator, world, save
         visits = read_visits(run, CERTIFICATE).items()
         seen = {step: {id: (c, n) for id, c, n in every} for step, every in visits if step <= after}
@@ -298,11 +303,11 @@ class Certifier:
     @property
     def ended(self) -> bool:
         """Whether training is to end."""
-        return self._held.allowed.stop and self.failed > 0
+        return self._stop and self.failed > 0
 
     def due(self, step: int) -> bool:
         """Whether the checkpoint after a step is checked."""
-        return step > 0 and step % self._held.allowed.every == 0
+        return step > 0 and step % self._every == 0
 
     def check(self, step: int) -> dict[str, float]:
         """Check the current policy; returns the metrics certify/… (docs/reference/metrics.md)."""

@@ -5,13 +5,13 @@ import math
 import torch
 from torch import Tensor
 
-from dph.config import OptimConfig
+from dph.config import AdamWConfig
 
 _STATE_NAMES = ("exp_avg", "exp_avg_sq", "step")
 _MASTER = "master"
 
 
-def learning_rate(config: OptimConfig, step: int, total: int) -> float:
+def learning_rate(config: AdamWConfig, step: int, total: int) -> float:
     """Learning rate of optimizer step `step` (from 0) of `total`: linear warm-up, then the schedule."""
     if step < config.warmup_steps:
         return config.lr * (step + 1) / config.warmup_steps
@@ -30,7 +30,7 @@ class Optimizer:
     micro-batches are summed in fp32 on these copies; a step changes the copies and rounds them to the parameters.
     """
 
-    def __init__(self, parameters: list[tuple[str, torch.nn.Parameter]], config: OptimConfig, total_steps: int) -> None:
+    def __init__(self, parameters: list[tuple[str, torch.nn.Parameter]], config: AdamWConfig, total_steps: int) -> None:
         self._config, self._total = config, total_steps
         self._names = [name for name, _ in parameters]
         self.parameters = [_stepped(parameter) for _, parameter in parameters]

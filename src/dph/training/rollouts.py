@@ -6,7 +6,7 @@ from functools import cached_property, partial
 
 import torch
 
-from dph.config import OverlongConfig, TrainConfig
+from dph.config import DynamicSamplingConfig, OverlongConfig, RolloutConfig
 from dph.measure.metrics import answer_of
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
@@ -43,7 +43,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Explorer:
+class RolloutCollector:
     """Draws groups for D_exp (or, for baselines, for the whole training set)."""
 
     policy: Policy
@@ -51,18 +51,21 @@ class Explorer:
     verifiers: Verifiers
     items: Sequence[Prompted]
     """The prompts to draw from."""
-    config: TrainConfig
-    """How many for a step over all processes, how responses are sampled, which groups are replaced, and the seed."""
+    rollout: RolloutConfig
+    """How many prompts a step has over all processes, and how responses are sampled."""
+    dynamic: DynamicSamplingConfig
+    """Which groups are replaced."""
+    seed: int
     world: World
 
     @cached_property
     def _order(self) -> EpochOrder:
-        return EpochOrder(len(self.items), self.config.seed, "explore")
+        return EpochOrder(len(self.items), self.seed, "explore")
 
     def draw(self, cursor: int) -> Drawn:
         """Groups for one step, from a position of the endless order on. With dynamic sampling, groups that are all
         correct or all wrong are replaced by the next prompts, for at most `max_attempts` rounds."""
-        wanted, dynamic = self.config.rollout.prompts, self.config.dynamic_sampling
+        wanted, dynamic = self.rollout.prompts, self.dynamic
         kept: list[tuple[int, Group]] = []
         dropped: list[Group] = []
         total, start = 0, cursor
@@ -96,8 +99,8 @@ class Explorer:
         items = [replace(self.items[self._order.item(position)], draw=position) for position in positions]
         if not items:
             return []
-        params, seed = self.config.rollout.params(), self.config.seed
-        return sample_groups(self.policy, self.sampler, self.verifiers, items, params, seed, "train")
+        params = self.rollout.params()
+        return sample_groups(self.policy, self.sampler, self.verifiers, items, params, self.seed, "train")
 
 
 def is_informative(group: Group) -> bool:

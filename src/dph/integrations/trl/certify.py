@@ -21,7 +21,7 @@ class CertifyCallback(TrainerCallback):
     def __init__(self, config: CertifyConfig, verifiers: Verifiers | None = None) -> None:
         """config: `set` is the presample run, of the model that training begins with. verifiers: judge the samples; by
         default the presample run's. Raises UserError as `CertificationSet.open` does."""
-        self._held = CertificationSet.open(config)
+        self._held, self._due = CertificationSet.open(config), {"every": config.every, "stop": config.stop}
         if verifiers is None and self._held.made.reward.function:
             raise SettingsError(f"{config.set} judges by a reward function; name it: make_verifiers(…, function=…)")
         self._verifiers = verifiers or make_verifiers(self._held.made.verifier)
@@ -39,7 +39,7 @@ class CertifyCallback(TrainerCallback):
         self._sampler = make_sampler(SamplerConfig(), policy, ModelConfig(), longest, training=True)
         evaluator = self._held.evaluator(policy, self._sampler, self._verifiers)
         save = partial(save_with_card, None, policy.save)
-        self._certifier = Certifier(run, self._held, evaluator, World(), save, state.global_step or -1)
+        self._certifier = Certifier(run, self._held, evaluator, World(), save, state.global_step or -1, **self._due)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check the model if it is due; may end the training."""

@@ -36,9 +36,10 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
     """
     for plugin in plugins:
         load_plugin(plugin)
-    made = open_presampled(Path(path)).manifest
+    run = open_presampled(Path(path))
+    made = run.manifest
     task = from_dict(TaskConfig, made["task"])
-    chosen = training_problems(str(path), task, "explore", load_problems(task)[1])
+    chosen = training_problems(run, task, "explore", load_problems(task)[1])
     form = as_messages if getattr(tokenizer, "chat_template", None) else as_text
     refuse_own_variables(chosen, "GRPOTrainer", "DPHConfig(chat_template_kwargs=…)")
     if form is as_messages:

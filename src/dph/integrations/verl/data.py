@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.config import ModelConfig, Permitted, TrainConfig, code_of, from_dict, nested, only, read_settings
+from dph.config import ModelConfig, Permitted, TrainConfig, VerlConfig, code_of, from_dict, nested, only, read_settings
 from dph.engine import (
     Rendering,
     check_replaced,
@@ -25,6 +25,7 @@ from dph.engine import (
     load_tokenizer,
     make_verifiers,
     monitored_sets,
+    open_presampled,
     refuse_own_variables,
     say,
     show_messages,
@@ -79,9 +80,11 @@ def convert(config: TrainConfig, out: Path) -> None:
     tokenizer, rendering = chat_tokenizer(config.model), Rendering.of(config.model)
     check_variables(tokenizer, rendering)
     task, problems = load_problems(config.task)
-    chosen = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems)
+    if config.rehearsal.path:
+        made = open_presampled(Path(config.rehearsal.path))
+        problems = training_problems(made, config.task, config.prompt_set, problems)
     with make_verifiers(config.verifier) as verifiers:
-        train = usable_problems(verifiers, chosen)
+        train = usable_problems(verifiers, problems)
     if len(train) < config.rollout.prompts:
         raise UserError(
             f"there are {len(train)} prompts to train on, fewer than a step takes (rollout.prompts "
@@ -107,7 +110,7 @@ def main() -> None:
     settings = launch / "train.toml"
     if not settings.is_file():
         sys.exit("usage: python -m dph.integrations.verl.data LAUNCH [flags], a folder that `dph verl` wrote")
-    config = from_dict(TrainConfig, read_settings(settings))
+    config = from_dict(VerlConfig, read_settings(settings))
     permitted = _named(words)
     permitted.check(code_of(config), str(settings))
     with only(permitted):

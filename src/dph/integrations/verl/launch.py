@@ -22,15 +22,17 @@ import yaml
 
 from dph.config import (
     EvalConfig,
+    EvaluatedModelConfig,
     ModelConfig,
     PartitionRule,
     PresampleConfig,
+    ReferenceModelConfig,
     SamplerConfig,
+    SamplingConfig,
     TaskConfig,
     TrainConfig,
     VerlConfig,
     absolute,
-    check_bounds,
     from_dict,
     merge_settings,
     narrowed,
@@ -38,7 +40,7 @@ from dph.config import (
     to_toml,
     words_of,
 )
-from dph.config.checks import check_model, check_repeats, check_sampled
+from dph.config.checks import check_model
 from dph.config.files import expanded
 from dph.engine import check_unchanged, model_folder, own, read_config, refuse_other_kinds, say, write_atomically
 from dph.errors import UserError, reason_of
@@ -193,10 +195,6 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
     if shape is None or not config.model.path:
         check_model(config.model.path)
     Objective(config.loss)
-    check_bounds(config)
-    check_sampled(config.rollout)
-    check_repeats(config.validation, name="validation.n")
-    check_repeats(config.validation, config.monitor.n if config.monitor.every else 1, "monitor.n")
     config = _absolute(config)
     folder = Path(config.out)
     shape = shape or read_shape(config.model.path, trust_remote_code=config.model.trust_remote_code)
@@ -288,27 +286,27 @@ def _settings_files(config: VerlConfig, layout: ClusterLayout, folder: Path) -> 
         out=str(folder / "presample"),
         plugins=config.plugins,
         seed=config.seed,
-        model=config.model,
+        model=narrowed(ReferenceModelConfig, config.model),
         task=config.task,
         verifier=config.verifier,
         sampler=sampler,
-        rollout=replace(config.rollout, n=config.partition.n),
+        rollout=replace(narrowed(SamplingConfig, config.rollout), n=config.partition.n),
         **to_dict(narrowed(PartitionRule, config.partition)),
     )
-    train = narrowed(TrainConfig, config)
     made_here = presamples(config)
-    rehearsal = replace(train.rehearsal, path=str(folder / "presample")) if made_here else train.rehearsal
+    rehearsal = replace(config.rehearsal, path=str(folder / "presample")) if made_here else config.rehearsal
+    train = to_toml(replace(config, rehearsal=rehearsal), TrainConfig)
     evaluation = EvalConfig(
         out=str(folder / "eval"),
         plugins=config.plugins,
         label=config.method,
-        model=replace(config.model, path=""),
+        model=replace(narrowed(EvaluatedModelConfig, config.model), path=""),
         task=replace(config.task, split=config.monitor.split, limit=0),
         verifier=config.verifier,
         sampler=sampler,
         rollout=config.validation,
     )
-    files = {"train.toml": to_toml(replace(train, rehearsal=rehearsal)), "eval.toml": to_toml(evaluation)}
+    files = {"train.toml": train, "eval.toml": to_toml(evaluation)}
     for name, one in config.monitor.sets.items():
         task = TaskConfig(one.task, one.options, shuffle=config.task.shuffle) if one.task else evaluation.task
         other = replace(evaluation, out=f"{evaluation.out}-{name}", task=replace(task, split=one.split))

@@ -20,15 +20,14 @@ from dph.config import (
     RehearsalTerm,
     RewardConfig,
     VerlConfig,
-    check_bounds,
     flatten,
     from_dict,
     narrowed,
     to_dict,
 )
 from dph.config.checks import template_variables
-from dph.config.components import NonNegative, NonNegativeInt, Share
 from dph.config.sampling import SamplingParams, marks, verl_settings
+from dph.config.settings import NonNegative, NonNegativeInt, Share
 from dph.engine import load_plugin
 from dph.errors import UserError
 from dph.objective import POLICY_LOSSES, Advantage, Objective
@@ -103,7 +102,6 @@ def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Adva
     settings = from_dict(DPHSettings, block, "the settings under 'dph'")
     for validation in (False, True):
         sampling_block(block, validation=validation)
-    check_bounds(settings, "dph.")
     if settings.rows and not settings.rehearsal:
         raise UserError(f"dph.rows is {settings.rows}, but dph.rehearsal names no run of `dph presample`")
     if settings.rows:
@@ -134,9 +132,7 @@ def sampling_block(block: Mapping[str, Any], *, validation: bool) -> SamplingPar
     given = dict(block.get(name) or {})
     if theirs := [key for key in given if key not in marks() or marks()[key].of_verl]:
         raise UserError(f"dph.{name} has {theirs[0]!r}, which is a setting of verl's rollout or unknown; leave it out")
-    params = from_dict(SamplingParams, given, f"the settings under 'dph.{name}'")
-    check_bounds(params, f"dph.{name}.")
-    return params
+    return from_dict(SamplingParams, given, f"the settings under 'dph.{name}'")
 
 
 def drawn_by(rollout: Mapping[str, Any], block: Mapping[str, Any]) -> SamplingParams:

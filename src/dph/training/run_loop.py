@@ -1,5 +1,5 @@
-"""The frame that supervised training and reinforcement learning share: a run directory is opened, steps are repeated,
-logged and saved, signals and errors stop the run with its state saved, and the trained model is written.
+"""The run loop that supervised training and reinforcement learning share: a run directory is opened, steps are
+repeated, logged and saved, signals and errors stop the run with its state saved, and the trained model is written.
 """
 
 import signal
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dph.config import ModelConfig, SftConfig, TrainConfig
+from dph.config import SftConfig, SupervisedModelConfig, TrainConfig
 from dph.errors import Interrupted, RunError, SharedUserError, UserError
 from dph.models.card import save_with_card
 from dph.models.fitting import fitting_tokens
@@ -108,16 +108,18 @@ Action = Callable[[Clock, Interrupts], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RunLoop:
     """Repeats the steps of a run until it has all of them."""
 
-    config: TrainConfig | SftConfig
+    steps: int
+    checkpoint_every: int
+    """Steps between checkpoints; the last step is always saved."""
+    max_skipped: int
+    """Updates in a row that may be skipped because loss or gradient is not finite; 0: any number."""
     world: World
     saver: Saver
     log: Callable[[int, Mapping[str, float], Mapping[str, float]], None]
     """Writes the metrics of a step and its timings; the leading process calls it."""
-    updates: int
-    """Optimizer steps of the whole run."""
     label: str
     """Of the work, for its progress."""
     shown: str
@@ -131,10 +133,7 @@ class Frame:
         step: takes a step; the saver's state becomes the one after it, with the step's metrics pending. measure:
         returns further metrics of the state, none if none are due.
         """
-        saver, steps = self.saver, self.config.steps
-        if self.world.leads and not (steps and self.config.optim.lr):
-            said = "optim.lr is 0" if steps else "steps is 0"
-            say(f"{said}: nothing is trained, and the final model is the one that the run begins with")
+        saver, steps = self.saver, self.steps
         finishing = "a signal came: the step is finished and its state saved, then the run stops"
         with Interrupts(finishing) as interrupts:
             try:
@@ -158,7 +157,7 @@ class Frame:
                 raise
 
     def _repeat(self, step: Action, measure: Action, interrupts: Interrupts) -> None:
-        saver, steps, world = self.saver, self.config.steps, self.world
+        saver, steps, world = self.saver, self.steps, self.world
         if saver.state.step == 0 and (values := measure(Clock(), interrupts)):
             if world.leads:
                 self.log(0, values, {})
@@ -186,14 +185,13 @@ class Frame:
         saver.state = replace(saver.state, pending=None)
         step = saver.state.step
         best = saver.best.note(step, values)
-        if best or step % self.config.checkpoint_every == 0 or step == self.config.steps or self.ended():
+        if best or step % self.checkpoint_every == 0 or step == self.steps or self.ended():
             self.world.together(saver.save)
 
     def _check_updates(self) -> None:
-        """Raises SharedUserError if loss or gradient has not been finite for `optim.max_skipped` updates in a row, or
-        for all updates of a shorter run; a limit of 0 never does."""
-        state, limit = self.saver.state, min(self.config.optim.max_skipped, self.updates)
-        if 0 < limit <= state.skipped_in_a_row:
+        """Raises SharedUserError if loss or gradient has not been finite for `max_skipped` updates in a row."""
+        state = self.saver.state
+        if 0 < self.max_skipped <= state.skipped_in_a_row:
             raise SharedUserError(
                 f"loss or gradient was not finite in {state.skipped_in_a_row} updates in a row, up to step "
                 f"{state.step}; restart from an earlier checkpoint with a lower --optim.lr, or raise "
@@ -215,13 +213,20 @@ def open_run(
     return world, run
 
 
+def say_if_idle(steps: int, lr: float, world: World) -> None:
+    """Say so if a run takes no step or changes no weight."""
+    if world.leads and not (steps and lr):
+        said = "optim.lr is 0" if steps else "steps is 0"
+        say(f"{said}: nothing is trained, and the final model is the one that the run begins with")
+
+
 def newest_checkpoint(run: RunDir, world: World) -> Path | None:
     """The checkpoint to continue from, or None for a new run."""
     step = world.decided(lambda: checkpoints.newest_intact(run.path))
     return None if step is None else checkpoints.path_of(run.path, step)
 
 
-def load_policy(model: ModelConfig, seed: int, saved: Path | None) -> Policy:
+def load_policy(model: SupervisedModelConfig, seed: int, saved: Path | None) -> Policy:
     """The policy at the start, or from a checkpoint (adapters are restored into the given model later)."""
     if saved is None or model.lora_rank:
         policy = Policy.load(model, seed)

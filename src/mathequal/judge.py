@@ -10,9 +10,8 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from dph.types import UNPARSED
-from dph.verifiers.math.answer import Decimals
-from dph.verifiers.math.typed.asked import (
+from mathequal.answers import Answer
+from mathequal.asked import (
     asks_for_a_function,
     asks_for_percent,
     keeps_order,
@@ -21,27 +20,23 @@ from dph.verifiers.math.typed.asked import (
     order_of,
     rules_of,
 )
-from dph.verifiers.math.typed.conditions import may_exclude, may_hedge
-from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
-from dph.verifiers.math.typed.languages import thing
-from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
-from dph.verifiers.math.typed.text import bare_text, word_list
-from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
-from dph.verifiers.math.typed.values import (
-    alone,
-    canonical,
-    contains_pi,
-    digits,
-    exact,
-    identical,
-    is_unfinished,
-    mp,
-    numeral,
-    numeric,
-    operations,
-    proportional,
-    symbols,
-)
+from mathequal.budget import Budget, Unevaluable
+from mathequal.conditions import may_exclude, may_hedge
+from mathequal.extract import Decimals
+from mathequal.formula import is_unfinished
+from mathequal.grammar import LONGEST
+from mathequal.identity import identical, proportional
+from mathequal.languages import thing
+from mathequal.nodes import Node, canonical, contains_pi, holds, integer_node, numeral, operations, replaced, symbols
+from mathequal.numeric import alone, digits, mp, numeric
+from mathequal.rational import exact
+from mathequal.reading import read
+from mathequal.real_sets import sign_of_infinity, to_intervals
+from mathequal.text import bare_text, word_list
+from mathequal.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
+
+UNPARSED = "unparsed"
+"""What is said of answers of which one was not read, and whose texts differ."""
 
 _STEPS = 20_000
 _LONGEST_LIST = 60
