@@ -233,7 +233,7 @@ def test_the_objective_combines_verls_settings_and_ours() -> None:
 def test_the_file_of_defaults_is_what_the_settings_say() -> None:
     file = Path(settings.__file__).with_name("dph_defaults.yaml")
     defaults = yaml.safe_load(file.read_text(encoding="utf-8"))
-    assert {**defaults["dph"], "plugins": tuple(defaults["dph"]["plugins"])} == asdict(DPHSettings())
+    assert from_dict(DPHSettings, defaults["dph"]) == DPHSettings()
     assert list(defaults["dph"]) == list(asdict(DPHSettings()))
     assert defaults["trainer"]["v1"]["trainer_mode"] == TRAINER_MODE
     assert defaults["actor_rollout_ref"]["actor"]["clip_ratio_c"] == NO_DUAL_CLIP
