@@ -18,7 +18,7 @@ from dph.config import STAGES, every_setting, field_docs
 
 ROOT = Path(__file__).parents[1]
 _API = "reference/api.md"
-_PACKAGE = re.compile(r"^\| `(dph[\w.]*)` \|", re.MULTILINE)
+_PACKAGE = re.compile(r"^\| `((?:dph|mathequal)[\w.]*)` \|", re.MULTILINE)
 _ALONE = {"dph": ("dph.types", "dph.errors", "dph.registry", "dph.build")}
 """Modules that no package of the table holds."""
 _LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>(?:\.\./)+[^)#\s]+)(?:#[^)\s]*)?\)")

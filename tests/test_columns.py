@@ -1,6 +1,6 @@
 """The table of names of columns, and the line about those that nothing reads."""
 
-from dph.columns import NAMES, NO_ANSWERS, ignored, is_empty, is_named
+from dph.columns import NAMES, ignored, is_empty, is_named
 
 
 def test_each_column_that_nothing_reads_is_named_once():
@@ -16,7 +16,7 @@ def test_a_table_of_very_many_columns_makes_a_short_line():
 
 def test_names_are_compared_in_lower_case():
     assert is_named("Image", "media") and is_named("PROMPT", "answer", "prompt") and not is_named("imagery", "media")
-    assert all(name == name.lower() for names in (*NAMES.values(), NO_ANSWERS) for name in names)
+    assert all(name == name.lower() for names in NAMES.values() for name in names)
 
 
 def test_what_says_nothing_is_empty_and_zero_is_not():

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from dph.tasks import load_task
 from dph.types import Problem
-from dph.verifiers.math.answer import FORMULA
 from dph.verifiers.math.policy import gold_texts
-from dph.verifiers.math.typed.text import bare_text
 from dph.verifiers.math.verifier import MathVerifier
+from mathequal.extract import FORMULA
+from mathequal.text import bare_text
 
 WRAPPERS = (
     r"F", r"(F)^{2-1}", r"(\sqrt{F})^2", r"\sqrt{(F)^2}", r"\sqrt[3]{(F)^3}", r"((F)^2)^{1/2}", r"((F)^{-1})^{-1}",

@@ -50,10 +50,6 @@ OF_VERIFIERS: Mapping[str, tuple[str, ...]] = {
 
 MISSING = frozenset(("nan", "NaN", "NAN", "n/a", "N/A", "#N/A", "#NA", "<NA>", "NaT", "null", "Null", "NULL"))
 """What programs write into a table where a value is missing; Nan is a name."""
-NO_ANSWERS = frozenset(
-    ("na", "nil", "unknown", "missing", "-", "--", "?", "tbd", "todo", "proof", "notfound", "not found", "see solution")
-)
-"""What people write where a problem of mathematics has no answer, in lower case."""
 
 _MARKS = re.compile(
     r"<(?:image|IMAGE|Image)(?:[ _-]?\d+)?>|<\|(?:image|video|audio|vision)\w*\|>"

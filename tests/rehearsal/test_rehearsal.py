@@ -32,10 +32,12 @@ from dph.rehearsal.check import (
     warn_of_another_judge,
 )
 from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal, write_rehearsal
-from dph.runs.directory import RunDir
+from dph.runs.directory import RunDir, package_versions
 from dph.stages.train import train
 from dph.training.rows import mix, rehearsal_row
+from dph.verifiers import judging_versions
 from helpers import base_run, presampled, read_partition, rollout, tiny_policy, train_config
+from mathequal import RULES_VERSION
 
 
 def policy():
@@ -141,6 +143,11 @@ def test_the_start_says_how_well_the_set_agrees_and_with_which_other_versions(tm
     said = capsys.readouterr().err
     assert "agree with recomputed ones to" in said and "(4 rows); versions have changed: torch 1.0 → " in said
     assert [change.split()[:2] for change in other_versions(run.manifest)] == [["torch", "1.0"]]
+    rules = str(RULES_VERSION)
+    judged = {**package_versions(), **judging_versions(), "mathequal rules": "0"}
+    assert other_versions({"versions": judged}) == [f"mathequal rules 0 → {rules}"]
+    del judged["mathequal rules"]  # as of runs before the rules had a version
+    assert other_versions({"versions": judged}) == [f"mathequal rules not recorded → {rules}"]
     noted = RunDir.open(tmp_path / "run", "train").manifest["rehearsal"]
     assert noted["hash"] == file_hashes(path)["rehearsal.parquet"]
     assert noted["checked_rows"] == 4 and 0 <= noted["deviation"] < 1e-5

@@ -689,3 +689,16 @@ def test_certificates_have_rows_in_the_ledger(tmp_path: Path) -> None:
     assert table is not None
     [row] = ([entry.text for entry in line] for line in table.rows)
     assert row == ["grpo, certification set", "0 of 0", "0 of 0", "0 of 1", "0 of 1", "1 of 2", "1 of 2"]
+
+
+def test_runs_that_other_rules_judged_are_named_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [write_eval(tmp_path / name, name, [1, 2]) for name in ("base", "new", "old")]
+    for run, rules in zip(runs, ({"mathequal rules": "2"}, {"mathequal rules": "1"}, {}), strict=True):
+        (run / "manifest.json").write_text(json.dumps({"stage": "eval", "versions": {"sql rules": "a@1"} | rules}))
+    said = f"judged by different rules (mathequal rules 2 in {runs[0]} but 1 in {runs[1]})"
+    page = report(runs, tmp_path / "report", base="base", title="t")
+    assert said in " ".join(capsys.readouterr().out.split()).replace("/ ", "/")
+    brief = said.partition(" (")[0]
+    assert brief in unescape(page.read_text()) and brief in (page.parent / "report.md").read_text()
+    report([runs[0], runs[2]], tmp_path / "alike", base="base", title="t")
+    assert "different rules" not in (tmp_path / "alike" / "report.md").read_text()

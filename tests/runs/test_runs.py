@@ -35,6 +35,7 @@ from dph.runs.samples import Sample, write_samples
 from dph.stages.train import train
 from dph.verifiers import judging_versions
 from helpers import base_run, presampled, train_config
+from mathequal import RULES_VERSION
 
 
 def start(path, resume=False, **changes):
@@ -69,8 +70,9 @@ def test_versions_of_what_results_depend_on():
     # "2.11.0+cu130" may be installed as the distribution "2.11.0"
     assert found["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert found["sqlite"] == sqlite3.sqlite_version
-    rules = judging_versions()["sql rules"]
-    assert {"strict@4", "bird@2", "spider@2", "paper@2", "paper_bird@2"} == set(rules.split())
+    rules = judging_versions()
+    assert {"strict@4", "bird@2", "spider@2", "paper@2", "paper_bird@2"} == set(rules["sql rules"].split())
+    assert rules["mathequal rules"] == str(RULES_VERSION) and "mpmath" in found
 
 
 def test_an_existing_run_needs_resume(tmp_path):

@@ -17,6 +17,7 @@ import tomli_w
 import torch
 
 from complaints import complaint, run
+from dph import verifiers
 from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, ModelConfig, to_toml
 from dph.errors import UserError
 from dph.evaluation.certification import CertificationSet
@@ -214,6 +215,21 @@ def test_a_killed_run_certifies_the_same(tmp_path):
     assert ended.returncode == -signal.SIGKILL
     assert list(read_visits(tmp_path / "parts", CERTIFICATE)) == [0, 1, 2, 3]  # its checkpoint is that of step 2
     assert same_files(whole, train(config, resume=True))
+
+
+def test_a_base_model_that_other_rules_judged_is_refused(tmp_path, capsys, monkeypatch):
+    [verifier] = {problem.verifier for problem in CertificationSet.open(config_of("x").certify).problems}
+    monkeypatch.setattr(verifiers, "RULES", {**verifiers.RULES, verifier: "sql rules"})  # the toy's has no version
+    older = shutil.copytree(kept_aside(), tmp_path / "older")
+    run = RunDir.open(older, "presample")
+    versions = run.manifest["versions"]
+    allowed = replace(config_of("x").certify, set=str(older))
+    run.update(versions=versions | {"sql rules": "strict@1"})
+    with pytest.raises(UserError, match=r"by other rules \(sql rules strict@1 → .*run `dph presample` again"):
+        CertificationSet.open(allowed)
+    run.update(versions={name: version for name, version in versions.items() if name != "sql rules"})
+    CertificationSet.open(allowed)
+    assert "does not say by which version of the rules it judged the base model" in capsys.readouterr().err
 
 
 def test_what_cannot_be_certified_is_refused_before_training(tmp_path):

@@ -15,9 +15,9 @@ from dph.errors import UserError
 from dph.types import Outcome, Problem
 from dph.verifiers import Verifiers
 from dph.verifiers.exact import ExactVerifier
-from dph.verifiers.math.answer import Fallback, find_answer
-from dph.verifiers.math.typed import answer_key
 from dph.verifiers.math.verifier import MathVerifier
+from mathequal import answer_key
+from mathequal.extract import Fallback, find_answer
 
 _LIBRARY = {"policy": "math_verify", "fallback": "library"}
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -9,8 +9,8 @@ from benchmarks.verifiers.copied_math import WRAPPERS, paid_wrappers
 from dph.tasks import load_task
 from dph.types import Outcome, Problem
 from dph.verifiers.math.policy import gold_texts
-from dph.verifiers.math.typed import compare, is_copied
 from dph.verifiers.math.verifier import MathVerifier
+from mathequal import compare, is_copied
 
 FORMULAS = [
     ("Expand $F$.", "(x+1)(x+2)", "x^2+3x+2", ["2+3x+x^2"]),

@@ -10,10 +10,10 @@ from dph.rewards import reward_function
 from dph.types import Outcome, Problem
 from dph.verifiers import Verifiers
 from dph.verifiers.golds import tried_golds
-from dph.verifiers.math.answer import find_answer
-from dph.verifiers.math.typed import compare, read
-from dph.verifiers.math.typed.languages import chinese_numeral, english_unit, fold, plain_numbers
 from dph.verifiers.math.verifier import MathVerifier
+from mathequal import compare, read
+from mathequal.extract import find_answer
+from mathequal.languages import chinese_numeral, english_unit, fold, plain_numbers
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_golds_are_read_once_for_all_verdicts():
 
 
 def test_numbers_of_digits_only_are_read_as_all_others(monkeypatch):
-    module = importlib.import_module("dph.verifiers.math.typed.read")
+    module = importlib.import_module("mathequal.reading")
     texts = ["5", "-5", "007", "-0", "5.50", "-1234567.8900", "9" * 250, "0.1"]
     shortly = [read.__wrapped__(text) for text in texts]
     monkeypatch.setattr(module, "_ONLY_DIGITS", re.compile("(?!)"))

@@ -15,12 +15,12 @@ from dph.errors import UserError
 from dph.tasks import load_task
 from dph.types import UNPARSED, Outcome, Problem
 from dph.verifiers import Verifiers
-from dph.verifiers.math.answer import Fallback, find_answer
 from dph.verifiers.math.policy import gold_texts
-from dph.verifiers.math.typed import compare, is_copied, read
-from dph.verifiers.math.typed.grammar import Budget, Unevaluable
-from dph.verifiers.math.typed.values import exact, identical
 from dph.verifiers.math.verifier import MathVerifier
+from mathequal import compare, is_copied, read
+from mathequal.extract import Fallback, find_answer
+from mathequal.grammar import Budget, Unevaluable
+from mathequal.values import exact, identical
 
 PAIRS = Path(__file__).parent / "math_pairs"  # kind, gold answer, answers
 

@@ -22,12 +22,13 @@ from dph.evaluation.evaluator import Evaluator
 from dph.measure.certificate import MOST_PROBLEMS, Certificate, Counts, certificate, smallest_set
 from dph.models.chat import Rendering
 from dph.models.policy import Policy
+from dph.process.progress import warn
 from dph.rehearsal.check import check_facts, judging_rules, model_of, open_presampled, policy_facts
 from dph.rehearsal.partition import check_problems, new_counts
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import Sampler
 from dph.types import Problem
-from dph.verifiers import Verifiers
+from dph.verifiers import NOT_RECORDED, Verifiers, other_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class CertificationSet:
         n = made.certify.samples  # a sample that could not be judged counts against the certificate
         base = {id: (n - judged + correct, n) for id, (correct, judged) in counts.items()}
         opened = cls(run, made, [problem for problem in problems if problem.id in counts], base, allowed)
+        opened._check_rules()
         if not opened.certificate(base).certified:
             enough = smallest_set(allowed.epsilon, allowed.alpha) or f"more than {MOST_PROBLEMS:,}"
             raise RunError(
@@ -62,6 +64,18 @@ class CertificationSet:
                 "`dph presample`, or certify.epsilon"
             )
         return opened
+
+    def _check_rules(self) -> None:
+        """Raises UserError if the base model was judged by other versions of the verifiers' rules than checkpoints will
+        be; warns if the run does not record them."""
+        used = () if self.made.reward.function else {problem.verifier for problem in self.problems}
+        for changed in other_rules(self.run.manifest.get("versions"), used):
+            if NOT_RECORDED not in changed:
+                raise RunError(
+                    f"{self.run.path} judged the base model by other rules ({changed}), so that no checkpoint can be "
+                    "compared with it; run `dph presample` again"
+                )
+            warn(f"{self.run.path} does not say by which version of the rules it judged the base model ({changed})")
 
     @property
     def rendering(self) -> Rendering:

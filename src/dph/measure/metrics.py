@@ -26,9 +26,9 @@ from dph.measure.intervals import mean_interval
 from dph.measure.passk import majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
 from dph.tasks import Task, style_of
 from dph.types import UNPARSED, Group, Problem, SamplingParams
-from dph.verifiers.math.answer import find_answer
 from dph.verifiers.sql.text import extract_sql
 from dph.verifiers.thoughts import without_thoughts
+from mathequal.extract import find_answer
 
 AMONG = 32
 """Distinct things are counted among this many samples (styles: paper App. B), or among all if there are fewer."""
@@ -219,7 +219,7 @@ def _query(response: str) -> str | None:
 
 
 def _math_answer(response: str) -> str | None:
-    from dph.verifiers.math.typed import answer_key
+    from mathequal import answer_key
 
     answer = find_answer(response, "last_number")
     return None if answer is None else answer_key(answer)

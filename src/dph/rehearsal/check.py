@@ -19,7 +19,7 @@ from dph.process.progress import say, warn
 from dph.rehearsal.store import Rehearsal, read_rehearsal
 from dph.runs.directory import RunDir, package_versions
 from dph.runs.files import sha256
-from dph.verifiers import judging_versions
+from dph.verifiers import other_rules
 
 FILES = ("partition.parquet", "rehearsal.parquet")
 
@@ -174,11 +174,13 @@ def warn_of_another_judge(presampled: RunDir, verifier: VerifierConfig, reward: 
 
 
 def other_versions(manifest: Mapping[str, Any]) -> list[str]:
-    """Packages whose versions differ from those that made the set, as "name there → here"."""
-    there, here = manifest.get("versions"), package_versions() | judging_versions()
-    there = there if isinstance(there, dict) else {}
-    names = sorted(there.keys() & here.keys())
-    return [f"{name} {there[name]} → {here[name]}" for name in names if there[name] != here[name]]
+    """Packages whose versions differ from those that made the set, as "name there → here", and the rules of judging
+    that do."""
+    there, here = manifest.get("versions"), package_versions()
+    packages = there if isinstance(there, dict) else {}
+    names = sorted(packages.keys() & here.keys())
+    changed = [f"{name} {packages[name]} → {here[name]}" for name in names if packages[name] != here[name]]
+    return [*changed, *other_rules(there)]
 
 
 def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token_budget: int) -> float:

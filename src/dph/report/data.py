@@ -6,7 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from dph.runs.directory import RunDir, read_metrics, step_lines
 from dph.runs.parquet import read_parquet, rows_of
 from dph.tasks.tables import read_rows
 from dph.types import UNSCORED, Outcome
+from dph.verifiers import RULES
 
 VERDICTS = "verdicts.jsonl"
 """The file of a run of `dph verify` that one of `dph eval` does not have."""
@@ -82,6 +83,8 @@ class EvalRun:
     problems: Sequence[Mapping[str, Any]]
     """Rows of problems.parquet: split, id, kind, a hash of the problem's content, samples, correct, greedy, styles,
     styles_correct and, if they were stored, prompt, answer and the measures of diversity."""
+    rules: Mapping[str, str] = field(default_factory=dict)
+    """The versions of the rules of judging, by the names that its manifest has for them; empty without a manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,18 @@ def read_eval(path: Path) -> EvalRun:
         raise RunError(f"{file} holds no split; {EVALUATE_AGAIN}")
     columns = ["split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct"]
     problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", *MEASURES), EVALUATE_AGAIN)
-    return EvalRun(path, label, model, splits, problems)
+    return EvalRun(path, label, model, splits, problems, _rules(path))
+
+
+def _rules(path: Path) -> dict[str, str]:
+    """The versions of the rules of judging that a run's manifest records."""
+    if not (path / "manifest.json").is_file():
+        return {}
+    manifest = read_json(path / "manifest.json", EVALUATE_AGAIN)
+    versions = manifest.get("versions") if isinstance(manifest, dict) else None
+    return (
+        {name: str(versions[name]) for name in RULES.values() if name in versions} if isinstance(versions, dict) else {}
+    )
 
 
 def _read_verify(path: Path, scores: Any) -> EvalRun:
@@ -150,7 +164,8 @@ def _read_verify(path: Path, scores: Any) -> EvalRun:
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} is damaged ({type(error).__name__}: {error}); run `dph verify` again") from error
     summary = _read_split(summarise(problems, max(map(len, by_id.values()))))
-    return EvalRun(path, path.name, Path(str(scores.get("predictions", ""))), {split: summary}, problems)
+    predictions = Path(str(scores.get("predictions", "")))
+    return EvalRun(path, path.name, predictions, {split: summary}, problems, _rules(path))
 
 
 def _judged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -359,6 +374,22 @@ def check_contents(runs: Sequence[EvalRun]) -> None:
                     f"{run.path} and {first.path} were evaluated on different problems: {row['id']!r} of "
                     f"{row['split']!r} has another prompt, answer, verifier or database; evaluate both on the same data"
                 )
+
+
+def unlike_rules(runs: Sequence[EvalRun]) -> str:
+    """A sentence on runs that were judged by different versions of a verifier's rules, whose scores therefore cannot be
+    compared; "" without any. A run that records no version is left out."""
+    unlike = list[str]()
+    for name in RULES.values():
+        of_version: dict[str, EvalRun] = {}
+        for run in runs:
+            if name in run.rules:
+                of_version.setdefault(run.rules[name], run)
+        if len(of_version) > 1:
+            unlike.append(f"{name} " + " but ".join(f"{version} in {run.path}" for version, run in of_version.items()))
+    if not unlike:
+        return ""
+    return f"the runs were judged by different rules ({'; '.join(unlike)}): evaluate them again with one version"
 
 
 def column(rows: Sequence[Sequence[Mapping[str, Any]]], value: Callable[[Mapping[str, Any]], float]) -> np.ndarray:

@@ -8,7 +8,7 @@ from dph.errors import RunError, how_to_install, one_line, refused
 from dph.process.places import check_no_run, check_place, own
 from dph.process.progress import put, say
 from dph.report.comparison import headline, tabulate
-from dph.report.data import LAUNCH, OF_FIGURES, EvalRun, TrainRun, read_runs
+from dph.report.data import LAUNCH, OF_FIGURES, EvalRun, TrainRun, read_runs, unlike_rules
 from dph.report.tables import as_markdown, print_table, tables, to_markdown
 from dph.runs.files import check_replaced, write_atomically
 
@@ -35,7 +35,8 @@ def write_report(
     no keep and exploration rates. Raises UserError for evaluations on different problems, and for an `out` of others.
     """
     comparison = tabulate(evals, base)
-    written, result, links = tables(comparison, trains), headline(comparison), []
+    written, links = tables(comparison, trains), []
+    result = "; ".join(filter(None, [headline(comparison), unlike_rules(evals)]))
     files: dict[Path, str | bytes] = {}
     page = out / "report.md"
     if missing := [name for name in DRAWN_WITH if find_spec(name) is None]:

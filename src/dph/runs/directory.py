@@ -57,7 +57,7 @@ def package_versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version  # slow to load
 
     versions = {"python": platform.python_version()}
-    for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "math-verify"):
+    for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "mpmath", "math-verify"):
         with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions | {"sqlite": sqlite3.sqlite_version}

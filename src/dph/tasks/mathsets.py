@@ -15,7 +15,7 @@ from dph.tasks.sql.data import existing
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
 from dph.verifiers.exact import gold_fault, gold_list, gold_text
-from dph.verifiers.math.answer import find_answer, strip_dollars
+from mathequal.extract import find_answer, strip_dollars
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """The instruction with which Qwen2.5-Math was trained."""

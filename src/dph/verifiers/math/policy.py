@@ -10,9 +10,9 @@ from dph.errors import UserError
 from dph.extras import require_installed
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
-from dph.verifiers.math.answer import Decimals, Fallback, around_box, find_answer, strip_dollars
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 from dph.verifiers.thoughts import without_thoughts
+from mathequal.extract import Decimals, Fallback, around_box, find_answer, strip_dollars
 
 PolicyName = Literal["typed", "math_verify", "qwen"]
 
@@ -90,8 +90,8 @@ def _extract_typed(problem: Problem, response: str, *, fallback: Fallback) -> st
 
 def _beside(problem: Problem, answer: str, before: str, after: str, *taken: str) -> str:
     """An answer with what stands beside its box; taken: the parts of both sides that it has already."""
-    from dph.verifiers.math.typed import read
-    from dph.verifiers.math.typed.beside import ABOUT, after_it, before_it, currency_beside, unit_beside
+    from mathequal import read
+    from mathequal.beside import ABOUT, after_it, before_it, currency_beside, unit_beside
 
     question = _question(problem)
     if taken[0] == "-":
@@ -140,8 +140,8 @@ def check_policy(name: str) -> None:
 
 def _unread(problem: Problem) -> str:
     """Why `typed` cannot read any of a problem's gold answers; "" if it can."""
-    from dph.verifiers.math.gold import is_beside_the_question, is_missing, reads
-    from dph.verifiers.math.typed import read
+    from mathequal import read
+    from mathequal.golds import is_beside_the_question, is_missing, reads
 
     golds = _typed_golds(problem)
     if all(map(is_missing, golds)):
@@ -160,14 +160,14 @@ def _typed_golds(problem: Problem) -> tuple[str, ...]:
 
 
 def _typed_gold(gold: str) -> str:
-    from dph.verifiers.math.gold import stated
+    from mathequal.golds import stated
 
     return gold if _GLUED.match(gold) else stated(_without_label(gold))
 
 
 def is_words(problem: Problem) -> bool:
     """Whether `typed` reads every accepted answer as words."""
-    from dph.verifiers.math.typed import read
+    from mathequal import read
 
     answers = map(read, _typed_golds(problem))
     return all(answer is not None and answer.kind == "text" for answer in answers)
@@ -197,7 +197,7 @@ def _is_told(gold: str, kind: str) -> bool:
 
 def _reading(gold: str) -> str:
     """A gold answer, its type, and its value if that is a number."""
-    from dph.verifiers.math.typed import exact, read
+    from mathequal import exact, read
 
     answer = read(_typed_gold(gold))
     if answer is None:
@@ -208,7 +208,7 @@ def _reading(gold: str) -> str:
 
 def _judge_typed(problem: Problem, answer: str, *, decimals: Decimals) -> Verdict:
     """The verdict by types; an answer that is only copied from the question is wrong."""
-    from dph.verifiers.math.typed import compare, is_copied
+    from mathequal import compare, is_copied
 
     question, golds, answer = _question(problem), _typed_golds(problem), _without_label(answer)
     results = [compare(gold, answer, decimals=decimals, question=question) for gold in golds]

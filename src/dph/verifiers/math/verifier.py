@@ -8,11 +8,11 @@ from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_faults
 from dph.verifiers.lru import LRU
-from dph.verifiers.math.answer import Decimals, Fallback
 from dph.verifiers.math.policy import PolicyName, gold_texts, is_cleaned, is_words, judge_at_sight, make_policy
-from dph.verifiers.math.typed import answer_key
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive
 from dph.verifiers.sandbox.pool import GRACE, Request, UsesWorkers, WorkerPool, read_reply
+from mathequal import answer_key
+from mathequal.extract import Decimals, Fallback
 
 _MAY_BE_DECIMAL = re.compile(r"-?\d{1,9},(?!\d{3}$)\d{1,9}")
 _FEW_OF = 10  # one in so many golds

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
-from dph.verifiers.math.last_number import last_number
+from mathequal.last_number import last_number
 
 Decimals = Literal["exact", "rounded"]
 Fallback = Literal["none", "phrase", "last_number", "library"]

@@ -61,7 +61,7 @@ def _bare(word: str) -> str:
 
 def _unit(after: str) -> str:
     """The unit at the beginning of a text, with a blank before it; "" if there is none."""
-    from dph.verifiers.math.typed.units import is_spelled_unit, read_unit
+    from mathequal.units import is_spelled_unit, read_unit
 
     found = _UNIT.match(after)
     if not found or found[1].split()[0].lower() in _NO_UNIT:

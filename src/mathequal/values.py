@@ -14,8 +14,8 @@ from typing import Any
 
 import mpmath
 
-from dph.verifiers.math.typed.grammar import PI, Budget, Node, Unevaluable, integer_node, replaced
-from dph.verifiers.math.typed.text import word_list
+from mathequal.grammar import PI, Budget, Node, Unevaluable, integer_node, replaced
+from mathequal.text import word_list
 
 mp: Any = mpmath.MPContext()
 """The judge's own precision: nobody else sets it."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dph.verifiers.math.typed.text import word_list
+from mathequal.text import word_list
 
 _NEXT = r"(?=\s*(?:$|[,;]|\.$|\x01\s*(?:and|or)\b))"
 _BRACKETS = re.compile(rf"(?<=[^\s(=,+*/^\\-])\s*(?:\x01\s*)?\(\s*([^()]*[a-z]{{2}}[^()]*?)\s*\)(?:\s*\x02)?{_NEXT}")

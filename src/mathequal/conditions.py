@@ -2,10 +2,10 @@
 
 import re
 
-from dph.verifiers.math.typed.copied import formulas_of
-from dph.verifiers.math.typed.grammar import Budget, Node, holds, replaced
-from dph.verifiers.math.typed.read import Answer
-from dph.verifiers.math.typed.values import identical, is_undefined, symbols
+from mathequal.copied import formulas_of
+from mathequal.grammar import Budget, Node, holds, replaced
+from mathequal.reading import Answer
+from mathequal.values import identical, is_undefined, symbols
 
 _ASKS_TO_ROUND = re.compile(
     r"\b(?:about|approximat\w*|round\w*|nearest|closest|estimat\w*|decimals?|significant|redonde\w*|arrond\w*|gerundet|"

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from math import ceil, floor
 from typing import Any
 
-from dph.verifiers.math.typed.grammar import (
+from mathequal.grammar import (
     FUNCTIONS,
     INFINITY,
     LONGEST,
@@ -23,10 +23,10 @@ from dph.verifiers.math.typed.grammar import (
     signed,
     times,
 )
-from dph.verifiers.math.typed.languages import chinese_number, number_of, scale_of
-from dph.verifiers.math.typed.remarks import without_remarks
-from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
-from dph.verifiers.math.typed.units import (
+from mathequal.languages import chinese_number, number_of, scale_of
+from mathequal.remarks import without_remarks
+from mathequal.text import plain_latex, plain_words, word_list
+from mathequal.units import (
     CODES,
     DEGREE,
     SPELLED_UNITS,
@@ -36,7 +36,7 @@ from dph.verifiers.math.typed.units import (
     introduces,
     read_unit,
 )
-from dph.verifiers.math.typed.values import exact, symbols
+from mathequal.values import exact, symbols
 
 MINUS_INFINITY = ("-", INFINITY)
 _NO_NAME = ("text", "")  # of the set that > 3 says

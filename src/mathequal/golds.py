@@ -1,14 +1,12 @@
 r"""Whether a gold answer of mathematics is an answer, and what of it is none: a label, a number in a list, a remark.
 
-A gold is cleaned only where what is left is a value to the judge and the whole was none. What is cleaned is counted
-(`MathVerifier.flags`), and what stays no answer is left out and named (`MathVerifier.check`).
+A gold is cleaned only where what is left is a value to the judge and the whole was none.
 """
 
 import re
 from functools import lru_cache
 
-from dph.columns import MISSING, NO_ANSWERS
-from dph.verifiers.math.typed import compare, exact, read
+from mathequal import compare, exact, read
 
 _ANSWER = r"(?:answer(?: key)?|ans|solution|sol|key|result|output|response|gold|target|value)"
 _LABEL = re.compile(
@@ -96,6 +94,12 @@ _WORDS_FOR_VALUES = re.compile(
 )
 """Words that say what a value is like, or that there is none."""
 _EMPTY_WORDS = ("none", "empty", "nothing")
+NO_ANSWERS = frozenset(
+    ("na", "nil", "unknown", "missing", "-", "--", "?", "tbd", "todo", "proof", "notfound", "not found", "see solution")
+)
+"""What people write where a problem of mathematics has no answer, in lower case."""
+_NOT_A_NUMBER = {"nan", "NaN", "NAN", "n/a", "N/A", "#N/A", "#NA", "<NA>", "NaT", "null", "Null", "NULL"}
+"""What programs write into a table where a value is missing; Nan is a name."""
 _DOTTED = {"n.a.", "n.a", "n.d.", "n.d", "t.b.d.", "t.b.a.", "t.b.c."}
 _MAY_BE_EMPTY = re.compile(r"\b(?:solv|solution|root|intercept|domain|asymptote|real|all|any|list|exist)", re.I)
 
@@ -169,7 +173,7 @@ def is_missing(gold: str) -> bool:
         return True
     words = " ".join(_BETWEEN_WORDS.sub(" ", gold).lower().split())
     return (
-        gold in MISSING
+        gold in _NOT_A_NUMBER
         or gold.lower() in NO_ANSWERS | _DOTTED
         or words in NO_ANSWERS
         or bool(_NO_VALUES.fullmatch(words))

@@ -18,9 +18,9 @@ from functools import lru_cache
 from math import gcd, lcm
 from typing import Any
 
-from dph.verifiers.math.typed.grammar import Node, Unevaluable, holds
-from dph.verifiers.math.typed.text import word_list
-from dph.verifiers.math.typed.values import Formula, exact, formula_of, is_unfinished, negative, numeral, symbols
+from mathequal.grammar import Node, Unevaluable, holds
+from mathequal.text import word_list
+from mathequal.values import Formula, exact, formula_of, is_unfinished, negative, numeral, symbols
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from functools import lru_cache, partial
 from html import unescape
 from typing import Any
 
-from dph.verifiers.math.typed.languages import ALONE_IN_TEXT, LINK_WORDS, link, plain_numbers
-from dph.verifiers.math.typed.macros import without_packages
+from mathequal.languages import ALONE_IN_TEXT, LINK_WORDS, link, plain_numbers
+from mathequal.macros import without_packages
 
 
 def word_list(text: str) -> list[str]:

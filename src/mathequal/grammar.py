@@ -17,8 +17,8 @@ from fractions import Fraction
 from math import gcd
 from typing import Any
 
-from dph.verifiers.math.typed.text import word_list
-from dph.verifiers.math.typed.units import UNITS, is_spelled_unit, unit_of
+from mathequal.text import word_list
+from mathequal.units import UNITS, is_spelled_unit, unit_of
 
 Node = tuple[Any, ...]
 Token = tuple[str, Any]

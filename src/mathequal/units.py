@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from dph.verifiers.math.typed.languages import changes_a_number, english_unit, fold, is_counted
-from dph.verifiers.math.typed.text import word_list
+from mathequal.languages import changes_a_number, english_unit, fold, is_counted
+from mathequal.text import word_list
 
 Unit = tuple[tuple[tuple[str, int], ...], Fraction]
 """Powers of dimensions, and the factor to their base units."""

@@ -6,9 +6,9 @@ All of it is joined to the answer as it would be written in the box, so that one
 
 import re
 
-from dph.verifiers.math.typed.languages import scale_of
-from dph.verifiers.math.typed.text import word_list
-from dph.verifiers.math.typed.units import adds_a_name, counts_things, read_unit
+from mathequal.languages import scale_of
+from mathequal.text import word_list
+from mathequal.units import adds_a_name, counts_things, read_unit
 
 _SPACING = r"(?:[\s~*_]|\\[,;:! ]|\$|\\[)\]]|&nbsp;|</?\w{1,6}>)*"  # and the end of the box's formula
 _POWER = r"(?:\s*(?:\$\s*)?\^\s*(?:\{\s*-?\d\s*\}|\d)|[²³]|<sup>\d</sup>)?"

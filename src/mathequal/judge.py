@@ -10,9 +10,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from dph.types import UNPARSED
-from dph.verifiers.math.answer import Decimals
-from dph.verifiers.math.typed.asked import (
+from mathequal.asked import (
     asks_for_a_function,
     asks_for_percent,
     keeps_order,
@@ -21,13 +19,14 @@ from dph.verifiers.math.typed.asked import (
     order_of,
     rules_of,
 )
-from dph.verifiers.math.typed.conditions import may_exclude, may_hedge
-from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
-from dph.verifiers.math.typed.languages import thing
-from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
-from dph.verifiers.math.typed.text import bare_text, word_list
-from dph.verifiers.math.typed.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
-from dph.verifiers.math.typed.values import (
+from mathequal.conditions import may_exclude, may_hedge
+from mathequal.extract import Decimals
+from mathequal.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
+from mathequal.languages import thing
+from mathequal.reading import Answer, read, sign_of_infinity, to_intervals
+from mathequal.text import bare_text, word_list
+from mathequal.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
+from mathequal.values import (
     alone,
     canonical,
     contains_pi,
@@ -42,6 +41,9 @@ from dph.verifiers.math.typed.values import (
     proportional,
     symbols,
 )
+
+UNPARSED = "unparsed"
+"""What is said of answers of which one was not read, and whose texts differ."""
 
 _STEPS = 20_000
 _LONGEST_LIST = 60

@@ -21,13 +21,13 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from dph.verifiers.math.answer import FORMULA
-from dph.verifiers.math.typed.beside import unit_beside
-from dph.verifiers.math.typed.grammar import Budget, Node, Unevaluable, holds, integer_node
-from dph.verifiers.math.typed.read import Answer, read
-from dph.verifiers.math.typed.text import bare_text, stands_in
-from dph.verifiers.math.typed.units import DEGREE, PERCENT, Unit, read_unit
-from dph.verifiers.math.typed.values import (
+from mathequal.beside import unit_beside
+from mathequal.extract import FORMULA
+from mathequal.grammar import Budget, Node, Unevaluable, holds, integer_node
+from mathequal.reading import Answer, read
+from mathequal.text import bare_text, stands_in
+from mathequal.units import DEGREE, PERCENT, Unit, read_unit
+from mathequal.values import (
     Formula,
     alone,
     approximate,

@@ -1,0 +1,57 @@
+r"""Do two mathematical answers say the same? ½ and 0.5 do; (1, 2) and (2, 1) do not.
+
+    from mathequal import compare
+
+    compare(r"\frac{1}{2}", "0.5")    # (True, "")
+    compare("(1, 2)", "(2, 1)")       # (False, "")
+
+Each answer is read as a value of a type: a number, an expression, a quantity, a list, an interval, and so on. The type
+of the gold answer decides what is compared, and how. Neither answer is ever executed, and the work is bounded, so that
+text by a language model is safe to judge. Importing this package loads none of the modules; a name loads its own.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mathequal.copied import is_copied
+    from mathequal.extract import find_answer
+    from mathequal.judge import UNPARSED, answer_key, compare
+    from mathequal.reading import Answer, read
+    from mathequal.values import exact
+
+RULES_VERSION = 1
+"""The version of the rules of judging: it is raised with every change that could change a verdict."""
+
+_HOMES = {
+    "Answer": "reading",
+    "UNPARSED": "judge",
+    "answer_key": "judge",
+    "compare": "judge",
+    "exact": "values",
+    "find_answer": "extract",
+    "is_copied": "copied",
+    "read": "reading",
+}
+"""The module of each name."""
+
+__all__ = [
+    "RULES_VERSION",
+    "UNPARSED",
+    "Answer",
+    "answer_key",
+    "compare",
+    "exact",
+    "find_answer",
+    "is_copied",
+    "read",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name at its first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mathequal' has no attribute {name!r}")
+    value = getattr(import_module(f"mathequal.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
