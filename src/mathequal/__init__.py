@@ -14,21 +14,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mathequal.answers import Answer
     from mathequal.copied import is_copied
     from mathequal.extract import find_answer
     from mathequal.judge import UNPARSED, answer_key, compare
-    from mathequal.reading import Answer, read
-    from mathequal.values import exact
+    from mathequal.rational import exact
+    from mathequal.reading import read
 
 RULES_VERSION = 1
 """The version of the rules of judging: it is raised with every change that could change a verdict."""
 
 _HOMES = {
-    "Answer": "reading",
+    "Answer": "answers",
     "UNPARSED": "judge",
     "answer_key": "judge",
     "compare": "judge",
-    "exact": "values",
+    "exact": "rational",
     "find_answer": "extract",
     "is_copied": "copied",
     "read": "reading",

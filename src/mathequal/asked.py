@@ -18,9 +18,11 @@ from functools import lru_cache
 from math import gcd, lcm
 from typing import Any
 
-from mathequal.grammar import Node, Unevaluable, holds
+from mathequal.budget import Unevaluable
+from mathequal.formula import Formula, formula_of, is_unfinished, negative
+from mathequal.nodes import Node, holds, numeral, symbols
+from mathequal.rational import exact
 from mathequal.text import word_list
-from mathequal.values import Formula, exact, formula_of, is_unfinished, negative, numeral, symbols
 
 
 @dataclass(frozen=True, slots=True)

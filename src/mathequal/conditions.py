@@ -2,10 +2,12 @@
 
 import re
 
+from mathequal.answers import Answer
+from mathequal.budget import Budget
 from mathequal.copied import formulas_of
-from mathequal.grammar import Budget, Node, holds, replaced
-from mathequal.reading import Answer
-from mathequal.values import identical, is_undefined, symbols
+from mathequal.identity import identical
+from mathequal.nodes import Node, holds, replaced, symbols
+from mathequal.numeric import is_undefined
 
 _ASKS_TO_ROUND = re.compile(
     r"\b(?:about|approximat\w*|round\w*|nearest|closest|estimat\w*|decimals?|significant|redonde\w*|arrond\w*|gerundet|"

@@ -21,25 +21,18 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from mathequal.answers import Answer
 from mathequal.beside import unit_beside
+from mathequal.budget import Budget, Unevaluable
 from mathequal.extract import FORMULA
-from mathequal.grammar import Budget, Node, Unevaluable, holds, integer_node
-from mathequal.reading import Answer, read
+from mathequal.formula import Formula, formula_of
+from mathequal.identity import identical
+from mathequal.nodes import Node, canonical, holds, integer_node, leaves, numeral, symbols
+from mathequal.numeric import alone, approximate, numeric_at
+from mathequal.rational import exact
+from mathequal.reading import read
 from mathequal.text import bare_text, stands_in
 from mathequal.units import DEGREE, PERCENT, Unit, read_unit
-from mathequal.values import (
-    Formula,
-    alone,
-    approximate,
-    canonical,
-    exact,
-    formula_of,
-    identical,
-    leaves,
-    numeral,
-    numeric_at,
-    symbols,
-)
 
 _MOST_FORMULAS = 20
 _STEPS = 4000

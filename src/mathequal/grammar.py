@@ -1,55 +1,38 @@
 r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
 
-Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit (and, for a × 10^n,
-with n), a fraction with what it can be reduced by;
-("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
-("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("%", a) ("deg", a)
-("f", name, args …) ("call", name, args …) ("seq", open, items, close) ("set", items) ("matrix", rows) ("cases", rows)
-("where", item, conditions, links) ("rel", sides, operators) ("mod", a, modulus) ("setop", operator, a, b)
-("named", set) ("ratio", terms) ("text", words) ("unit", value, words) ("units", quantities …)
-("big", kind, sub, sup, body).
 A construct that is not understood is an error; it is never skipped.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import gcd
 from typing import Any
 
+from mathequal.budget import Budget, Unevaluable
+from mathequal.nodes import (
+    INFINITY,
+    PI,
+    Node,
+    ParseError,
+    decimal_node,
+    fraction,
+    holds,
+    integer_node,
+    repeating,
+    replaced,
+    signed,
+    ten_power,
+    times,
+)
 from mathequal.text import word_list
 from mathequal.units import UNITS, is_spelled_unit, unit_of
 
-Node = tuple[Any, ...]
 Token = tuple[str, Any]
 
 LONGEST = 2000
 _DEEPEST = 32  # brackets within brackets
 _DEEPEST_TREE = 128
-_LARGEST = 4000  # decimal exponent
-
-
-class ParseError(ValueError):
-    """The text is not an answer that the grammar knows."""
-
-
-class Unevaluable(Exception):
-    """An expression has no value that the judge can compute within its limits."""
-
-
-class Budget:
-    """Steps of work that are left, whatever the machine and its load: one for reading, one for comparing."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self.known: dict[object, object] = {}  # values that were computed
-        self.matrices = True  # whether letters in AB^{-1} may be matrices
-
-    def spend(self, steps: int = 1) -> None:
-        """Raises Unevaluable if nothing is left."""
-        self.steps -= steps
-        if self.steps < 0:
-            raise Unevaluable("budget")
 
 
 def _table(text: str) -> dict[str, str]:
@@ -80,7 +63,6 @@ _GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta v
     xi rho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega hbar ell
     partial nabla aleph Pi""")
 _SETS = {r"\RR": "R", r"\ZZ": "Z", r"\QQ": "Q", r"\CC": "C", r"\NN": "N", r"\emptyset": "0"}
-PI, INFINITY = ("c", "pi"), ("c", "inf")
 _CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
 _BIG = (r"\sum", r"\prod", r"\int", r"\oint", r"\lim")
 _CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\rupee", r"\cent")
@@ -107,7 +89,7 @@ _TOKEN = re.compile(
     re.X,
 )
 _SUBSCRIPT = re.compile(r"\s*_\s*(?:\{([^{}]*)\}|(\d+|[A-Za-z]|\\[A-Za-z]+|\x01[^\x02]*\x02))")
-_PRIMES = re.compile("'+")
+PRIMES = re.compile("'+")
 _TIMES_TEN = re.compile(r"\s*[xX]\s*10\s*(?:\^|\*\*)")
 _ARGUMENTS = re.compile(r"\(\s*\\?[A-Za-z0-9]+(?:\s*,\s*\\?[A-Za-z0-9]+)*\s*\)\s*(?:=|<|>|\\[lg]eq?(?![a-z]))")
 
@@ -166,7 +148,7 @@ def _named(text: str, at: int, name: str) -> tuple[int, str]:
     if subscript := _SUBSCRIPT.match(text, at):
         name += "_" + re.sub(r"[\s\x01\x02\\]", "", subscript[1] or subscript[2] or "")
         at = subscript.end()
-    if primes := _PRIMES.match(text, at):
+    if primes := PRIMES.match(text, at):
         name += primes[0]
         at = primes.end()
     inverse = re.compile(r"\s*\^\s*\{\s*-1\s*\}(?=\s*\()").match(text, at)
@@ -433,7 +415,7 @@ class Parser:
             case "num":
                 node = decimal_node(value)
             case "rep":
-                node = _repeating(value)
+                node = repeating(value)
             case "node":
                 node = value
             case "id":
@@ -658,87 +640,6 @@ class Parser:
 
     def names_unit(self, token: Token, before: str) -> bool:
         return self.is_word(token) or bool(before and token[0] in ("id", "fn") and unit_of(token[1]))
-
-
-def integer_node(number: int) -> Node:
-    return ("n", Fraction(number), "int")
-
-
-def _decimal(digits: str) -> Fraction:
-    if not 0 < len(digits.rstrip(".")) <= 1500:
-        raise ParseError("long number")
-    whole, _, places = digits.partition(".")
-    return Fraction(int(whole + places), 10 ** len(places)) if places else Fraction(int(whole))
-
-
-def decimal_node(text: str) -> Node:
-    """The number that digits write, with a decimal point or an exponent."""
-    digits, _, exponent = text.lower().partition("e")
-    places = len(digits.partition(".")[2])
-    if not exponent:
-        return ("n", _decimal(digits), "dec", -places) if places else ("n", _decimal(digits), "int")
-    if abs(int(exponent)) > _LARGEST:
-        raise ParseError("exponent")
-    return ("n", _decimal(digits) * Fraction(10) ** int(exponent), "sci", int(exponent) - places, int(exponent))
-
-
-def _repeating(text: str) -> Node:
-    r"""0.1\overline{6}, 0.1(6) and 0.\dot{1}4\dot{2}."""
-    whole, _, rest = re.sub(r"[\s{})]", "", text).partition(".")
-    before, _, period = re.sub(r"\\(?:overline|bar|dot)|\(", "|", rest, count=1).partition("|")
-    period = period.replace(r"\dot", "")
-    if len(before) + len(period) > 300:
-        raise ParseError("long number")
-    tail = Fraction(int(before or 0)) + Fraction(int(period), 10 ** len(period) - 1)
-    return ("n", int(whole or 0) + tail / 10 ** len(before), "rep")
-
-
-def fraction(top: Node, bottom: Node) -> Node:
-    """A quotient; a number if both are written as one."""
-    if top[0] == bottom[0] == "n" and {top[2], bottom[2]} <= {"int", "dec"} and bottom[1]:
-        common = gcd(int(top[1]), int(bottom[1])) if top[2] == bottom[2] == "int" else 2
-        return top if bottom[1] == 1 else ("n", top[1] / bottom[1], "frac", common)
-    return ("/", top, bottom)
-
-
-def ten_power(exponent: Node) -> Node:
-    """A power of ten; a number if the exponent is a whole one."""
-    if exponent[0] == "n" and exponent[1].denominator == 1 and abs(exponent[1]) <= _LARGEST:
-        return ("n", Fraction(10) ** int(exponent[1]), "ten", int(exponent[1]))
-    return ("^", integer_node(10), exponent)
-
-
-def times(left: Node, right: Node) -> Node:
-    """A product; a number for 4.5 × 10^33."""
-    if left[0] == right[0] == "n" and left[2] == "ten":
-        left, right = right, left
-    if left[0] == right[0] == "n" and right[2] == "ten" and left[2] in ("int", "dec"):
-        return ("n", left[1] * right[1], "sci", right[3] + (left[3] if len(left) > 3 else 0), right[3])
-    return ("*", *(left[1:] if left[0] == "*" else (left,)), right)
-
-
-def signed(signs: str, node: Node) -> Node:
-    if signs in ("p", "m"):
-        return ("pm", node, signs)
-    if signs.count("-") % 2 == 0:
-        return node
-    return ("n", -node[1], *node[2:]) if node[0] == "n" and node[2] != "frac" else ("-", node)
-
-
-def holds(node: Any, *kinds: str) -> bool:
-    """Whether a node of one of these kinds is in a tree."""
-    if not isinstance(node, tuple) or not node:
-        return False
-    # k = 1 below a sum is not a relation of the answer, and words after a value are not nodes
-    parts = node[3:] if node[0] == "big" else node[:2] if node[0] == "unit" else node
-    return node[0] in kinds or any(holds(part, *kinds) for part in parts if isinstance(part, tuple))
-
-
-def replaced(node: Any, new: Mapping[Node, Node]) -> Any:
-    """A tree in which some nodes are others."""
-    if not isinstance(node, tuple):
-        return node
-    return new[node] if node in new else tuple(replaced(part, new) for part in node)
 
 
 def _is_shallow(nodes: list[Any]) -> bool:

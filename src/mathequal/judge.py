@@ -10,6 +10,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
+from mathequal.answers import Answer
 from mathequal.asked import (
     asks_for_a_function,
     asks_for_percent,
@@ -19,28 +20,20 @@ from mathequal.asked import (
     order_of,
     rules_of,
 )
+from mathequal.budget import Budget, Unevaluable
 from mathequal.conditions import may_exclude, may_hedge
 from mathequal.extract import Decimals
-from mathequal.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node, replaced
+from mathequal.formula import is_unfinished
+from mathequal.grammar import LONGEST
+from mathequal.identity import identical, proportional
 from mathequal.languages import thing
-from mathequal.reading import Answer, read, sign_of_infinity, to_intervals
+from mathequal.nodes import Node, canonical, contains_pi, holds, integer_node, numeral, operations, replaced, symbols
+from mathequal.numeric import alone, digits, mp, numeric
+from mathequal.rational import exact
+from mathequal.reading import read
+from mathequal.real_sets import sign_of_infinity, to_intervals
 from mathequal.text import bare_text, word_list
 from mathequal.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
-from mathequal.values import (
-    alone,
-    canonical,
-    contains_pi,
-    digits,
-    exact,
-    identical,
-    is_unfinished,
-    mp,
-    numeral,
-    numeric,
-    operations,
-    proportional,
-    symbols,
-)
 
 UNPARSED = "unparsed"
 """What is said of answers of which one was not read, and whose texts differ."""

@@ -18,9 +18,10 @@ from dph.verifiers import Verifiers
 from dph.verifiers.math.policy import gold_texts
 from dph.verifiers.math.verifier import MathVerifier
 from mathequal import compare, is_copied, read
+from mathequal.budget import Budget, Unevaluable
 from mathequal.extract import Fallback, find_answer
-from mathequal.grammar import Budget, Unevaluable
-from mathequal.values import exact, identical
+from mathequal.identity import identical
+from mathequal.rational import exact
 
 PAIRS = Path(__file__).parent / "math_pairs"  # kind, gold answer, answers
 

@@ -1,0 +1,135 @@
+"""Exact values of rational expressions, with bounded work."""
+
+import math
+from fractions import Fraction
+from functools import lru_cache, reduce
+from hashlib import blake2b
+from typing import Any
+
+from mathequal.budget import Budget, Unevaluable
+from mathequal.nodes import Node, rational_node
+
+BITS = 60_000  # of an exact number
+
+
+class Undefined(Unevaluable):
+    """The expression has no value at this point."""
+
+
+class Exact:
+    """The Fraction that a rational expression is at a point, an arbitrary value of each symbol; a constant expression
+    needs no point. Calls raise Unevaluable for other expressions and large numbers."""
+
+    def __init__(self, budget: Budget, point: int | None = None) -> None:
+        self.budget, self.point = budget, point
+
+    def __call__(self, node: Node) -> Any:
+        self.budget.spend()
+        match node[0]:
+            case "n":
+                return self.number(node[1])
+            case "+":
+                return self.fit(sum(map(self, node[1:])))
+            case "*":
+                return reduce(lambda value, factor: self.fit(value * self(factor)), node[2:], self(node[1]))
+            case "-":
+                return -self(node[1])
+            case "/":
+                return self.quotient(self(node[1]), self(node[2]))
+            case "^":
+                return self.power(node[1], node[2])
+            case "%":
+                return self.quotient(self(node[1]), self.number(Fraction(100)))
+        return self.fit(self.special(node))
+
+    def number(self, value: Fraction) -> Any:
+        return value
+
+    def fit(self, value: Any) -> Any:
+        if value.numerator.bit_length() + value.denominator.bit_length() > BITS:
+            raise Unevaluable("large")
+        return value
+
+    def quotient(self, top: Any, bottom: Any) -> Any:
+        if bottom == 0:
+            raise Undefined("division by zero")
+        return self.fit(top / bottom)
+
+    def power(self, base: Node, exponent: Node) -> Any:
+        value, power = self(base), self(exponent)
+        if power.denominator != 1 or (value == 0 and power <= 0):
+            raise Unevaluable("power")
+        if abs(value) in (0, 1):
+            return value ** (int(power) % 2 or 2)
+        if abs(power) * max(value.numerator.bit_length(), value.denominator.bit_length()) > BITS:
+            raise Unevaluable("large")
+        return value ** int(power)
+
+    def special(self, node: Node) -> Any:
+        match node:
+            case ("s", name) if self.point is not None:
+                return Fraction(1 + seed_of(name, f"r{self.point}") % 2**24, 97)
+            case ("!", argument):
+                return Fraction(math.factorial(self.whole(argument)))
+            case ("f", "binom", total, chosen):
+                return Fraction(math.comb(self.whole(total), self.whole(chosen)))
+        raise Unevaluable(node[0])
+
+    def whole(self, node: Node) -> int:
+        value = self(node)
+        if value.denominator != 1 or not 0 <= value <= 3000:
+            raise Unevaluable("not a small whole number")
+        return int(value)
+
+
+class Residue(Exact):
+    """What a rational function of any degree is at a point, modulo a prime."""
+
+    def __init__(self, budget: Budget, prime: int) -> None:
+        super().__init__(budget, 0)
+        self.prime = prime
+
+    def number(self, value: Fraction) -> Any:
+        return self.quotient(value.numerator, value.denominator)
+
+    def fit(self, value: Any) -> Any:
+        return value % self.prime
+
+    def quotient(self, top: Any, bottom: Any) -> Any:
+        if bottom % self.prime == 0:
+            raise Undefined("division by zero")
+        return top * pow(bottom, -1, self.prime) % self.prime
+
+    def power(self, base: Node, exponent: Node) -> Any:
+        value, power = self(base), exact(exponent)
+        if power is None or power.denominator != 1 or (value % self.prime == 0 and power <= 0):
+            raise Unevaluable("power")
+        return pow(value, int(power), self.prime)
+
+    def special(self, node: Node) -> Any:
+        if node[0] == "s":
+            return seed_of(node[1], self.prime)
+        raise Unevaluable(node[0])
+
+
+PRIMES = (2**127 - 1, 2**107 - 1)
+fitted = Exact(Budget(0)).fit
+
+
+def exact(node: Node, budget: Budget | None = None) -> Fraction | None:
+    """The Fraction that a constant expression is, or None."""
+    try:
+        return Exact(budget or Budget(400))(node)
+    except Unevaluable:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def seed_of(name: str, point: object) -> int:
+    return int.from_bytes(blake2b(f"{name}|{point}".encode(), digest_size=16).digest(), "big")
+
+
+def worked_out(node: Node) -> Node:
+    """A constant as a number."""
+    value = exact(node)
+    return node if value is None else rational_node(value)

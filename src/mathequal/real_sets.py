@@ -1,0 +1,82 @@
+"""Sets of real numbers as pieces (low, closed, high, closed), and what joins them."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+from mathequal.answers import MINUS_INFINITY, NO_NAME, Answer
+from mathequal.nodes import INFINITY, Node, are_expressions, integer_node, rational_node, replaced, symbols
+from mathequal.rational import exact, worked_out
+
+
+def sign_of_infinity(node: Any) -> int:
+    """1 for ∞, -1 for -∞, else 0."""
+    return (node == INFINITY) - (node == MINUS_INFINITY)
+
+
+def ends_of_distance(left: Node | None, right: Node | None) -> list[Node] | None:
+    """The two numbers at which |a x + b| is the other side, a positive number."""
+    match left, right:
+        case (("f", "abs", inner), radius) | (radius, ("f", "abs", inner)) if radius and len(symbols(inner)) == 1:
+            name, reach = ("s", *symbols(inner)), exact(radius)
+            at = [x for n in range(3) if (x := exact(replaced(inner, {name: integer_node(n)}))) is not None]
+            if reach and reach > 0 and len(at) == 3 and at[0] + at[2] == 2 * at[1] != 2 * at[0]:
+                return [rational_node(end) for end in sorted((x - at[0]) / (at[1] - at[0]) for x in (reach, -reach))]
+    return None
+
+
+def to_intervals(answer: Answer | None) -> Any:
+    """The pieces (low, closed, high, closed) of a set of reals, or None."""
+    match answer:
+        case Answer("intervals"):
+            return answer.value
+        case Answer("tuple", (a, b), marks="()" | "[]") if {x.kind for x in answer.items} == {"expression"}:
+            return ((a, answer.marks == "[]", b, answer.marks == "[]"),)
+        case Answer("set") | Answer("assigned", links=("=",)) if all(x.kind == "expression" for x in answer.items):
+            return tuple((x.value, True, x.value, True) for x in answer.items)
+        case Answer("list") if {*answer.links} == {"or"} and len({x.name for x in answer.items} - {None, NO_NAME}) < 2:
+            pieces = [to_intervals(x) if x.kind != "expression" else None for x in answer.items]
+            return None if None in pieces else tuple(piece for part in pieces for piece in part or ())
+    return None
+
+
+def linear(node: Node) -> tuple[Fraction, Fraction] | None:
+    """The a and b of an expression a x + b of one letter, with a other than 0."""
+    letters = symbols(node)
+    if len(letters) != 1 or not are_expressions(node):
+        return None
+    name = ("s", *letters)
+    at = [exact(replaced(node, {name: integer_node(n)})) for n in range(4)]
+    steps = {y - x for x, y in pairwise(at) if x is not None and y is not None}
+    if at[0] is None or None in at or len(steps) != 1 or steps == {0}:
+        return None
+    return steps.pop(), at[0]
+
+
+def image_of(piece: Any, factor: Fraction, shift: Fraction) -> Any:
+    """A piece of a set of reals under x ↦ factor · x + shift."""
+    if isinstance(piece[0], str):
+        return (piece[0], *(tuple(image_of(part, factor, shift) for part in side) for side in piece[1:]))
+    low, closed, high, also = piece
+    ends = [
+        end if sign_of_infinity(end) else worked_out(("+", ("*", rational_node(factor), end), rational_node(shift)))
+        for end in (low, high)
+    ]
+    if factor > 0:
+        return (ends[0], closed, ends[1], also)
+    flipped = [{1: MINUS_INFINITY, -1: INFINITY}.get(sign_of_infinity(end), end) for end in ends]
+    return (flipped[1], also, flipped[0], closed)
+
+
+def combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
+    """Sets of reals joined by "and" or by "or"."""
+    pieces = [to_intervals(answer) for answer in answers]
+    if {*links} == {"or"}:
+        return Answer("intervals", tuple(piece for part in pieces for piece in part))
+    if "or" in links or None in pieces:
+        return None
+    whole = pieces[0]
+    for part, link in zip(pieces[1:], links, strict=True):
+        whole = (("," if link == "," else "cap", whole, part),)
+    return Answer("intervals", whole)
