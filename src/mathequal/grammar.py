@@ -1,4 +1,4 @@
-r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
+r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation (long: one class).
 
 A construct that is not understood is an error; it is never skipped.
 """
@@ -11,8 +11,6 @@ from typing import Any
 
 from mathequal.budget import Budget, Unevaluable
 from mathequal.nodes import (
-    INFINITY,
-    PI,
     Node,
     ParseError,
     decimal_node,
@@ -26,161 +24,19 @@ from mathequal.nodes import (
     times,
 )
 from mathequal.text import word_list
-from mathequal.units import UNITS, is_spelled_unit, unit_of
-
-Token = tuple[str, Any]
+from mathequal.tokens import CURRENCIES, LINKS, SETS, Token, tokens
+from mathequal.units import unit_of
 
 LONGEST = 2000
 _DEEPEST = 32  # brackets within brackets
 _DEEPEST_TREE = 128
-
-
-def _table(text: str) -> dict[str, str]:
-    """Every word of a group → the first word of the group; groups end with ` ;`."""
-    return {word: group.split()[0] for group in text.split(" ;") for word in group.split()}
-
-
-_SAME = _table(r"""
-    * \cdot \times \ast \bullet \cdotp ; / \div ; ^ ** ; % \% ; \frac \dfrac \tfrac \cfrac \nicefrac \sfrac ;
-    | \vert \lvert \rvert \mid ; \dollar \textdollar ; \gbp \pounds ; \binom \dbinom \tbinom ; \{ \lbrace ; \} \rbrace ;
-    [ \lbrack ; ] \rbrack ; \| \Vert \lVert \rVert ; : \colon ; \circ \degree ;
-    \sqrt \surd ; \mod \bmod \pmod ; \setminus \backslash ; \land \wedge ; \lor \vee ; \cup \bigcup ; \cap \bigcap ;
-    \emptyset \varnothing \O ; \int \iint ; = == := ; < \lt ; > \gt ; <= \le \leq \leqslant \leqq ;
-    >= \ge \geq \geqslant \geqq ; != \ne \neq ; ~ \approx \simeq \cong \doteq ; \to \rightarrow \mapsto \implies
-    \Rightarrow ; \sim \propto ; \subset \subseteq ; \angle \measuredangle""")
 _RELATIONS = {*word_list(r"= < > <= >= != ~ \equiv \in \notin \sim \to \subset \perp \parallel")}
 _WITHOUT_LEFT = {*word_list("= ~ < > <= >= !=")}
-_FUNCTIONS = _table("""sin sen ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; cosh ; tanh ; coth ; arcsin asin ;
-    arccos acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ;
-    det ; sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im ; cis""")
-FUNCTIONS = frozenset(_FUNCTIONS)
-_NAMED_FUNCTIONS = {
-    *word_list("sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan ln log exp cis pi")
-}  # \text{sin}
-_AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
 _INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
-_GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu
-    xi rho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega hbar ell
-    partial nabla aleph Pi""")
-_SETS = {r"\RR": "R", r"\ZZ": "Z", r"\QQ": "Q", r"\CC": "C", r"\NN": "N", r"\emptyset": "0"}
-_CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
 _BIG = (r"\sum", r"\prod", r"\int", r"\oint", r"\lim")
-_CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\rupee", r"\cent")
-_UNIT_LETTERS = frozenset("msghNJWKLlVCF")
-_LINKS = {";": ";"} | _table(r", & for if where when with ; and \& \land ; or \lor")
 _MATRICES = {*word_list("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")}
 _SYSTEMS = {*word_list("cases aligned align gathered gather equation split")}
 _AFTER_CASE = {*word_list("if for when otherwise else")}
-
-_TOKEN = re.compile(
-    r"""\s*(?:
- (?P<rep>\d*\.\d*(?:\s*\\(?:overline|bar|dot)\ ?(?:\{\d+\}|\d)(?:\d*\\dot\ ?(?:\{\d\}|\d))?|\(\d+\)))
-|(?P<num>(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?!\.?\d)(?:[eE][-+]?\d{1,6}(?![\d.A-Za-z]))?)
-|\x01\s*(?P<text>[^\x02]*?)\s*\x02
-|\\begin\ ?\{(?P<begin>[a-zA-Z]+)\*?\}(?:\s*(?:\{[lcr|\ ]*\}|\[[lcr]\]))?
-|(?P<end>\\end\ ?\{[a-zA-Z*]+\})
-|(?P<break>(?:\\\\|\\cr(?![a-z]))(?:\s*\[-?[\d.]+\s*[a-z]+\])?)
-|(?P<id>\\(?:vec|hat|bar|tilde|dot|ddot|overline|overrightarrow|widehat|overleftarrow|widetilde|acute)\s*
-    (?:\{\s*\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*\}|\\?[A-Za-z](?![A-Za-z]))
- |\\(?:angle|measuredangle|triangle)\s*(?:[A-Z](?:_?\{?\d?\}?\s*[A-Z]){0,3}|\d|\\?[a-z]+|\{\s*[A-Z]{2,4}\s*\})
- |\\[dt]?frac\s*\{\s*(?:d|\\partial)\s*(?:\^\s*\{?\d\}?)?\s*\\?[A-Za-z]+\s*\}\s*\{\s*(?:d|\\partial)\s*\\?[A-Za-z]\s*(?:\^\s*\{?\d\}?)?\s*\})
-|(?P<op>\\(?:[A-Za-z]+|[{}|%&\#_])|:=|<=|>=|!=|==|\*\*|[-+*/^_!|,;:()\[\]{}&%'=<>])
-|(?P<word>[^\W\d_]+))""",
-    re.X,
-)
-_SUBSCRIPT = re.compile(r"\s*_\s*(?:\{([^{}]*)\}|(\d+|[A-Za-z]|\\[A-Za-z]+|\x01[^\x02]*\x02))")
-PRIMES = re.compile("'+")
-_TIMES_TEN = re.compile(r"\s*[xX]\s*10\s*(?:\^|\*\*)")
-_ARGUMENTS = re.compile(r"\(\s*\\?[A-Za-z0-9]+(?:\s*,\s*\\?[A-Za-z0-9]+)*\s*\)\s*(?:=|<|>|\\[lg]eq?(?![a-z]))")
-
-
-def tokens(text: str, letters: bool, units: bool) -> list[Token]:
-    """Tokens of plain LaTeX. letters: long words are products of letters; units: letters after a value are units."""
-    found: list[Token] = []
-    at = 0
-    while text[at:].strip():
-        match = _TOKEN.match(text, at)
-        if not match:
-            raise ParseError(f"not read: {text[at]!r}")
-        kind, at = str(match.lastgroup), match.end()
-        value: Any = match[kind]
-        if kind == "op":
-            value = _SAME.get(value, value)
-            name = value[1:]
-            if value[0] == "\\" and name in FUNCTIONS:
-                kind, value = "fn", _FUNCTIONS[name]
-            elif value in (r"\pi", r"\infty"):
-                kind, value = "node", _CONSTANTS[name]
-            elif name in _GREEK:
-                kind, value = "id", name
-        elif kind == "word":
-            at = match.start("word")
-            if found and found[-1][0] in ("num", "rep") and _TIMES_TEN.match(text, at):
-                kind, value, length = "op", "*", 1
-            elif found and _ends_value(found[-1]) and (is_spelled_unit(value) or (units and value in UNITS)):
-                kind, length = "text", len(value)
-            else:
-                kind, value, length = _word(value, letters)
-            at += length
-        elif kind == "text" and value in _NAMED_FUNCTIONS:
-            kind, value = ("fn", _FUNCTIONS[value]) if value in _FUNCTIONS else ("node", _CONSTANTS[value])
-        elif kind == "text" and value == "mod":
-            kind, value = "op", r"\mod"
-        elif kind == "id":
-            value = re.sub(r"\\(?:measured|wide|[dt](?=frac))?|[\s{}]", "", value)
-            value = value.replace("overrightarrow", "vec").replace("overline", "bar")
-        if kind == "id":
-            at, value = _named(text, at, value)
-            after = found[-1] if found else ("eof", "")
-            unit = units and value in _UNIT_LETTERS and (_ends_value(after) or after[0] == "text")
-            if unit or (value == "Omega" and after[0] == "num"):
-                kind = "text"
-        found.append((kind, value))
-    return [*found, ("eof", "")]
-
-
-def _ends_value(token: Token) -> bool:
-    return token[0] in ("num", "rep") or token in (("op", "}"), ("op", ")"), ("node", PI))
-
-
-def _named(text: str, at: int, name: str) -> tuple[int, str]:
-    """The end and the name of a symbol with its subscript, its primes, and (for a function) its bracket."""
-    if subscript := _SUBSCRIPT.match(text, at):
-        name += "_" + re.sub(r"[\s\x01\x02\\]", "", subscript[1] or subscript[2] or "")
-        at = subscript.end()
-    if primes := PRIMES.match(text, at):
-        name += primes[0]
-        at = primes.end()
-    inverse = re.compile(r"\s*\^\s*\{\s*-1\s*\}(?=\s*\()").match(text, at)
-    bracket = inverse.end() if inverse else at
-    called = (name[0] in "fghFGH" and name not in _GREEK) or _ARGUMENTS.match(text, bracket)
-    called = called or re.compile(r"\(\s*0\s*\)").match(text, bracket)  # nobody writes a product with 0
-    called = called or (name == "E" and re.match(r"[\[(] ?[XYZ]", text[bracket:]))
-    if called and text[bracket : bracket + 1] in ("(", "[")[: 1 + (name == "E")]:
-        return bracket + 1, f"{name}{'^-1' if inverse else ''}("
-    return at, name
-
-
-def _word(word: str, letters: bool) -> tuple[str, Any, int]:
-    """The first token of a run of letters, and how many letters it takes."""
-    low = word.lower()
-    if not word.isascii():
-        return "text", word, len(word)
-    if word in _FUNCTIONS or (low in _FUNCTIONS and low not in _AS_WRITTEN):
-        return "fn", _FUNCTIONS.get(word) or _FUNCTIONS[low], len(word)
-    if word in _CONSTANTS or word in _GREEK:
-        return ("node", _CONSTANTS[word], len(word)) if word in _CONSTANTS else ("id", word, len(word))
-    if low in ("and", "or", "per"):
-        return "text", low, len(word)
-    if low == "mod":
-        return "op", r"\mod", len(word)
-    for name in ("arcsin", "arccos", "arctan", "sqrt", "sin", "cos", "tan", "log", "ln", "pi", "exp"):
-        if word.startswith(name) and len(word) - len(name) <= 2 and not letters:
-            return ("node", _CONSTANTS["pi"], 2) if name == "pi" else ("fn", name, len(name))
-    in_case = len(word) < 5 and not (word.islower() or word.isupper() or word.istitle())  # mgH
-    if len(word) == 1 or letters or in_case or (len(word) < 4 and not is_spelled_unit(word)):
-        return "id", word[0], 1
-    return "text", word, len(word)
 
 
 class Parser:
@@ -232,9 +88,9 @@ class Parser:
     def link(self) -> str:
         """The connector before the next item: ",", ";", "and" or "or"."""
         link = ""
-        while (token := self.peek())[0] == "break" or (token[0] in ("op", "text") and token[1] in _LINKS):
+        while (token := self.peek())[0] == "break" or (token[0] in ("op", "text") and token[1] in LINKS):
             self.take()
-            link = link if link in ("and", "or") else _LINKS.get(token[1], ",")
+            link = link if link in ("and", "or") else LINKS.get(token[1], ",")
         return link
 
     def item(self) -> Node:
@@ -301,7 +157,7 @@ class Parser:
             after = self.peek(1)
             return after[0] not in ("eof", "text") and after not in (("op", x) for x in (r"\cup", r"\}", ",", ")", ";"))
         opens = (r"\frac", r"\binom", r"\{", r"\lfloor", r"\lceil", r"\langle", r"\boxed")
-        return value in ("(", "{", *opens, *_BIG, *_SETS) or (value in ("|", r"\|") and not self.bars)
+        return value in ("(", "{", *opens, *_BIG, *SETS) or (value in ("|", r"\|") and not self.bars)
 
     def product(self) -> Node:
         left, slash = self.power(), False
@@ -316,7 +172,7 @@ class Parser:
                 left, slash = ("/", left, right), True
             elif self.accept("%"):
                 left = ("%", left)
-            elif self.at(*_CURRENCIES):
+            elif self.at(*CURRENCIES):
                 left = ("unit", left, (self.take()[1].lstrip("\\"),))
             elif self.colon and self.at(":"):
                 return self.ratio(left)
@@ -424,7 +280,7 @@ class Parser:
                 node = self.function(value)
             case "begin":
                 node = self.matrix(value)
-            case "text" if value not in _LINKS and value not in _AFTER_CASE:
+            case "text" if value not in LINKS and value not in _AFTER_CASE:
                 node = ("text", value)
             case "op":
                 node = self.construct(value)
@@ -459,12 +315,12 @@ class Parser:
                 return ("f", {r"\lfloor": "floor", r"\lceil": "ceil"}[operator], inner)
             case r"\langle":
                 return ("seq", "<", self.items(","), self.expect(r"\rangle"))
-            case _ if operator in _CURRENCIES:
+            case _ if operator in CURRENCIES:
                 return ("unit", signed(self.sign(), self.product()), (operator[1:],))
             case r"\boxed":
                 return self.argument()
-            case _ if operator in _SETS:
-                return self.named(_SETS[operator])
+            case _ if operator in SETS:
+                return self.named(SETS[operator])
             case _ if operator in _BIG:
                 return self.big(operator)
         raise ParseError(f"unexpected {operator!r}")
@@ -608,7 +464,7 @@ class Parser:
 
     @staticmethod
     def is_word(token: Token) -> bool:
-        return token[0] == "text" and token[1] not in _LINKS and token[1] not in _AFTER_CASE
+        return token[0] == "text" and token[1] not in LINKS and token[1] not in _AFTER_CASE
 
     def unit(self, value: Node) -> Node:
         """A value and the words after it."""

@@ -2,8 +2,8 @@
 
 import re
 
-from mathequal.grammar import FUNCTIONS
 from mathequal.nodes import Node, symbols
+from mathequal.tokens import FUNCTIONS
 from mathequal.units import introduces
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from mathequal.answers import Answer
-from mathequal.grammar import FUNCTIONS, LONGEST, readings
+from mathequal.grammar import LONGEST, readings
 from mathequal.languages import chinese_number, number_of
 from mathequal.nodes import decimal_node, integer_node, rational_node, signed
 from mathequal.number_words import NUMBER_WORDS, number_in_words, ordinal
@@ -35,6 +35,7 @@ from mathequal.phrases import (
 )
 from mathequal.remarks import without_remarks
 from mathequal.text import plain_latex, plain_words, word_list
+from mathequal.tokens import FUNCTIONS
 from mathequal.typed import quantity_of, typed_values
 from mathequal.units import counts_things
 
