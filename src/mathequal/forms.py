@@ -6,22 +6,23 @@ from math import gcd, lcm
 from typing import Any
 
 from mathequal.formula import Formula, formula_of, is_unfinished, negative
-from mathequal.nodes import Node, holds, numeral, symbols
+from mathequal.nodes import Big, Call, Function, Negative, Node, Number, Power, Product, Quotient, Ratio, Sum, Symbol
 from mathequal.rational import exact
+from mathequal.trees import holds, numeral, symbols
 
 
 def _factors(node: Node) -> Iterator[tuple[Node, int]]:
     """The factors of a product that hold letters, with their powers."""
     match node:
-        case ("-", inner):
+        case Negative(inner):
             yield from _factors(inner)
-        case ("*", *parts):
+        case Product(parts):
             for part in parts:
                 yield from _factors(part)
-        case ("/", top, bottom):
+        case Quotient(top, bottom):
             yield from _factors(top)
             yield from ((factor, -power) for factor, power in _factors(bottom))
-        case ("^", base, ("n", power, "int")):
+        case Power(base, Number(power, "int")):
             yield from ((factor, own * int(power)) for factor, own in _factors(base))
         case _ if symbols(node):
             yield node, 1
@@ -45,8 +46,8 @@ def is_factored(node: Node) -> bool:
     """Whether a polynomial is a product of sums from which nothing more can be drawn out at sight."""
     for factor, power in _factors(node):
         formula = formula_of(factor)
-        sum_of_powers = factor[0] == "+" and len(formula) > 1 and not holds(factor, "f", "call", "big")
-        if power < 0 or not (factor[0] == "s" or sum_of_powers):
+        sum_of_powers = isinstance(factor, Sum) and len(formula) > 1 and not holds(factor, Function, Call, Big)
+        if power < 0 or not (isinstance(factor, Symbol) or sum_of_powers):
             return False
         if len(formula) > 1 and (_content(formula) != 1 or len(_common(formula)) > 1):
             return False
@@ -59,8 +60,8 @@ def number_of_factors(node: Node) -> int:
 
 def is_expanded(node: Node) -> bool:
     """Whether an expression is a sum of terms without products of sums, like terms or common brackets."""
-    terms = [x[1] if x[0] == "-" else x for x in (node[1:] if node[0] == "+" else (node,))]
-    sums = [[(f, p) for f, p in _factors(term) if f[0] == "+" and p > 0] for term in terms]
+    terms = [x[1] if isinstance(x, Negative) else x for x in (node[1:] if isinstance(node, Sum) else (node,))]
+    sums = [[(f, p) for f, p in _factors(term) if isinstance(f, Sum) and p > 0] for term in terms]
     if any(len(some) > 1 or any(power > 1 for _, power in some) for some in sums):
         return False
     brackets = [formula_of(factor) for some in sums for factor, _ in some]
@@ -69,14 +70,16 @@ def is_expanded(node: Node) -> bool:
 
 def is_without_brackets(node: Node) -> bool:
     """Whether no term of an expanded sum multiplies a sum."""
-    terms = [x[1] if x[0] == "-" else x for x in (node[1:] if node[0] == "+" else (node,))]
-    multiplied = any(x[0] == "*" and any(f[0] == "+" and p > 0 for f, p in _factors(x)) for x in terms)
+    terms = [x[1] if isinstance(x, Negative) else x for x in (node[1:] if isinstance(node, Sum) else (node,))]
+    multiplied = any(
+        isinstance(x, Product) and any(isinstance(f, Sum) and p > 0 for f, p in _factors(x)) for x in terms
+    )
     return not multiplied and is_expanded(node)
 
 
 def _holds_power_of_numbers(node: Any) -> bool:
     match node:
-        case ("^", ("n", *_), ("n", _, "int", *_)):
+        case Power(Number(), Number(_, "int")):
             return True
     return isinstance(node, tuple) and any(map(_holds_power_of_numbers, node[1:]))
 
@@ -88,32 +91,32 @@ def is_finished(node: Node) -> bool:
 def is_reduced(node: Node) -> bool:
     """Whether the fractions of an expression are in lowest terms."""
     match node:
-        case ("n", _, "frac" | "mixed", common):
+        case Number(_, "frac" | "mixed", detail=common) if common is not None:
             return common == 1
-        case ("/", top, bottom):
+        case Quotient(top, bottom):
             above, below = formula_of(top), formula_of(bottom)
             left, right = _content(above), _content(below)
             whole = left.denominator == right.denominator == 1
             numbers = not whole or gcd(left.numerator, right.numerator) == 1
             signs = _common(below) | {negative(x) for x in _common(below) if isinstance(x, frozenset)}
             return numbers and not _common(above) & signs and is_reduced(top) and is_reduced(bottom)
-        case ("ratio", terms):
+        case Ratio(terms):
             values = [exact(term) for term in terms]
             return not all(x and x.denominator == 1 for x in values) or gcd(*(int(x or 0) for x in values)) == 1
-        case ("-" | "+" | "*", *parts):
+        case Negative(parts=parts) | Sum(parts) | Product(parts):
             return all(map(is_reduced, parts))
     return True
 
 
 def is_of_primes(node: Node) -> bool:
     """Whether a number is written as a product of powers of primes."""
-    factors = node[1:] if node[0] == "*" else (node,)
-    bases = [x[1] if x[0] == "^" and x[2][0] == "n" else x for x in factors]
+    factors = node[1:] if isinstance(node, Product) else (node,)
+    bases = [x[1] if isinstance(x, Power) and isinstance(x[2], Number) else x for x in factors]
     return (len(factors) > 1 or bases != [node]) and all(map(_is_prime, bases))
 
 
 def _is_prime(node: Node) -> bool:
-    value = node[1] if node[0] == "n" and node[2] == "int" else 0
+    value = node[1] if isinstance(node, Number) and node[2] == "int" else 0
     return 1 < value < 10**6 and all(int(value) % n for n in range(2, int(float(value) ** 0.5) + 1))
 
 
@@ -124,21 +127,23 @@ def is_simple_radical(node: Any) -> bool:
         return True
     if root := _root(node):  # roots in roots are another way to write a sum of roots
         return _holds_root(root[0]) or _is_without_powers(*root)
-    if node[0] == "*" and sum(_root(x) is not None and not symbols(x) for x in node[1:]) > 1:
+    if isinstance(node, Product) and sum(_root(x) is not None and not symbols(x) for x in node[1:]) > 1:
         return False
-    if node[0] == "/" and _holds_root(node[2]):
+    if isinstance(node, Quotient) and _holds_root(node[2]):
         return False
     return all(map(is_simple_radical, node[1:]))
 
 
-def _root(node: Node) -> tuple[Node, int] | None:
+def _root(node: Any) -> tuple[Node, int] | None:
     """What a root is of, and its index: of √2, ∛2 and 2^{1/3}."""
     match node:
-        case ("f", "sqrt", inner):
+        case Function("sqrt", [inner]):
             return inner, 2
-        case ("f", "root", inner, ("n", index, "int")) if 1 < index < 100:
+        case Function("root", [inner, Number(index, "int")]) if 1 < index < 100:
             return inner, int(index)
-        case ("^", base, exponent) if exponent[0] in ("n", "/") and (value := exact(exponent)) is not None:
+        case Power(base, exponent) if (
+            isinstance(exponent, (Number, Quotient)) and (value := exact(exponent)) is not None
+        ):
             return (base, value.denominator) if 1 < value.denominator < 100 else None
     return None
 
@@ -173,14 +178,17 @@ def divides_by_no_letter(node: Any) -> bool:
     """Whether no polynomial of letters is below a fraction bar."""
     if not isinstance(node, tuple) or not node:
         return True
-    return not (node[0] == "/" and symbols(node[2]) and not holds(node[2], "f", "call")) and all(
+    return not (isinstance(node, Quotient) and symbols(node[2]) and not holds(node[2], Function, Call)) and all(
         map(divides_by_no_letter, node[1:])
     )
 
 
 def is_single_log(node: Node) -> bool:
     return (
-        node[0] == "f" and node[1] in ("ln", "log", "logb") and not holds(node[2], "f") and not is_unfinished(node[2])
+        isinstance(node, Function)
+        and node[1] in ("ln", "log", "logb")
+        and not holds(node[2], Function)
+        and not is_unfinished(node[2])
     )
 
 
@@ -192,7 +200,7 @@ def has_one_letter_once(node: Node) -> bool:
 def _places(node: Any) -> int:
     if not isinstance(node, tuple) or not node:
         return 0
-    return 1 if node[0] == "s" else sum(map(_places, node[1:]))
+    return 1 if isinstance(node, Symbol) else sum(map(_places, node[1:]))
 
 
 def is_form(*forms: str) -> Callable[[Node], bool]:
@@ -202,8 +210,8 @@ def is_form(*forms: str) -> Callable[[Node], bool]:
 def is_scientific(node: Node) -> bool:
     """Whether a number is a × 10^n with one digit other than 0 before the point."""
     match node:
-        case ("-", inner):
+        case Negative(inner):
             return is_scientific(inner)
-        case ("n", value, "sci", _, power):
+        case Number(value, "sci", power=power) if power is not None:
             return 1 <= abs(value) / Fraction(10) ** power < 10
     return numeral(node) == "ten"

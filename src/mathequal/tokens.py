@@ -3,8 +3,9 @@ r"""Tokens of plain LaTeX: numbers, names, functions, operators and the words of
 import re
 from typing import Any
 
-from mathequal.nodes import INFINITY, PI, ParseError
+from mathequal.nodes import INFINITY, PI
 from mathequal.text import word_list
+from mathequal.trees import ParseError
 from mathequal.units import UNITS, is_spelled_unit
 
 Token = tuple[str, Any]
