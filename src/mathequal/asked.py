@@ -37,9 +37,10 @@ from mathequal.text import word_list
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FormRule:
     """What some words of a question ask of an answer."""
 
+    name: str
     words: re.Pattern[str]
     kept: Callable[[Node], bool]
     """Whether an expression keeps the rule."""
@@ -65,17 +66,27 @@ _OPENS = (
 )
 _AS = r"\b(?:as|in|into|to)(?: (?:an?|the|its|your answer as an?))?(?: (?:equivalent|exact|single|common|terminating))*"
 RULES = (
-    Rule(
+    FormRule(
+        "factored",
         re.compile(rf"{_VERB}(?:completely |fully )?factor(?:i[sz]e)?\b(?! of\b)|\bfactored form|\bin factors\b", re.I),
         is_factored,
         number_of_factors,
     ),
-    Rule(re.compile(_EXPANDS, re.I), is_expanded),
-    Rule(re.compile(rf"{_OPENS}|\bslope[- ]intercept", re.I), is_without_brackets),
-    Rule(re.compile(rf"{_SIMPLER}|{_VERB}divide\b|\bfind the quotient\b", re.I), is_reduced),
-    Rule(re.compile(rf"{_SIMPLER}|{_VERB}divide\b|\bquotient\b", re.I), divides_by_no_letter),
-    Rule(re.compile(r"\bprime factori[sz]ation|\bproduct of (?:\w+ )?primes?\b", re.I), is_of_primes),
-    Rule(
+    FormRule("expanded", re.compile(_EXPANDS, re.I), is_expanded),
+    FormRule("without brackets", re.compile(rf"{_OPENS}|\bslope[- ]intercept", re.I), is_without_brackets),
+    FormRule("in lowest terms", re.compile(rf"{_SIMPLER}|{_VERB}divide\b|\bfind the quotient\b", re.I), is_reduced),
+    FormRule(
+        "no letter below a fraction bar",
+        re.compile(rf"{_SIMPLER}|{_VERB}divide\b|\bquotient\b", re.I),
+        divides_by_no_letter,
+    ),
+    FormRule(
+        "a product of primes",
+        re.compile(r"\bprime factori[sz]ation|\bproduct of (?:\w+ )?primes?\b", re.I),
+        is_of_primes,
+    ),
+    FormRule(
+        "nothing left to work out",
         re.compile(
             rf"{_SIMPLER}|{_EXPANDS}|{_OPENS}|\bcollect\b|\bdistribut|{_VERB}(?:add|subtract|perform|divide)\b|"
             r"\bslope[- ]intercept",
@@ -83,15 +94,29 @@ RULES = (
         ),
         is_finished,
     ),
-    Rule(re.compile(r"\bsimpl(?:if|est)|\bradicals?\b|\bsurds?\b|\brationali[sz]", re.I), is_simple_radical),
-    Rule(re.compile(r"\bsingle (?:\w+ )?log|\b(?:one|1) log(?:arithm)?\b|\bcondense\b", re.I), is_single_log),
-    Rule(re.compile(r"\bcomplet\w* (?:the )?squares?\b|\bvertex form", re.I), has_one_letter_once),
-    Rule(
+    FormRule(
+        "simple radicals",
+        re.compile(r"\bsimpl(?:if|est)|\bradicals?\b|\bsurds?\b|\brationali[sz]", re.I),
+        is_simple_radical,
+    ),
+    FormRule(
+        "a single logarithm",
+        re.compile(r"\bsingle (?:\w+ )?log|\b(?:one|1) log(?:arithm)?\b|\bcondense\b", re.I),
+        is_single_log,
+    ),
+    FormRule(
+        "each letter in one place",
+        re.compile(r"\bcomplet\w* (?:the )?squares?\b|\bvertex form", re.I),
+        has_one_letter_once,
+    ),
+    FormRule(
+        "scientific notation",
         re.compile(r"\bscientific notation|\bscientific form|\bstandard (?:form|notation)", re.I),
         is_scientific,
         of_numbers=True,
     ),
-    Rule(
+    FormRule(
+        "usual notation",
         re.compile(
             r"\bscientific|\bstandard (?:form|notation)|\bordinary|\bwithout (?:exponents|powers)|\bas an integer"
             r"|\b(?:decimal|usual) (?:notation|form)",
@@ -100,14 +125,25 @@ RULES = (
         is_form("int", "dec"),
         of_numbers=True,
     ),
-    Rule(re.compile(rf"{_AS} decimal\b|\bdecimal form", re.I), is_form("int", "dec", "rep"), of_numbers=True),
-    Rule(
+    FormRule(
+        "a decimal number",
+        re.compile(rf"{_AS} decimal\b|\bdecimal form", re.I),
+        is_form("int", "dec", "rep"),
+        of_numbers=True,
+    ),
+    FormRule(
+        "a fraction",
         re.compile(rf"{_AS} (?:\w+ )?fraction\b|\bfraction(?:al)? form|\bfraction in", re.I),
         is_form("frac", "mixed"),
         of_numbers=True,
     ),
-    Rule(re.compile(r"\bmixed (?:number|fraction|numeral)", re.I), is_form("mixed"), of_numbers=True),
-    Rule(re.compile(r"\bimproper fraction", re.I), is_form("frac"), of_numbers=True),
+    FormRule(
+        "a mixed number",
+        re.compile(r"\bmixed (?:number|fraction|numeral)", re.I),
+        is_form("mixed"),
+        of_numbers=True,
+    ),
+    FormRule("an improper fraction", re.compile(r"\bimproper fraction", re.I), is_form("frac"), of_numbers=True),
 )
 """What a question's words ask. Each example above is one of them."""
 
@@ -119,7 +155,7 @@ _STEMS = word_list(
 
 
 @lru_cache(maxsize=1024)
-def rules_of(question: str) -> tuple[Rule, ...]:
+def rules_of(question: str) -> tuple[FormRule, ...]:
     """The rules for expressions that a question's words name."""
     words = " ".join(question.lower().split())
     if not any(stem in words for stem in _STEMS):  # the usual case

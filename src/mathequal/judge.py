@@ -1,4 +1,4 @@
-"""Equality of typed answers: the gold answer's type decides what is compared, and how."""
+"""Equality of typed answers: the gold answer's type decides what is compared, and how (long: one class of rules)."""
 
 import operator
 import re
@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from mathequal.answers import Answer
 from mathequal.asked import (
@@ -78,18 +78,40 @@ _HUNDRED = integer_node(100)
 _BASIS = (Constant("i"), Symbol("j"), Symbol("k"))  # 2i + 3j is (2, 3)
 
 
-def compare(gold: str, answer: str, *, decimals: Decimals = "exact", question: str = "") -> tuple[bool, str]:
-    """Whether an answer equals the gold answer, and `UNPARSED` if only the texts could be compared, or "form" if a rule
-    of the question refused its form. question: says which units may be left out, and the form."""
+class Judgement(NamedTuple):
+    """Whether two answers say the same."""
+
+    equal: bool
+    rule: str
+    """The name of the rule that decided, for people: one of `RULES`, or what refused the answer beside its value."""
+    detail: str = ""
+    """For programs: `UNPARSED` if one answer was not read and the texts differ, "text" if they are the same, "long" for
+    an answer that is too long to be read, "form" if the question asks for another form, and otherwise ""."""
+
+
+def compare(gold: str, answer: str, *, decimals: Decimals = "exact", question: str = "") -> Judgement:
+    """Whether an answer equals the gold answer, by the rule for their types.
+
+    decimals: whether a value must equal a gold decimal number ("exact"), or may round to it ("rounded"). question: says
+    which units may be left out, and which form is asked for.
+
+    >>> compare(r"\\frac{1}{2}", "0.5").equal
+    True
+    >>> compare("(1, 2)", "(2, 1)")
+    Judgement(equal=False, rule='matrices and tuples', detail='')
+    """
     if len(answer) > LONGEST:
-        return False, "long"
+        return Judgement(False, "too long", "long")
     with alone:
         left, right = (read(text) or read(text, units=True) for text in (gold, answer))
         comparison = Comparison(decimals, question)
         equal = None if left is None or right is None else comparison.decide(left, right, gold, answer)
     if equal is None:
-        return (True, "text") if bare_text(gold) == bare_text(answer) else (False, UNPARSED)
-    return equal, "form" if not equal and comparison.in_other_form else ""
+        same = bare_text(gold) == bare_text(answer)
+        return Judgement(same, "the same text" if same else "not read", "text" if same else UNPARSED)
+    if not equal and comparison.other_form:
+        return Judgement(False, f"the form that the question asks for: {comparison.other_form}", "form")
+    return Judgement(equal, comparison.rule)
 
 
 def answer_key(answer: str) -> str:
@@ -154,30 +176,47 @@ class Comparison:
     def __init__(self, decimals: Decimals, question: str) -> None:
         self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
         self.question, self.rules, self.order = question, rules_of(question), order_of(question)
-        self.in_other_form = False
-        """Whether a rule of the question refused an expression."""
+        self.other_form = ""
+        """The first rule of the question that refused an expression."""
+        self.rule = ""
+        """The rule that decides, of the whole answers and not of their parts."""
         self.budget.matrices = may_be_on_matrices(question)
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
-        if gold.said and answer.said and not gold.said & answer.said:
-            return False  # a sum and a product
+        self.rule = self.refusal(gold, answer, gold_text)
+        if self.rule:
+            return False
         if self.order and gold.kind == answer.kind == "letters":
+            self.rule = "the order of letters that the question asks for"
             return _LETTER.findall(gold_text) == _LETTER.findall(answer_text)
-        if answer.over_reals and gold.kind == "family":  # n ∈ ℝ for n ∈ ℤ
-            return False
-        if answer.hedged and not may_hedge(gold, gold_text, self.question):
-            return False
-        if answer.excluded and not may_exclude(gold, answer, self.question, self.budget):
-            return False
-        equal = gold == answer or self.equal(gold, answer)
-        if equal is not True and gold.kind in ("expression", "assigned", "list"):
-            equal = self.families(gold, answer) or equal
+        if gold == answer:
+            self.rule = "the same reading"
+            return True
+        equal = self.equal(gold, answer)
+        if equal is not True and gold.kind in ("expression", "assigned", "list") and self.families(gold, answer):
+            self.rule, equal = "families over the integers", True
         if equal is not True and any(x.kind == "quantity" for x in (gold, answer, *gold.items, *answer.items)):
             sides = [read(text, units=True) for text in (gold_text, answer_text)]
             if all(x is not None and "quantity" in (x.kind, *(y.kind for y in x.items)) for x in sides):
-                equal = self.equal(*filter(None, sides)) or equal
+                before, self.rule = self.rule, ""
+                if self.equal(*filter(None, sides)):
+                    equal = True
+                else:
+                    self.rule = before
         return equal
+
+    def refusal(self, gold: Answer, answer: Answer, gold_text: str) -> str:
+        """The rule by which what an answer says beside its value makes it another one, whatever the value; or ""."""
+        if gold.said and answer.said and not gold.said & answer.said:
+            return "another name before the value"  # a sum and a product
+        if answer.over_reals and gold.kind == "family":
+            return "an index over the reals"  # n ∈ ℝ for n ∈ ℤ
+        if answer.hedged and not may_hedge(gold, gold_text, self.question):
+            return "a hedge that nobody asked for"
+        if answer.excluded and not may_exclude(gold, answer, self.question, self.budget):
+            return "other excluded values"
+        return ""
 
     def equal(self, gold: Answer, answer: Answer) -> bool | None:
         """Equality by the first of `_RULES` for the kinds of both."""
@@ -188,23 +227,36 @@ class Comparison:
         if gold.others or answer.others:
             golds, answers = ((replace(x, others=()), *x.others) for x in (gold, answer))
             pairs = [(x, y) for x in golds for y in answers if x is golds[0] or x.kind == y.kind]
-            return any_of(self.equal(x, y) for x, y in pairs)
+            return self.any_reading(pairs)
         kinds = {gold.kind, answer.kind}
         if not kinds & {"assigned", "family"} and not _same_name(gold.name, answer.name):  # x ∈ S, y ∈ S
+            self.rule = self.rule or "another name"
             return False
-        for some, every, rule in _RULES:
-            if kinds & some and kinds <= (every or kinds):
-                return rule(self, gold, answer)
+        for rule in RULES:
+            if kinds & rule.some and kinds <= (rule.every or kinds):
+                self.rule = self.rule or rule.name
+                return rule.compare(self, gold, answer)
+        self.rule = self.rule or ("the same kind and value" if len(kinds) == 1 else "another kind of answer")
         return gold.kind == answer.kind and gold.value == answer.value
+
+    def any_reading(self, pairs: Sequence[tuple[Answer, Answer]]) -> bool | None:
+        """Equality of one of several pairs of readings; the rule is that of the first pair that is equal."""
+        before, results, rules = self.rule, list[bool | None](), list[str]()
+        for gold, answer in pairs:
+            self.rule = before
+            results.append(self.equal(gold, answer))
+            rules.append(self.rule)
+        self.rule = rules[results.index(True)] if True in results else (rules or [before])[0]
+        return any_of(results)
 
     # Values.
     def form_allowed(self, gold: Node, answer: Node) -> bool:
         """Whether an answer is a result in the form that the question asks for."""
         if not _form_allowed(gold, answer):
             return False
-        kept = all(rule.allows(gold, answer) for rule in self.rules)
-        self.in_other_form |= not kept
-        return kept
+        refused = next((rule.name for rule in self.rules if not rule.allows(gold, answer)), "")
+        self.other_form = self.other_form or refused
+        return not refused
 
     def identical(self, gold: Node, answer: Node) -> bool | None:
         return identical(gold, answer, self.budget)
@@ -751,24 +803,35 @@ def _exact_members(answer: Answer) -> list[Answer]:
     return [x for n, (link, x) in enumerate(zip(answer.links, answer.items, strict=True)) if n == 0 or link == "="]
 
 
-_RULES: tuple[tuple[set[str], set[str], Callable[[Comparison, Answer, Answer], bool | None]], ...] = tuple(
-    ({*some.split()}, {*every.split()}, rule) for some, every, rule in (
-        ("family", "", Comparison.families),
-        ("assigned", "", Comparison.named),
-        ("quantity expression", "quantity expression", Comparison.quantities),
-        ("ratio", "", Comparison.ratios),
-        ("matrix tuple", "matrix tuple expression", Comparison.tables),
-        ("intervals", "", Comparison.sets_of_reals),
-        ("list", "list set tuple", Comparison.collections),
-        ("set", "set", Comparison.collections),
-        ("set", "set expression quantity tuple", Comparison.sets_of_one),
-        ("list", "list expression quantity", Comparison.all_alternatives),
-        ("letters", "", Comparison.letters),
-        ("cases", "cases", Comparison.matched),
-        ("equation", "equation", Comparison.equations),
-        ("equation", "equation expression", Comparison.identities),
-        ("inequality", "inequality", Comparison.inequalities),
+class KindRule(NamedTuple):
+    """What compares two answers by their kinds."""
+
+    name: str
+    some: set[str]
+    """Kinds of which one side has one."""
+    every: set[str]
+    """Kinds of which both sides have one; any, if none is named."""
+    compare: Callable[[Comparison, Answer, Answer], bool | None]
+
+
+RULES = tuple(
+    KindRule(name, {*some.split()}, {*every.split()}, compare) for name, some, every, compare in (
+        ("families over the integers", "family", "", Comparison.families),
+        ("names and chains", "assigned", "", Comparison.named),
+        ("values and units", "quantity expression", "quantity expression", Comparison.quantities),
+        ("ratios", "ratio", "", Comparison.ratios),
+        ("matrices and tuples", "matrix tuple", "matrix tuple expression", Comparison.tables),
+        ("sets of reals", "intervals", "", Comparison.sets_of_reals),
+        ("lists and sets", "list", "list set tuple", Comparison.collections),
+        ("sets", "set", "set", Comparison.collections),
+        ("a set of one", "set", "set expression quantity tuple", Comparison.sets_of_one),
+        ("alternatives that are all equal", "list", "list expression quantity", Comparison.all_alternatives),
+        ("letters of choices", "letters", "", Comparison.letters),
+        ("cases", "cases", "cases", Comparison.matched),
+        ("equations", "equation", "equation", Comparison.equations),
+        ("an equation for one of its sides", "equation", "equation expression", Comparison.identities),
+        ("inequalities", "inequality", "inequality", Comparison.inequalities),
     )
 )  # fmt: skip
-"""What compares two answers: kinds of which one side has one, kinds that both sides have (any, if none is named), and
-the rule. Answers without a rule are equal if their kinds and values are."""
+"""The first rule for the kinds of two answers compares them. Answers without one are equal if their kinds and values
+are."""
