@@ -13,7 +13,7 @@ from mathequal.nodes import Big, Brackets, Function, Negative, Node, Number, Pow
 from mathequal.text import plain_latex
 from mathequal.trees import canonical, contains, functions, holds, integer_node, replaced, symbols, walk, with_sign
 
-PAIRS = Path(__file__).resolve().parents[1] / "verifiers" / "math_pairs"
+PAIRS = Path(nodes.__file__).parent / "data"
 X, Y, TWO = Symbol("x"), Symbol("y"), integer_node(2)
 CLASSES = [kind for kind in vars(nodes).values() if isinstance(kind, type) and issubclass(kind, Node) and kind.sign]
 
