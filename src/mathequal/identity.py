@@ -111,7 +111,7 @@ def _may_be_of_a_matrix(node: Node) -> bool:
         case Power(base, Symbol("T") | Number(-1)):
             match base:
                 case Symbol(name):
-                    return len(name) == 1 and name.isupper() and name != "T"
+                    return len(name) == 1 and name.isupper()
                 case Product([Symbol(name), *_]):
                     return len(name) == 1 and name.isupper()
     return False
