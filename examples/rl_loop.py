@@ -39,6 +39,7 @@ from dph.config import (
 from dph.models.batch import by_prompt
 from dph.models.policy import Policy
 from dph.objective import Objective, group_advantages
+from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import RehearsalSet, read_rehearsal
 from dph.sampling.hf import HFSampler
@@ -59,7 +60,7 @@ def train(config: TrainConfig) -> Iterator[dict[str, float]]:
     rehearsal = RehearsalSet(read_rehearsal(presampled / "rehearsal.parquet"), seed)  # D_pef, in an endless order
     with make_verifiers(config.verifier) as verifiers:
         _, problems = load_problems(config.task)
-        problems = training_problems(str(presampled), config.task, "explore", problems)  # D_exp
+        problems = training_problems(open_presampled(presampled), config.task, "explore", problems)  # D_exp
         problems = usable_problems(verifiers, problems)
         prompts = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
         order = EpochOrder(len(prompts), seed, "explore")

@@ -133,7 +133,7 @@ def test_packages_that_are_missing_old_or_damaged(monkeypatch, tmp_path):
 
 def test_every_requirement_is_looked_at_and_extras_are_not_needed():
     found = status_of(list(module.check_installation()))
-    assert {"Python", "dph-rl", "torch", "transformers", "math-verify", "pyarrow", "optional packages"} <= found.keys()
+    assert {"Python", "dph-rl", "torch", "transformers", "pyarrow", "optional packages"} <= found.keys()
     assert set(found.values()) == {"ok"} and "pytest" not in found
 
 

@@ -169,7 +169,7 @@ SETS = {
     "another top-p": (entries("manifest.json", top_p=0.9), "(top_p 0.9 there, 1.0 here)"),
     "another model": (entries("manifest.json", weight_hash="x"), "(weight_hash 'x' of "),
     "another tokenizer": (entries("manifest.json", tokenizer_hash="x"), "(tokenizer_hash 'x' of "),
-    "another task": (entries("manifest.json", task={"name": "x"}), "was made for another task"),
+    "another task": (entries("manifest.json", task={"name": "x", "split": "train"}), "was made for another task"),
     "no table": (signed(text(R, b"PAR1")), "cannot be read"),
     "no number": (signed(column(R, "ref_logprobs", lambda old: [float("nan")] * len(old))), "is damaged in row 1"),
     "a token too many": (signed(column(R, "response_ids", lambda old: [*old, 1])), "is damaged in row 1"),

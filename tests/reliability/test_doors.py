@@ -199,6 +199,7 @@ def test_a_new_way_to_code_inside_a_command_is_closed_too(tmp_path, capsys, monk
             asked.append(way)
 
     monkeypatch.setattr("dph.cli.main._call", careless)
-    words = {"verify": JUDGED[1:], "train": TRAIN[1:]}.get(command, TOY if command != "sft" else ())
+    own = {"verify": JUDGED[1:], "train": TRAIN[1:], "sft": (), "presample": (*TOY, "--threshold", "1")}
+    words = own.get(command, TOY)
     main([command, *words, "--out", str(tmp_path / "out")])
     assert len(asked) == 3 and not (tmp_path / "ran").exists()

@@ -43,21 +43,30 @@ def load_report() -> Iterator[list[str]]:
     """Yield the reports of missing and other weights that transformers writes in this context; none is printed, because
     a sentence says what they say."""
     found: list[str] = []
+    logger = logging.getLogger("transformers")
+    level, lowest = logger.level, logger.getEffectiveLevel()
+    handlers = list(logger.handlers)
 
-    def keep(record: logging.LogRecord) -> bool:
-        if "LOAD REPORT" not in (text := record.getMessage()):
-            return True
-        found.append(text)
-        return False
+    def shown(record: logging.LogRecord) -> bool:
+        return record.levelno >= lowest and "LOAD REPORT" not in record.getMessage()
 
-    handlers = list(logging.getLogger("transformers").handlers)
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "LOAD REPORT" in (text := record.getMessage()):
+                found.append(text)
+
+    kept = Kept()
     for handler in handlers:
-        handler.addFilter(keep)
+        handler.addFilter(shown)
+    logger.addHandler(kept)
+    logger.setLevel(min(lowest, logging.WARNING))  # the table is a warning, which a program may have turned off
     try:
         yield found
     finally:
+        logger.setLevel(level)
+        logger.removeHandler(kept)
         for handler in handlers:
-            handler.removeFilter(keep)
+            handler.removeFilter(shown)
 
 
 def mismatch_in(reports: Sequence[str]) -> str:
