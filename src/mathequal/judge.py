@@ -74,7 +74,6 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
 ))  # fmt: skip
 _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": operator.and_, "minus": operator.gt}
 _LETTER = re.compile("(?<![A-Za-z])[A-Z](?![A-Za-z])")
-_HUNDRED = integer_node(100)
 _BASIS = (Constant("i"), Symbol("j"), Symbol("k"))  # 2i + 3j is (2, 3)
 
 

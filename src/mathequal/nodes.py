@@ -95,10 +95,7 @@ class Quotient(Node, sign="/"):
     """A quotient that is not a number written as a fraction."""
 
     __slots__ = ()
-    __match_args__ = (
-        "top",
-        "bottom",
-    )
+    __match_args__ = ("top", "bottom")
     top: Any
     bottom: Any
 
@@ -107,10 +104,7 @@ class Power(Node, sign="^"):
     """A power."""
 
     __slots__ = ()
-    __match_args__ = (
-        "base",
-        "exponent",
-    )
+    __match_args__ = ("base", "exponent")
     base: Any
     exponent: Any
 
@@ -127,10 +121,7 @@ class PlusMinus(Node, sign="pm"):
     """An expression after ± (p) or ∓ (m)."""
 
     __slots__ = ()
-    __match_args__ = (
-        "inner",
-        "which",
-    )
+    __match_args__ = ("inner", "which")
     inner: Any
     which: str
 
@@ -171,10 +162,7 @@ class Function(Node, sign="f", variadic=True):
     """A function that the judge knows: sqrt, sin, log, abs, binom."""
 
     __slots__ = ()
-    __match_args__ = (
-        "name",
-        "arguments",
-    )
+    __match_args__ = ("name", "arguments")
     name: str
     arguments: tuple[Any, ...]
 
@@ -183,10 +171,7 @@ class Call(Node, sign="call", variadic=True):
     """A function that the question names: f(x)."""
 
     __slots__ = ()
-    __match_args__ = (
-        "name",
-        "arguments",
-    )
+    __match_args__ = ("name", "arguments")
     name: str
     arguments: tuple[Any, ...]
 
@@ -195,11 +180,7 @@ class Brackets(Node, sign="seq"):
     """Items in brackets: a point, a vector, an interval."""
 
     __slots__ = ()
-    __match_args__ = (
-        "opens",
-        "items",
-        "closes",
-    )
+    __match_args__ = ("opens", "items", "closes")
     opens: str
     items: tuple[Any, ...]
     closes: str
@@ -233,11 +214,7 @@ class Where(Node, sign="where"):
     """A set by a condition, with what connects the conditions."""
 
     __slots__ = ()
-    __match_args__ = (
-        "item",
-        "conditions",
-        "links",
-    )
+    __match_args__ = ("item", "conditions", "links")
     item: Any
     conditions: tuple[Any, ...]
     links: tuple[Any, ...]
@@ -247,10 +224,7 @@ class Relation(Node, sign="rel"):
     """A chain of equations or inequalities; the first side may be None."""
 
     __slots__ = ()
-    __match_args__ = (
-        "sides",
-        "operators",
-    )
+    __match_args__ = ("sides", "operators")
     sides: tuple[Any, ...]
     operators: tuple[str, ...]
 
@@ -259,10 +233,7 @@ class Modulo(Node, sign="mod"):
     """An expression or a congruence with its modulus."""
 
     __slots__ = ()
-    __match_args__ = (
-        "inner",
-        "modulus",
-    )
+    __match_args__ = ("inner", "modulus")
     inner: Any
     modulus: Any
 
@@ -271,11 +242,7 @@ class SetOperation(Node, sign="setop"):
     """A union (cup), an intersection (cap) or a difference (minus) of sets."""
 
     __slots__ = ()
-    __match_args__ = (
-        "operator",
-        "left",
-        "right",
-    )
+    __match_args__ = ("operator", "left", "right")
     operator: str
     left: Any
     right: Any
@@ -309,10 +276,7 @@ class Measured(Node, sign="unit"):
     """A value with the words after it: a unit, or what is counted."""
 
     __slots__ = ()
-    __match_args__ = (
-        "value",
-        "words",
-    )
+    __match_args__ = ("value", "words")
     value: Any
     words: tuple[str, ...]
 
@@ -329,12 +293,7 @@ class Big(Node, sign="big"):
     """A sum, product, integral or limit (sum, prod, int, lim) with what is below and above its sign."""
 
     __slots__ = ()
-    __match_args__ = (
-        "kind",
-        "sub",
-        "sup",
-        "body",
-    )
+    __match_args__ = ("kind", "sub", "sup", "body")
     kind: str
     sub: Any
     sup: Any

@@ -123,7 +123,8 @@ def times(left: Node, right: Node) -> Node:
         if left.form == "ten":
             left, right = right, left
         if right.form == "ten" and left.form in ("int", "dec"):
-            return Number(left.value * right.value, "sci", right[3] + (left.detail or 0), right[3])
+            exponent = right.detail or 0
+            return Number(left.value * right.value, "sci", exponent + (left.detail or 0), exponent)
     return Product(*(left.factors if isinstance(left, Product) else (left,)), right)
 
 
@@ -207,7 +208,7 @@ def symbols(node: Any) -> set[str]:
     if not isinstance(node, tuple) or not node:
         return set()
     if isinstance(node, Symbol):
-        return {*node[1:]}
+        return {node.name}
     free: set[str] = set().union(*map(symbols, node))
     if isinstance(node, Call):
         free.add(node.name.rstrip("'") + "()")
