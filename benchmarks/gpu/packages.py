@@ -28,10 +28,15 @@ class Missing(Exception):
 
 
 def needed(*extras: str) -> list[Requirement]:
-    """Direct requirements in pyproject.toml: of the core, and of the named extras."""
+    """Direct requirements in pyproject.toml: of the core, and of the named extras with the extras that these name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = [*project["dependencies"], *(line for name in extras for line in project["optional-dependencies"][name])]
-    return [Requirement(line) for line in lines]
+    found, waiting = [*map(Requirement, project["dependencies"])], [*extras]
+    while waiting:
+        for need in map(Requirement, project["optional-dependencies"][waiting.pop()]):
+            own = canonicalize_name(need.name) == "dph-rl"
+            waiting += need.extras if own else ()
+            found += [] if own else [need]
+    return found
 
 
 def installed(path: Sequence[str]) -> dict[str, Distribution]:

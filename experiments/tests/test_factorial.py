@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def presampled(path: Path, solved: Mapping[str, int], stored: tuple[str, ...]) -
     pq.write_table(pa.Table.from_pylist(partition), path / "partition.parquet")
     rows = [Rehearsal([1, 2], [3, solved[id]], id, [-0.5, -0.1], id) for id in stored]
     write_rehearsal(path / "rehearsal.parquet", rows)
-    made.finish(files=file_hashes(path), stored_responses=len(rows))
+    made.finish(files=file_hashes(path), stored_responses=len(rows), task=asdict(settings.task))
     return path
 
 

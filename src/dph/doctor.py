@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +23,7 @@ from packaging.requirements import Requirement
 import dph
 from dph.config import DoctorConfig, load_settings
 from dph.errors import UserError, how_to_install, json_for_terminal, one_line
+from dph.extras import missing_of
 from dph.process.memory import free_memory
 from dph.process.progress import put
 from dph.runs.directory import read_metrics
@@ -106,7 +106,7 @@ def check_installation() -> Iterator[Finding]:
 
 def _lacks_training() -> list[str]:
     """The libraries of the extra `train` that are not installed."""
-    return [name for name in ("torch", "transformers") if find_spec(name) is None]
+    return missing_of(("torch", "transformers"))
 
 
 def _requirements(extra: str) -> list[Requirement]:

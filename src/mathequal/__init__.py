@@ -2,8 +2,8 @@ r"""Do two mathematical answers say the same? ½ and 0.5 do; (1, 2) and (2, 1) d
 
     from mathequal import compare
 
-    compare(r"\frac{1}{2}", "0.5")    # (True, "")
-    compare("(1, 2)", "(2, 1)")       # (False, "")
+    compare(r"\frac{1}{2}", "0.5")    # Judgement(equal=True, rule="values and units", detail="")
+    compare("(1, 2)", "(2, 1)")       # Judgement(equal=False, rule="matrices and tuples", detail="")
 
 Each answer is read as a value of a type: a number, an expression, a quantity, a list, an interval, and so on. The type
 of the gold answer decides what is compared, and how. Neither answer is ever executed, and the work is bounded, so that
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from mathequal.answers import Answer
     from mathequal.copied import is_copied
     from mathequal.extract import find_answer
-    from mathequal.judge import UNPARSED, answer_key, compare
+    from mathequal.judge import UNPARSED, Judgement, answer_key, compare
     from mathequal.rational import exact
     from mathequal.reading import read
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """The version of the rules of judging: it is raised with every change that could change a verdict."""
 
 _HOMES = {
     "Answer": "answers",
+    "Judgement": "judge",
     "UNPARSED": "judge",
     "answer_key": "judge",
     "compare": "judge",
@@ -40,6 +41,7 @@ __all__ = [
     "RULES_VERSION",
     "UNPARSED",
     "Answer",
+    "Judgement",
     "answer_key",
     "compare",
     "exact",

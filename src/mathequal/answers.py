@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from mathequal.nodes import INFINITY, Node
+from mathequal.nodes import INFINITY, MINUS_INFINITY, Node, Words
 from mathequal.units import Unit
 
-MINUS_INFINITY = ("-", INFINITY)
-NO_NAME = ("text", "")  # of the set that > 3 says
+NO_NAME = Words("")  # of the set that > 3 says
 REALS = ((MINUS_INFINITY, False, INFINITY, False),)
 
 

@@ -6,8 +6,9 @@ from mathequal.answers import Answer
 from mathequal.budget import Budget
 from mathequal.copied import formulas_of
 from mathequal.identity import identical
-from mathequal.nodes import Node, holds, replaced, symbols
+from mathequal.nodes import Function, Node, Power, Quotient
 from mathequal.numeric import is_undefined
+from mathequal.trees import holds, replaced, symbols
 
 _ASKS_TO_ROUND = re.compile(
     r"\b(?:about|approximat\w*|round\w*|nearest|closest|estimat\w*|decimals?|significant|redonde\w*|arrond\w*|gerundet|"
@@ -32,7 +33,7 @@ def may_exclude(gold: Answer, answer: Answer, question: str, budget: Budget) -> 
         known = [any(x[1][0] in at and identical(x[1][1], at[x[1][0]], budget) for x in gold.excluded) for at in points]
         return all(known) and len(points) == len(gold.excluded)
     nodes = [node for _, x in formulas_of(question) for node in _nodes(x) if symbols(node) & symbols(answer.excluded)]
-    nodes = [node for node in nodes if holds(node, "/", "^", "f")]  # the others are defined everywhere
+    nodes = [node for node in nodes if holds(node, Quotient, Power, Function)]  # the others are defined everywhere
     return not nodes or all(any(is_undefined(replaced(x, at), budget) for x in nodes) for at in points)
 
 

@@ -27,11 +27,27 @@ from mathequal.budget import Budget, Unevaluable
 from mathequal.extract import FORMULA
 from mathequal.formula import Formula, formula_of
 from mathequal.identity import identical
-from mathequal.nodes import Node, canonical, holds, integer_node, leaves, numeral, symbols
+from mathequal.nodes import (
+    Big,
+    Call,
+    Constant,
+    Degrees,
+    Function,
+    Negative,
+    Node,
+    Number,
+    Percent,
+    Power,
+    Product,
+    Quotient,
+    Sum,
+    Symbol,
+)
 from mathequal.numeric import alone, approximate, numeric_at
 from mathequal.rational import exact
 from mathequal.reading import read
 from mathequal.text import bare_text, stands_in
+from mathequal.trees import canonical, holds, integer_node, leaves, numeral, rebuilt, symbols
 from mathequal.units import DEGREE, PERCENT, Unit, read_unit
 
 _MOST_FORMULAS = 20
@@ -94,8 +110,8 @@ def _without_name(answer: Answer) -> Answer:
 
 def _in_other_unit(answer: Answer, golds: Sequence[Answer]) -> bool:
     """Whether an answer is in degrees, in percent or another unit, and the gold answer is not."""
-    if answer.kind == "expression" and holds(answer.value, "deg", "%"):
-        return not any(holds(gold.value, "deg", "%") or gold.unit for gold in golds)
+    if answer.kind == "expression" and holds(answer.value, Degrees, Percent):
+        return not any(holds(gold.value, Degrees, Percent) or gold.unit for gold in golds)
     others = [gold for gold in golds if gold.kind in ("expression", "quantity")]
     if not others or answer.unit is None:
         return False
@@ -137,31 +153,31 @@ def _work(node: Any) -> int:
         return 0
     if form := numeral(node):
         return 1 + (form in ("frac", "mixed") and _is_unreduced(node))
-    if node[0] in ("s", "c"):
+    if isinstance(node, (Symbol, Constant)):
         return 1
     own = sum(map(_work, node[1:]))
     match node:
-        case ("^", base, ("n", power, *_)) if _work(base) > 1:
+        case Power(base, Number(power)) if _work(base) > 1:
             return _work(base) * max(2, min(abs(int(power)), 9))
-        case ("^", _, ("n", power, *_)) if power < 0:
+        case Power(_, Number(power)) if power < 0:
             return own + 2
-        case ("f", *_):
+        case Function():
             return own + 1
-        case ("+", *parts):
+        case Sum(parts):
             return own + (len(formula_of(node)) < len(parts)) * len(parts)
-        case ("*", *parts):
+        case Product(parts):
             return own + (len({*parts}) < len(parts))
     return own
 
 
-def _is_unreduced(node: Node) -> bool:
+def _is_unreduced(node: Any) -> bool:
     """Whether a fraction can be reduced, or is one of fractions."""
     match node:
-        case ("-", inner):
+        case Negative(inner):
             return _is_unreduced(inner)
-        case ("n", *_):
+        case Number():
             return len(node) > 3 and node[3] > 1
-        case ("/", ("n", top, "int"), ("n", bottom, "int")):
+        case Quotient(Number(top, "int"), Number(bottom, "int")):
             return (top / bottom).denominator != bottom
     return True
 
@@ -253,7 +269,7 @@ def _is_held(asked: Node, answer: Node, golds: Sequence[Node]) -> bool:
             """Whether a part of an expression is the formula: as it is written, or a sum up to what takes no work."""
             if not isinstance(node, tuple) or not node or leaves(node) < 2:
                 return False
-            own = isinstance(node[0], str) and (
+            own = isinstance(node, Node) and (
                 canonical(node) == text or (len(formula) > 1 and formula_of(node) == formula)
             )
             return own or any(map(has, node))
@@ -269,57 +285,64 @@ _ONE = integer_node(1)
 def _simple(node: Any, budget: Budget) -> Any:
     """An expression without what takes no work: a constant that is a whole number is that number, and functions meet
     their inverses."""
-    if not isinstance(node, tuple) or not node or node[0] in ("n", "s", "c"):
+    if not isinstance(node, tuple) or not node or isinstance(node, (Number, Symbol, Constant)):
         return node
     budget.spend()
     if (without := _without_wrapper(node)) is not node:
         return _simple(without, budget)
     if (constant := _constant(node, budget)) is not None:
         return constant
-    simple = (node[0], *(_simple(part, budget) if isinstance(part, tuple) else part for part in node[1:]))
+    parts = node.parts if isinstance(node, Node) else node
+    simple = rebuilt(node, (_simple(part, budget) if isinstance(part, tuple) else part for part in parts))
     return simple if simple == node or (without := _without_wrapper(simple)) is simple else _simple(without, budget)
 
 
-def _without_wrapper(node: Node) -> Node:
+def _without_wrapper(node: Any) -> Any:
     """What a function and its inverse enclose; a root as a power; a power of a power as one power."""
     match node:
-        case ("f", "sqrt", inner):
-            return ("^", inner, ("/", _ONE, integer_node(2)))
-        case ("f", "root", inner, index):
-            return ("^", inner, ("/", _ONE, index))
-        case ("f", "abs", inner):
+        case Function("sqrt", [inner]):
+            return Power(inner, Quotient(_ONE, integer_node(2)))
+        case Function("root", [inner, index]):
+            return Power(inner, Quotient(_ONE, index))
+        case Function("abs", [inner]):
             return inner
-        case ("f", "max" | "min" | "gcd" | "lcm", inner, *others) if {*others} <= {inner}:
+        case Function("max" | "min" | "gcd" | "lcm", [inner, *others]) if {*others} <= {inner}:
             return inner
-        case ("f", "ln", ("^", ("c", "e"), inner)) | ("^", ("c", "e"), ("f", "ln", inner)):
+        case Function("ln", [Power(Constant("e"), inner)]) | Power(Constant("e"), Function("ln", [inner])):
             return inner
-        case ("f", "logb", ("^", base, inner), other) | ("^", base, ("f", "logb", inner, other)) if base == other:
+        case Function("logb", [Power(base, inner), other]) | Power(base, Function("logb", [inner, other])) if (
+            base == other
+        ):
             return inner
-        case ("f", "log", ("^", ("n", value, *_), inner)) | ("^", ("n", value, *_), ("f", "log", inner)) if value == 10:
+        case Function("log", [Power(Number(value), inner)]) | Power(Number(value), Function("log", [inner])) if (
+            value == 10
+        ):
             return inner
-        case ("^", ("^", base, power), exponent) if not symbols(power) | symbols(exponent):
-            value = exact(("*", power, exponent))
-            return node if value is None else ("^", base, _number(value))
-        case ("^", base, exponent) if exponent[0] != "n" and (value := exact(exponent)) is not None:
-            return ("^", base, _number(value))
-        case ("^", base, ("n", value, *_)) if value == 1:
+        case Power(Power(base, power), exponent) if not symbols(power) | symbols(exponent):
+            value = exact(Product(power, exponent))
+            return node if value is None else Power(base, _number(value))
+        case Power(base, exponent) if not isinstance(exponent, Number) and (value := exact(exponent)) is not None:
+            return Power(base, _number(value))
+        case Power(base, Number(value)) if value == 1:
             return base
-        case ("^", ("/", ("n", value, *_), bottom), exponent) if value == 1:
-            return ("/", _ONE, ("^", bottom, exponent))
-        case ("^", base, ("n", value, *_)) if value < 0 and value.denominator > 1:
-            return ("/", _ONE, ("^", base, _number(-value)))
-        case ("/", top, ("^", base, ("n", value, *_))) if value < 0:
-            return ("*", top, ("^", base, _number(-value)))
+        case Power(Quotient(Number(value), bottom), exponent) if value == 1:
+            return Quotient(_ONE, Power(bottom, exponent))
+        case Power(base, Number(value)) if value < 0 and value.denominator > 1:
+            return Quotient(_ONE, Power(base, _number(-value)))
+        case Quotient(top, Power(base, Number(value))) if value < 0:
+            return Product(top, Power(base, _number(-value)))
     return node
 
 
 def _number(value: Fraction) -> Node:
-    return ("n", value, "int" if value.denominator == 1 else "frac")
+    return Number(value, "int" if value.denominator == 1 else "frac")
 
 
-def _constant(node: Node, budget: Budget) -> Node | None:
+def _constant(node: Any, budget: Budget) -> Node | None:
     """The whole number that an expression is everywhere; None if it is none."""
-    if node[0] == "*" or leaves(node) > 12 or holds(node, "big", "call", "deg"):  # the factors of a product are tried
+    if (
+        isinstance(node, Product) or leaves(node) > 12 or holds(node, Big, Call, Degrees)
+    ):  # the factors of a product are tried
         return None
     if (quick := approximate(node)) and abs(quick[0] - round(quick[0])) > 1e-9 * quick[1]:
         return None
@@ -328,6 +351,6 @@ def _constant(node: Node, budget: Budget) -> Node | None:
     if None in values or not abs(values[0]) < _LARGEST:
         return None
     whole = round(values[0].real)
-    if whole == 0 and node[0] in ("^", "/"):  # small
+    if whole == 0 and isinstance(node, (Power, Quotient)):  # small
         return None
     return integer_node(whole) if all(abs(value - whole) < 1e-20 for value in values) else None

@@ -6,49 +6,63 @@ from fractions import Fraction
 from typing import Any
 
 from mathequal.budget import Unevaluable
-from mathequal.nodes import Node, integer_node
+from mathequal.nodes import (
+    IMAGINARY,
+    Constant,
+    Function,
+    Negative,
+    Node,
+    Number,
+    Percent,
+    Power,
+    Product,
+    Quotient,
+    Sum,
+    Symbol,
+)
 from mathequal.rational import BITS, fitted
+from mathequal.trees import contains, integer_node, is_number
 
-Product = frozenset[tuple[Any, int]]
+Monomial = frozenset[tuple[Any, int]]
 """Factors and their powers; a factor is a `Formula`, for a sum, or else a tuple."""
-Formula = frozenset[tuple[Product, Fraction]]
+Formula = frozenset[tuple[Monomial, Fraction]]
 
 
-def formula_of(node: Node) -> Formula:
+def formula_of(node: Any) -> Formula:
     """What expressions share that differ in order, in factors and terms without effect, and in rational arithmetic:
     the products of a sum with their coefficients. Like terms are collected, and nothing is multiplied out. Raises
     Unevaluable for a coefficient that is too large."""
     match node:
-        case ("n", value, *_):
+        case Number(value):
             return _sum([(frozenset(), value)])
-        case ("%", inner):
+        case Percent(inner):
             return _product([(inner, 1), (integer_node(100), -1)])
-        case ("-", inner):
+        case Negative(inner):
             return negative(formula_of(inner))
-        case ("+", *parts):
+        case Sum(parts):
             found = [*map(formula_of, parts)]
             products = [product for formula in found for product, _ in formula]
             brackets = {factor for product in products if len(product) == 1 for factor, power in product if power == 1}
-            terms = list[tuple[Product, Fraction]]()
+            terms = list[tuple[Monomial, Fraction]]()
             for formula in found:  # 2(a + b) − (a + b): a sum that another part multiplies stays one
                 one, other = formula, negative(formula)
                 sign = 0 if len(formula) == 1 else 1 if one in brackets else -(other in brackets)
                 terms += [(frozenset([(one if sign > 0 else other, 1)]), Fraction(sign))] if sign else formula
             return _opened(_sum(terms))
-        case ("*", *factors):
+        case Product(factors):
             return _product([(factor, 1) for factor in factors])
-        case ("/", top, bottom):
+        case Quotient(top, bottom):
             return _product([(top, 1), (bottom, -1)])
-        case ("^", base, ("n", power, "int")) if abs(power) < 1000:
+        case Power(base, Number(power, "int")) if abs(power) < 1000:
             return _product([(base, int(power))])
-        case ("^", ("c", "e"), ("f", "ln", inner)):
+        case Power(Constant("e"), Function("ln", [inner])):
             return formula_of(inner)
     parts = [formula_of(part) if isinstance(part, tuple) and part else part for part in node[1:]]
     return _sum([(frozenset([((node[0], *parts), 1)]), Fraction(1))])
 
 
-def _sum(terms: Sequence[tuple[Product, Fraction]]) -> Formula:
-    total: dict[Product, Fraction] = {}
+def _sum(terms: Sequence[tuple[Monomial, Fraction]]) -> Formula:
+    total: dict[Monomial, Fraction] = {}
     for product, value in terms:
         total[product] = fitted(total.get(product, Fraction(0)) + value)
     return frozenset((product, value) for product, value in total.items() if value)
@@ -93,17 +107,23 @@ def is_unfinished(node: Any) -> bool:
     if not isinstance(node, tuple) or not node:
         return False
     match node:
-        case ("+", *parts):
-            terms = [term for part in parts for term in (part[1:] if part[0] == "+" else (part,))]
-            unfinished = len(formula_of(node)) < sum(term[:2] != ("n", 0) for term in terms)
-        case ("*", *factors):
-            complex_ones = sum("('c', 'i')" in repr(x) for x in factors)
-            letters = [x[1] if x[0] == "^" and x[2][0] == "n" else x for x in factors]
-            several = len(letters) > len({*letters}) and any(letters.count(x) > 1 for x in letters if x[0] == "s")
-            unfinished = complex_ones > 1 or sum(x[0] == "n" and x[2] in ("int", "dec") for x in factors) > 1 or several
-        case ("^", base, ("n", power, "int")):
-            unfinished = "('c', 'i')" in repr(base) and power != 1
+        case Sum(parts):
+            terms = [term for part in parts for term in (part[1:] if isinstance(part, Sum) else (part,))]
+            unfinished = len(formula_of(node)) < sum(not is_number(term, 0) for term in terms)
+        case Product(factors):
+            complex_ones = sum(contains(x, IMAGINARY) for x in factors)
+            letters = [x[1] if isinstance(x, Power) and isinstance(x[2], Number) else x for x in factors]
+            several = len(letters) > len({*letters}) and any(
+                letters.count(x) > 1 for x in letters if isinstance(x, Symbol)
+            )
+            unfinished = (
+                complex_ones > 1
+                or sum(isinstance(x, Number) and x[2] in ("int", "dec") for x in factors) > 1
+                or several
+            )
+        case Power(base, Number(power, "int")):
+            unfinished = contains(base, IMAGINARY) and power != 1
         case _:
             unfinished = False
-    parts = node[1:2] if node[0] == "/" else node[1:] if node[0] in ("+", "-", "*") else ()
+    parts = node[1:2] if isinstance(node, Quotient) else node[1:] if isinstance(node, (Sum, Negative, Product)) else ()
     return unfinished or any(map(is_unfinished, parts))

@@ -1,4 +1,4 @@
-r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
+r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation (long: one class).
 
 A construct that is not understood is an error; it is never skipped.
 """
@@ -11,9 +11,38 @@ from typing import Any
 
 from mathequal.budget import Budget, Unevaluable
 from mathequal.nodes import (
-    INFINITY,
-    PI,
+    Big,
+    Brackets,
+    Call,
+    Cases,
+    Constant,
+    Degrees,
+    DoubleFactorial,
+    Factorial,
+    Function,
+    Matrix,
+    Measured,
+    Measures,
+    Modulo,
+    NamedSet,
+    Negative,
     Node,
+    Number,
+    Percent,
+    Power,
+    Quotient,
+    Ratio,
+    Relation,
+    SetOf,
+    SetOperation,
+    Sum,
+    Symbol,
+    Where,
+    Words,
+)
+from mathequal.text import word_list
+from mathequal.tokens import CURRENCIES, LINKS, SETS, Token, tokens
+from mathequal.trees import (
     ParseError,
     decimal_node,
     fraction,
@@ -25,162 +54,18 @@ from mathequal.nodes import (
     ten_power,
     times,
 )
-from mathequal.text import word_list
-from mathequal.units import UNITS, is_spelled_unit, unit_of
-
-Token = tuple[str, Any]
+from mathequal.units import unit_of
 
 LONGEST = 2000
 _DEEPEST = 32  # brackets within brackets
 _DEEPEST_TREE = 128
-
-
-def _table(text: str) -> dict[str, str]:
-    """Every word of a group → the first word of the group; groups end with ` ;`."""
-    return {word: group.split()[0] for group in text.split(" ;") for word in group.split()}
-
-
-_SAME = _table(r"""
-    * \cdot \times \ast \bullet \cdotp ; / \div ; ^ ** ; % \% ; \frac \dfrac \tfrac \cfrac \nicefrac \sfrac ;
-    | \vert \lvert \rvert \mid ; \dollar \textdollar ; \gbp \pounds ; \binom \dbinom \tbinom ; \{ \lbrace ; \} \rbrace ;
-    [ \lbrack ; ] \rbrack ; \| \Vert \lVert \rVert ; : \colon ; \circ \degree ;
-    \sqrt \surd ; \mod \bmod \pmod ; \setminus \backslash ; \land \wedge ; \lor \vee ; \cup \bigcup ; \cap \bigcap ;
-    \emptyset \varnothing \O ; \int \iint ; = == := ; < \lt ; > \gt ; <= \le \leq \leqslant \leqq ;
-    >= \ge \geq \geqslant \geqq ; != \ne \neq ; ~ \approx \simeq \cong \doteq ; \to \rightarrow \mapsto \implies
-    \Rightarrow ; \sim \propto ; \subset \subseteq ; \angle \measuredangle""")
 _RELATIONS = {*word_list(r"= < > <= >= != ~ \equiv \in \notin \sim \to \subset \perp \parallel")}
 _WITHOUT_LEFT = {*word_list("= ~ < > <= >= !=")}
-_FUNCTIONS = _table("""sin sen ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; cosh ; tanh ; coth ; arcsin asin ;
-    arccos acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ;
-    det ; sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im ; cis""")
-FUNCTIONS = frozenset(_FUNCTIONS)
-_NAMED_FUNCTIONS = {
-    *word_list("sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan ln log exp cis pi")
-}  # \text{sin}
-_AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
 _INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
-_GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu
-    xi rho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega hbar ell
-    partial nabla aleph Pi""")
-_SETS = {r"\RR": "R", r"\ZZ": "Z", r"\QQ": "Q", r"\CC": "C", r"\NN": "N", r"\emptyset": "0"}
-_CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
 _BIG = (r"\sum", r"\prod", r"\int", r"\oint", r"\lim")
-_CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\rupee", r"\cent")
-_UNIT_LETTERS = frozenset("msghNJWKLlVCF")
-_LINKS = {";": ";"} | _table(r", & for if where when with ; and \& \land ; or \lor")
 _MATRICES = {*word_list("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")}
 _SYSTEMS = {*word_list("cases aligned align gathered gather equation split")}
 _AFTER_CASE = {*word_list("if for when otherwise else")}
-
-_TOKEN = re.compile(
-    r"""\s*(?:
- (?P<rep>\d*\.\d*(?:\s*\\(?:overline|bar|dot)\ ?(?:\{\d+\}|\d)(?:\d*\\dot\ ?(?:\{\d\}|\d))?|\(\d+\)))
-|(?P<num>(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?!\.?\d)(?:[eE][-+]?\d{1,6}(?![\d.A-Za-z]))?)
-|\x01\s*(?P<text>[^\x02]*?)\s*\x02
-|\\begin\ ?\{(?P<begin>[a-zA-Z]+)\*?\}(?:\s*(?:\{[lcr|\ ]*\}|\[[lcr]\]))?
-|(?P<end>\\end\ ?\{[a-zA-Z*]+\})
-|(?P<break>(?:\\\\|\\cr(?![a-z]))(?:\s*\[-?[\d.]+\s*[a-z]+\])?)
-|(?P<id>\\(?:vec|hat|bar|tilde|dot|ddot|overline|overrightarrow|widehat|overleftarrow|widetilde|acute)\s*
-    (?:\{\s*\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*\}|\\?[A-Za-z](?![A-Za-z]))
- |\\(?:angle|measuredangle|triangle)\s*(?:[A-Z](?:_?\{?\d?\}?\s*[A-Z]){0,3}|\d|\\?[a-z]+|\{\s*[A-Z]{2,4}\s*\})
- |\\[dt]?frac\s*\{\s*(?:d|\\partial)\s*(?:\^\s*\{?\d\}?)?\s*\\?[A-Za-z]+\s*\}\s*\{\s*(?:d|\\partial)\s*\\?[A-Za-z]\s*(?:\^\s*\{?\d\}?)?\s*\})
-|(?P<op>\\(?:[A-Za-z]+|[{}|%&\#_])|:=|<=|>=|!=|==|\*\*|[-+*/^_!|,;:()\[\]{}&%'=<>])
-|(?P<word>[^\W\d_]+))""",
-    re.X,
-)
-_SUBSCRIPT = re.compile(r"\s*_\s*(?:\{([^{}]*)\}|(\d+|[A-Za-z]|\\[A-Za-z]+|\x01[^\x02]*\x02))")
-PRIMES = re.compile("'+")
-_TIMES_TEN = re.compile(r"\s*[xX]\s*10\s*(?:\^|\*\*)")
-_ARGUMENTS = re.compile(r"\(\s*\\?[A-Za-z0-9]+(?:\s*,\s*\\?[A-Za-z0-9]+)*\s*\)\s*(?:=|<|>|\\[lg]eq?(?![a-z]))")
-
-
-def tokens(text: str, letters: bool, units: bool) -> list[Token]:
-    """Tokens of plain LaTeX. letters: long words are products of letters; units: letters after a value are units."""
-    found: list[Token] = []
-    at = 0
-    while text[at:].strip():
-        match = _TOKEN.match(text, at)
-        if not match:
-            raise ParseError(f"not read: {text[at]!r}")
-        kind, at = str(match.lastgroup), match.end()
-        value: Any = match[kind]
-        if kind == "op":
-            value = _SAME.get(value, value)
-            name = value[1:]
-            if value[0] == "\\" and name in FUNCTIONS:
-                kind, value = "fn", _FUNCTIONS[name]
-            elif value in (r"\pi", r"\infty"):
-                kind, value = "node", _CONSTANTS[name]
-            elif name in _GREEK:
-                kind, value = "id", name
-        elif kind == "word":
-            at = match.start("word")
-            if found and found[-1][0] in ("num", "rep") and _TIMES_TEN.match(text, at):
-                kind, value, length = "op", "*", 1
-            elif found and _ends_value(found[-1]) and (is_spelled_unit(value) or (units and value in UNITS)):
-                kind, length = "text", len(value)
-            else:
-                kind, value, length = _word(value, letters)
-            at += length
-        elif kind == "text" and value in _NAMED_FUNCTIONS:
-            kind, value = ("fn", _FUNCTIONS[value]) if value in _FUNCTIONS else ("node", _CONSTANTS[value])
-        elif kind == "text" and value == "mod":
-            kind, value = "op", r"\mod"
-        elif kind == "id":
-            value = re.sub(r"\\(?:measured|wide|[dt](?=frac))?|[\s{}]", "", value)
-            value = value.replace("overrightarrow", "vec").replace("overline", "bar")
-        if kind == "id":
-            at, value = _named(text, at, value)
-            after = found[-1] if found else ("eof", "")
-            unit = units and value in _UNIT_LETTERS and (_ends_value(after) or after[0] == "text")
-            if unit or (value == "Omega" and after[0] == "num"):
-                kind = "text"
-        found.append((kind, value))
-    return [*found, ("eof", "")]
-
-
-def _ends_value(token: Token) -> bool:
-    return token[0] in ("num", "rep") or token in (("op", "}"), ("op", ")"), ("node", PI))
-
-
-def _named(text: str, at: int, name: str) -> tuple[int, str]:
-    """The end and the name of a symbol with its subscript, its primes, and (for a function) its bracket."""
-    if subscript := _SUBSCRIPT.match(text, at):
-        name += "_" + re.sub(r"[\s\x01\x02\\]", "", subscript[1] or subscript[2] or "")
-        at = subscript.end()
-    if primes := PRIMES.match(text, at):
-        name += primes[0]
-        at = primes.end()
-    inverse = re.compile(r"\s*\^\s*\{\s*-1\s*\}(?=\s*\()").match(text, at)
-    bracket = inverse.end() if inverse else at
-    called = (name[0] in "fghFGH" and name not in _GREEK) or _ARGUMENTS.match(text, bracket)
-    called = called or re.compile(r"\(\s*0\s*\)").match(text, bracket)  # nobody writes a product with 0
-    called = called or (name == "E" and re.match(r"[\[(] ?[XYZ]", text[bracket:]))
-    if called and text[bracket : bracket + 1] in ("(", "[")[: 1 + (name == "E")]:
-        return bracket + 1, f"{name}{'^-1' if inverse else ''}("
-    return at, name
-
-
-def _word(word: str, letters: bool) -> tuple[str, Any, int]:
-    """The first token of a run of letters, and how many letters it takes."""
-    low = word.lower()
-    if not word.isascii():
-        return "text", word, len(word)
-    if word in _FUNCTIONS or (low in _FUNCTIONS and low not in _AS_WRITTEN):
-        return "fn", _FUNCTIONS.get(word) or _FUNCTIONS[low], len(word)
-    if word in _CONSTANTS or word in _GREEK:
-        return ("node", _CONSTANTS[word], len(word)) if word in _CONSTANTS else ("id", word, len(word))
-    if low in ("and", "or", "per"):
-        return "text", low, len(word)
-    if low == "mod":
-        return "op", r"\mod", len(word)
-    for name in ("arcsin", "arccos", "arctan", "sqrt", "sin", "cos", "tan", "log", "ln", "pi", "exp"):
-        if word.startswith(name) and len(word) - len(name) <= 2 and not letters:
-            return ("node", _CONSTANTS["pi"], 2) if name == "pi" else ("fn", name, len(name))
-    in_case = len(word) < 5 and not (word.islower() or word.isupper() or word.istitle())  # mgH
-    if len(word) == 1 or letters or in_case or (len(word) < 4 and not is_spelled_unit(word)):
-        return "id", word[0], 1
-    return "text", word, len(word)
 
 
 class Parser:
@@ -222,7 +107,7 @@ class Parser:
         """The whole text: items and the connectors between them."""
         items, links = [self.item()], []
         while self.peek()[0] != "eof":
-            apart = items[-1][0] == "n" and self.peek()[0] == "num"  # 5 6
+            apart = isinstance(items[-1], Number) and self.peek()[0] == "num"  # 5 6
             links.append(" " if apart else self.link() or self.fail())
             items.append(self.item())
         if " " in links and {*links} != {" "}:  # (1) 3, (2) 4
@@ -232,9 +117,9 @@ class Parser:
     def link(self) -> str:
         """The connector before the next item: ",", ";", "and" or "or"."""
         link = ""
-        while (token := self.peek())[0] == "break" or (token[0] in ("op", "text") and token[1] in _LINKS):
+        while (token := self.peek())[0] == "break" or (token[0] in ("op", "text") and token[1] in LINKS):
             self.take()
-            link = link if link in ("and", "or") else _LINKS.get(token[1], ",")
+            link = link if link in ("and", "or") else LINKS.get(token[1], ",")
         return link
 
     def item(self) -> Node:
@@ -244,25 +129,27 @@ class Parser:
         while operator := self.accept(*_RELATIONS):
             operators.append(operator)
             sides.append(self.union())
-        whole: Any = ("rel", (*sides,), (*operators,)) if operators else sides[0]
+        whole: Any = Relation((*sides,), (*operators,)) if operators else sides[0]
         bracket = self.at("(") and self.peek(1) == ("op", r"\mod")
         if bracket or self.at(r"\mod"):
             self.place += 1 + bracket
-            whole = ("mod", whole, self.group() if self.at("{") else self.sum())
+            whole = Modulo(whole, self.group() if self.at("{") else self.sum())
             if bracket:
                 self.expect(")")
         return whole
 
     def union(self) -> Node:
         left = self.setminus()
-        while self.at(r"\cup", r"\cap") or (self.peek() == ("id", "U") and left[0] in ("seq", "set", "setop", "named")):
-            left = ("setop", "cap" if self.take()[1] == r"\cap" else "cup", left, self.setminus())
+        while self.at(r"\cup", r"\cap") or (
+            self.peek() == ("id", "U") and isinstance(left, (Brackets, SetOf, SetOperation, NamedSet))
+        ):
+            left = SetOperation("cap" if self.take()[1] == r"\cap" else "cup", left, self.setminus())
         return left
 
     def setminus(self) -> Node:
         left = self.sum()
         while self.accept(r"\setminus"):
-            left = ("setop", "minus", left, self.sum())
+            left = SetOperation("minus", left, self.sum())
         return left
 
     # Arithmetic.
@@ -273,13 +160,13 @@ class Parser:
         match parts:
             case [only]:
                 return only
-            case [*others, ("unit", value, words)] if not any(
-                holds(x, "unit", "units", "%", "text") for x in (*others, value)
+            case [*others, Measured(value, words)] if not any(
+                holds(x, Measured, Measures, Percent, Words) for x in (*others, value)
             ):
-                return ("unit", ("+", *others, value), words)  # 22 + 12√2 cm
-            case [("set" | "named" | "seq", *_) as left, ("-", ("set", *_) as right)]:
-                return ("setop", "minus", left, right)
-        return ("+", *parts)
+                return Measured(Sum(*others, value), words)  # 22 + 12√2 cm
+            case [(SetOf() | NamedSet() | Brackets()) as left, Negative(SetOf() as right)]:
+                return SetOperation("minus", left, right)
+        return Sum(*parts)
 
     def sign(self) -> str:
         """A run of signs: "+", "-", "p" and "m" for plus-minus and minus-plus."""
@@ -301,7 +188,7 @@ class Parser:
             after = self.peek(1)
             return after[0] not in ("eof", "text") and after not in (("op", x) for x in (r"\cup", r"\}", ",", ")", ";"))
         opens = (r"\frac", r"\binom", r"\{", r"\lfloor", r"\lceil", r"\langle", r"\boxed")
-        return value in ("(", "{", *opens, *_BIG, *_SETS) or (value in ("|", r"\|") and not self.bars)
+        return value in ("(", "{", *opens, *_BIG, *SETS) or (value in ("|", r"\|") and not self.bars)
 
     def product(self) -> Node:
         left, slash = self.power(), False
@@ -313,20 +200,22 @@ class Parser:
                 right = signed(self.sign(), self.power())
                 while self.tight and self.starts():
                     right = times(right, self.power())
-                left, slash = ("/", left, right), True
+                left, slash = Quotient(left, right), True
             elif self.accept("%"):
-                left = ("%", left)
-            elif self.at(*_CURRENCIES):
-                left = ("unit", left, (self.take()[1].lstrip("\\"),))
+                left = Percent(left)
+            elif self.at(*CURRENCIES):
+                left = Measured(left, (self.take()[1].lstrip("\\"),))
             elif self.colon and self.at(":"):
                 return self.ratio(left)
             elif self.is_word((kind, value)) or self.unit_fraction() or self.at("/"):
                 left = self.unit(left)
-            elif not self.starts() or ((kind, value) == ("id", "U") and left[0] in ("seq", "set", "named")):
+            elif not self.starts() or ((kind, value) == ("id", "U") and isinstance(left, (Brackets, SetOf, NamedSet))):
                 return left
-            elif left[0] in ("unit", "units", "%") and kind in ("num", "rep"):  # 5 ft 6 in
-                left = ("units", *(left[1:] if left[0] == "units" else (left,)), self.unit(self.power()))
-            elif kind in ("num", "rep") and (left[0] == "n" or self.tokens[self.place - 1][0] in ("num", "rep")):
+            elif isinstance(left, (Measured, Measures, Percent)) and kind in ("num", "rep"):  # 5 ft 6 in
+                left = Measures(*(left[1:] if isinstance(left, Measures) else (left,)), self.unit(self.power()))
+            elif kind in ("num", "rep") and (
+                isinstance(left, Number) or self.tokens[self.place - 1][0] in ("num", "rep")
+            ):
                 if (mixed := self.mixed(left)) is None:
                     return left
                 left = mixed
@@ -336,7 +225,7 @@ class Parser:
                 right = self.power()
                 forms = (left[2], right[2]) if left[0] == right[0] == "n" else ()
                 mixed = forms == ("int", "frac") and 0 < right[1] < 1 and not bracketed
-                left = ("n", left[1] + right[1], "mixed", right[3]) if mixed else times(left, right)
+                left = Number(left[1] + right[1], "mixed", right[3]) if mixed else times(left, right)
 
     def mixed(self, whole: Node) -> Node | None:
         """`1 1/2`: an integer, a blank and a proper fraction of digits; None if something else follows."""
@@ -344,7 +233,7 @@ class Parser:
         if whole[2:3] == ("int",) and slash == ("op", "/") and kind == "num" and top.isdigit() and bottom.isdigit():
             self.place += 3
             if len(bottom) < 20 and int(bottom) > int(top) > 0 and not self.starts() and not self.at("^", "!"):
-                return ("n", whole[1] + Fraction(int(top), int(bottom)), "mixed", gcd(int(top), int(bottom)))
+                return Number(whole[1] + Fraction(int(top), int(bottom)), "mixed", gcd(int(top), int(bottom)))
             self.place -= 3
         return None
 
@@ -355,19 +244,19 @@ class Parser:
             while self.starts():
                 term = times(term, self.power())
             terms.append(term)
-        return ("ratio", (*terms,))
+        return Ratio((*terms,))
 
     def power(self) -> Node:
         base = self.postfix(self.atom())
         while self.accept("^"):
             if self.accept(r"\circ"):
-                base = ("deg", base)
+                base = Degrees(base)
             else:
                 exponent = signed(self.sign(), self.argument(whole=True))
-                if base[0] == "s" and re.fullmatch(r"C_\w+", base[1]):  # C_n^k
+                if isinstance(base, Symbol) and re.fullmatch(r"C_\w+", base[1]):  # C_n^k
                     total = base[1][2:]
-                    return ("f", "binom", integer_node(int(total)) if total.isdigit() else ("s", total), exponent)
-                base = ten_power(exponent) if base == integer_node(10) else ("^", base, exponent)
+                    return Function("binom", integer_node(int(total)) if total.isdigit() else Symbol(total), exponent)
+                base = ten_power(exponent) if base == integer_node(10) else Power(base, exponent)
                 if self.at("^"):
                     raise ParseError("x^a^b")
             base = self.postfix(base)
@@ -376,9 +265,9 @@ class Parser:
     def postfix(self, base: Node) -> Node:
         while True:
             if self.accept("!"):
-                base = ("!!" if self.accept("!") else "!", base)
+                base = DoubleFactorial(base) if self.accept("!") else Factorial(base)
             elif self.accept(r"\circ"):
-                base = ("deg", base)
+                base = Degrees(base)
             else:
                 return base
 
@@ -399,11 +288,11 @@ class Parser:
         self.deeper(1)
         bars, self.bars = self.bars, 0
         items = self.items(",")
-        whole = items[0] if len(items) == 1 else ("set", items)
+        whole = items[0] if len(items) == 1 else SetOf(items)
         if self.accept(r"\over"):
             whole = fraction(whole, self.item())
         elif self.accept(r"\choose"):
-            whole = ("f", "binom", whole, self.item())
+            whole = Function("binom", whole, self.item())
         self.expect("}")
         self.depth, self.bars = self.depth - 1, bars
         return whole
@@ -424,8 +313,8 @@ class Parser:
                 node = self.function(value)
             case "begin":
                 node = self.matrix(value)
-            case "text" if value not in _LINKS and value not in _AFTER_CASE:
-                node = ("text", value)
+            case "text" if value not in LINKS and value not in _AFTER_CASE:
+                node = Words(value)
             case "op":
                 node = self.construct(value)
             case _:
@@ -446,25 +335,25 @@ class Parser:
                 inner = self.union()
                 self.bars -= 1
                 self.expect(operator)
-                return ("f", "abs" if operator == "|" else "norm", inner)
+                return Function("abs" if operator == "|" else "norm", inner)
             case r"\frac":
                 return fraction(self.argument(), self.argument())
             case r"\binom":
-                return ("f", "binom", self.argument(), self.argument())
+                return Function("binom", self.argument(), self.argument())
             case r"\{":
                 return self.set()
             case r"\lfloor" | r"\lceil":
                 inner = self.sum()
                 self.expect(operator.replace("l", "r", 1))
-                return ("f", {r"\lfloor": "floor", r"\lceil": "ceil"}[operator], inner)
+                return Function({r"\lfloor": "floor", r"\lceil": "ceil"}[operator], inner)
             case r"\langle":
-                return ("seq", "<", self.items(","), self.expect(r"\rangle"))
-            case _ if operator in _CURRENCIES:
-                return ("unit", signed(self.sign(), self.product()), (operator[1:],))
+                return Brackets("<", self.items(","), self.expect(r"\rangle"))
+            case _ if operator in CURRENCIES:
+                return Measured(signed(self.sign(), self.product()), (operator[1:],))
             case r"\boxed":
                 return self.argument()
-            case _ if operator in _SETS:
-                return self.named(_SETS[operator])
+            case _ if operator in SETS:
+                return self.named(SETS[operator])
             case _ if operator in _BIG:
                 return self.big(operator)
         raise ParseError(f"unexpected {operator!r}")
@@ -475,16 +364,16 @@ class Parser:
         if sign := re.match(r"[\^_](?:\{([-+]|>0|<0|>=0|<=0)\}|([-+]))", rest):
             self.place += 2 if sign[2] else len(sign[0].replace(">=", ">").replace("<=", "<"))
             name += {"+": ">0", "-": "<0"}.get(sign[1] or sign[2], sign[1])
-        return ("named", name)
+        return NamedSet(name)
 
     def symbol(self, name: str) -> Node:
         if name in ("e", "i"):
-            return ("c", name)
+            return Constant(name)
         if name[-1] == "(":
             arguments = self.items(",")
             self.expect(")", "]")
-            return ("call", name[:-1], *arguments)
-        return ("s", name)
+            return Call(name[:-1], *arguments)
+        return Symbol(name)
 
     def function(self, name: str) -> Node:
         if name in ("sqrt", "cbrt"):
@@ -493,10 +382,10 @@ class Parser:
                 index = self.sum()
                 self.expect("]")
             inner = self.argument(whole=True)
-            return ("f", "sqrt", inner) if index is None else ("f", "root", inner, index)
+            return Function("sqrt", inner) if index is None else Function("root", inner, index)
         base, exponent = self.scripts()
         if self.at("="):  # max = 5
-            return ("text", name)
+            return Words(name)
         if self.accept("(", "["):
             arguments = self.items(",")
             self.expect(")", "]")
@@ -505,7 +394,7 @@ class Parser:
             self.expect(r"\}")
         elif self.at("{"):
             inner = self.group()
-            arguments = inner[1] if inner[0] == "set" else (inner,)
+            arguments = inner[1] if isinstance(inner, SetOf) else (inner,)
         else:
             inner = signed(self.sign(), self.power())
             while self.starts() and self.peek()[0] != "fn" and not self.at("(", "[", "{", "|"):
@@ -513,14 +402,14 @@ class Parser:
             arguments = (inner,)
         if name in ("exp", "cis"):
             [argument] = arguments if exponent is None and len(arguments) == 1 else self.fail()
-            return ("^", ("c", "e"), argument if name == "exp" else times(("c", "i"), argument))
+            return Power(Constant("e"), argument if name == "exp" else times(Constant("i"), argument))
         if exponent == integer_node(-1) and name in _INVERSE:
-            return ("f", _INVERSE[name], *arguments)
+            return Function(_INVERSE[name], *arguments)
         if name in ("log", "lg") and (base is not None or name == "lg"):
-            whole = ("f", "logb", arguments[0], base or integer_node(10))
+            whole = Function("logb", arguments[0], base or integer_node(10))
         else:
-            whole = ("f", name, *arguments) if base is None else self.fail()
-        return whole if exponent is None else ("^", whole, exponent)
+            whole = Function(name, *arguments) if base is None else self.fail()
+        return whole if exponent is None else Power(whole, exponent)
 
     def scripts(self) -> tuple[Node | None, Node | None]:
         """The nodes after _ and after ^, in either order."""
@@ -535,8 +424,8 @@ class Parser:
         if len(items) == 1 and opens + closes not in ("()", "[]"):
             raise ParseError("half-open group")
         self.bars, opens, closes = bars, opens.replace("]", "("), closes.replace("[", ")")
-        group = len(items) == 1 and (opens, *items[0][:2]) != ("[", "seq", "[")
-        return items[0] if group else ("seq", opens, items, closes)
+        group = len(items) == 1 and not (opens == "[" and isinstance(items[0], Brackets) and items[0].opens == "[")
+        return items[0] if group else Brackets(opens, items, closes)
 
     def items(self, *separators: str) -> tuple[Node, ...]:
         items = [self.item()]
@@ -546,7 +435,7 @@ class Parser:
 
     def set(self) -> Node:
         if self.accept(r"\}"):
-            return ("named", "0")
+            return NamedSet("0")
         bars, colon, self.bars, self.colon = self.bars, self.colon, 1, False
         items = self.items(",", ";")
         self.colon = colon
@@ -555,9 +444,9 @@ class Parser:
             while link := self.link():
                 links.append(link)
                 conditions.append(self.item())
-            whole = ("where", items[0] if len(items) == 1 else ("set", items), (*conditions,), (*links,))
+            whole = Where(items[0] if len(items) == 1 else SetOf(items), (*conditions,), (*links,))
         else:
-            whole = ("set", items)
+            whole = SetOf(items)
         self.expect(r"\}")
         self.bars = bars
         return whole
@@ -571,8 +460,8 @@ class Parser:
                 while self.at(",") or (self.peek()[0] == "text" and self.peek()[1].strip(" ,") in _AFTER_CASE):
                     word = self.take()[1].strip(" ,")
                     if word in ("otherwise", "else"):
-                        row.append(("text", "otherwise"))
-            if self.peek()[0] not in ("end", "break") and not (row and row[-1][0] == "text"):
+                        row.append(Words("otherwise"))
+            if self.peek()[0] not in ("end", "break") and not (row and isinstance(row[-1], Words)):
                 row.append(self.item())
             if environment not in _MATRICES:
                 self.accept(",")
@@ -590,16 +479,16 @@ class Parser:
         if len(rows) == len(rows[0]) == 1:
             return rows[0][0]
         if environment in _MATRICES:
-            whole = ("matrix", (*rows,))
-            return ("f", "det", whole) if environment == "vmatrix" else whole
-        return ("cases", (*rows,))
+            whole = Matrix((*rows,))
+            return Function("det", whole) if environment == "vmatrix" else whole
+        return Cases((*rows,))
 
     def big(self, kind: str) -> Node:
         sub, sup = self.scripts()
         body = self.product()
-        if sub and sub[0] == "rel" and sub[1][0] == ("c", "i"):  # the index i
-            sub, body = (replaced(node, {("c", "i"): ("s", "i")}) for node in (sub, body))
-        return ("big", kind[1:], sub, sup, body)
+        if sub and isinstance(sub, Relation) and sub[1][0] == Constant("i"):  # the index i
+            sub, body = (replaced(node, {Constant("i"): Symbol("i")}) for node in (sub, body))
+        return Big(kind[1:], sub, sup, body)
 
     # Units.
     def unit_fraction(self) -> bool:
@@ -608,11 +497,11 @@ class Parser:
 
     @staticmethod
     def is_word(token: Token) -> bool:
-        return token[0] == "text" and token[1] not in _LINKS and token[1] not in _AFTER_CASE
+        return token[0] == "text" and token[1] not in LINKS and token[1] not in _AFTER_CASE
 
     def unit(self, value: Node) -> Node:
         """A value and the words after it."""
-        return ("unit", value, (*(self.words() or self.fail()).split(),))
+        return Measured(value, (*(self.words() or self.fail()).split(),))
 
     def words(self) -> str:
         """Words with their exponents and quotients."""
@@ -630,7 +519,7 @@ class Parser:
                 spec += " " + "/".join(parts)
             elif spec and self.accept("^"):
                 exponent = signed(self.sign(), self.argument(whole=True))
-                if exponent[0] != "n" or exponent[1].denominator != 1 or abs(exponent[1]) > 9:
+                if not isinstance(exponent, Number) or exponent[1].denominator != 1 or abs(exponent[1]) > 9:
                     self.fail()
                 spec += f"^{exponent[1]}"
             elif (self.at("/") or (spec and self.at("*"))) and self.names_unit(self.peek(1), spec):

@@ -1,17 +1,16 @@
 """Whether two expressions are the same function of the same symbols."""
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
 from mathequal.budget import Budget, Unevaluable
-from mathequal.nodes import Node, canonical, operations, replaced, symbols
+from mathequal.nodes import Constant, Function, Node, Number, Power, Product, Quotient, Sum, Symbol
 from mathequal.numeric import MAGNITUDE, Numeric, digits, mp, numeric
 from mathequal.rational import PRIMES, Exact, Residue, Undefined, seed_of
+from mathequal.trees import canonical, functions, is_number, operations, replaced, symbols, walk
 
-_OF_MATRICES = re.compile(r"'\^\W+(?:s\W+[A-SU-Z]|\*\W+s\W+[A-Z]'.*)\W+(?:s\W+T'|n\W+Fraction\(-1, 1\))")
 _DISCRETE = {"floor", "ceil", "!", "binom", "gcd", "lcm", "det", "mod", "sum", "prod"}
 
 
@@ -37,7 +36,7 @@ def _agree(left: Node, right: Node, budget: Budget, count: int, *at: Any) -> boo
         if v is None and not isinstance(u, str | None) and not at[0]:
             return False  # undefined at the first point, unlike the gold answer
         if isinstance(u, str | None) or isinstance(v, str | None) or (at[0] > 2 and not at[1] and not (real and also)):
-            lost_sign = real != also and ("'abs'" in repr(left)) != ("'abs'" in repr(right))  # ln x for ln |x|
+            lost_sign = real != also and ("abs" in functions(left)) != ("abs" in functions(right))  # ln x for ln |x|
             return False if lost_sign else None
         with digits(count):
             lost, small = (int(max(pair)) + 1 for pair in zip(first, second, strict=True))
@@ -54,7 +53,7 @@ def _largest(node: Any) -> Fraction:
     """The largest constant of a tree, between 1 and 10,000."""
     if not isinstance(node, tuple):
         return Fraction(1)
-    if node and node[0] == "n":
+    if node and isinstance(node, Number):
         return min(max(abs(node[1]), Fraction(1)), Fraction(10_000))
     return max(map(_largest, node), default=Fraction(1))
 
@@ -79,8 +78,8 @@ def _same_values(left: Node, right: Node, budget: Budget, base: int | None) -> b
 
 def _on_the_plane(*sides: Node) -> Sequence[Node]:
     """Expressions of z or w with complex values of them, if their magnitude, argument or parts are taken."""
-    plane = symbols(sides) <= {"z", "w"} and re.search("'f', '(?:Re|Im|arg|abs)'", repr(sides))
-    moved = {("s", name): ("+", ("s", name), ("*", ("c", "i"), ("f", "sqrt", ("s", name)))) for name in "zw"}
+    plane = symbols(sides) <= {"z", "w"} and functions(sides) & {"Re", "Im", "arg", "abs"}
+    moved = {Symbol(name): Sum(Symbol(name), Product(Constant("i"), Function("sqrt", Symbol(name)))) for name in "zw"}
     return replaced(sides, moved) if plane else sides
 
 
@@ -88,7 +87,7 @@ def _divides(node: Any) -> bool:
     """Whether an expression divides by a letter, which is then no matrix."""
     if not isinstance(node, tuple) or not node:
         return False
-    return (node[0] == "/" and symbols(node[2]) != set()) or any(map(_divides, node))
+    return (isinstance(node, Quotient) and symbols(node[2]) != set()) or any(map(_divides, node))
 
 
 def _of_inverses(node: Any) -> Any:
@@ -96,14 +95,26 @@ def _of_inverses(node: Any) -> Any:
     if not isinstance(node, tuple) or not node or not symbols(node):
         return node
     parts = [_of_inverses(part) for part in node[1:]]
-    if node[0] == "/" and symbols(node[2]):
-        parts[1] = ("^", parts[1], ("n", Fraction(-1), "int"))
-    elif node[0] != "*":
-        return (node[0], *parts)
-    factors = [factor for part in parts for factor in (part[1:] if part[0] == "*" else (part,))]
-    numbers = [factor for factor in factors if not symbols(factor) and factor[:2] != ("n", 1)]
+    if isinstance(node, Quotient) and symbols(node[2]):
+        parts[1] = Power(parts[1], Number(Fraction(-1), "int"))
+    elif not isinstance(node, Product):
+        return node.with_parts(parts) if isinstance(node, Node) else (node[0], *parts)
+    factors = [factor for part in parts for factor in (part[1:] if isinstance(part, Product) else (part,))]
+    numbers = [factor for factor in factors if not symbols(factor) and not is_number(factor, 1)]
     whole = [*numbers, *(factor for factor in factors if symbols(factor))]
-    return ("*", *whole) if len(whole) > 1 else whole[0]
+    return Product(*whole) if len(whole) > 1 else whole[0]
+
+
+def _may_be_of_a_matrix(node: Node) -> bool:
+    """Whether a power is the inverse or the transpose of a capital letter or of a product of letters."""
+    match node:
+        case Power(base, Symbol("T") | Number(-1)):
+            match base:
+                case Symbol(name):
+                    return len(name) == 1 and name.isupper()
+                case Product([Symbol(name), *_]):
+                    return len(name) == 1 and name.isupper()
+    return False
 
 
 def identical(left: Node, right: Node, budget: Budget) -> bool | None:
@@ -116,7 +127,7 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     if (
         free <= {*"ABCDMPQXT"}
         and len(free) > 1
-        and _OF_MATRICES.search(repr((left, right)))
+        and any(map(_may_be_of_a_matrix, walk((left, right))))
         and budget.matrices
         and not _divides(left)
     ):
@@ -141,10 +152,10 @@ def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> 
     if free != symbols(right):
         return False
     for point in range(3):  # one at which both have a value other than 0
-        at = {("s", name): ("n", Fraction(101 + seed_of(name, point) % 307, 103), "frac") for name in free}
+        at = {Symbol(name): Number(Fraction(101 + seed_of(name, point) % 307, 103), "frac") for name in free}
         first, second = replaced(left, at), replaced(right, at)
         u, v = numeric(first, budget), numeric(second, budget)
         if u and v and min(abs(u), abs(v)) > mp.mpf(10) ** -12:
-            same = identical(("*", left, second), ("*", first, right), budget)
+            same = identical(Product(left, second), Product(first, right), budget)
             return same and (not positive or bool((u / v).real > 0))
     return canonical(left) == canonical(right) or None

@@ -1,4 +1,4 @@
-"""Equality of typed answers: the gold answer's type decides what is compared, and how."""
+"""Equality of typed answers: the gold answer's type decides what is compared, and how (long: one class of rules)."""
 
 import operator
 import re
@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from mathequal.answers import Answer
 from mathequal.asked import (
@@ -27,12 +27,39 @@ from mathequal.formula import is_unfinished
 from mathequal.grammar import LONGEST
 from mathequal.identity import identical, proportional
 from mathequal.languages import thing
-from mathequal.nodes import Node, canonical, contains_pi, holds, integer_node, numeral, operations, replaced, symbols
+from mathequal.nodes import (
+    IMAGINARY,
+    PI,
+    Big,
+    Call,
+    Constant,
+    Degrees,
+    Function,
+    Negative,
+    Node,
+    Number,
+    Product,
+    Quotient,
+    Ratio,
+    Sum,
+    Symbol,
+    Words,
+)
 from mathequal.numeric import alone, digits, mp, numeric
 from mathequal.rational import exact
 from mathequal.reading import read
 from mathequal.real_sets import sign_of_infinity, to_intervals
 from mathequal.text import bare_text, word_list
+from mathequal.trees import (
+    canonical,
+    contains,
+    holds,
+    integer_node,
+    numeral,
+    operations,
+    replaced,
+    symbols,
+)
 from mathequal.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
 
 UNPARSED = "unparsed"
@@ -47,22 +74,43 @@ _FAMILIES = tuple(frozenset(family.split()) for family in (
 ))  # fmt: skip
 _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, ",": operator.and_, "minus": operator.gt}
 _LETTER = re.compile("(?<![A-Za-z])[A-Z](?![A-Za-z])")
-_HUNDRED = integer_node(100)
-_BASIS = (("c", "i"), ("s", "j"), ("s", "k"))  # 2i + 3j is (2, 3)
+_BASIS = (Constant("i"), Symbol("j"), Symbol("k"))  # 2i + 3j is (2, 3)
 
 
-def compare(gold: str, answer: str, *, decimals: Decimals = "exact", question: str = "") -> tuple[bool, str]:
-    """Whether an answer equals the gold answer, and `UNPARSED` if only the texts could be compared, or "form" if a rule
-    of the question refused its form. question: says which units may be left out, and the form."""
+class Judgement(NamedTuple):
+    """Whether two answers say the same."""
+
+    equal: bool
+    rule: str
+    """The name of the rule that decided, for people: one of `RULES`, or what refused the answer beside its value."""
+    detail: str = ""
+    """For programs: `UNPARSED` if one answer was not read and the texts differ, "text" if they are the same, "long" for
+    an answer that is too long to be read, "form" if the question asks for another form, and otherwise ""."""
+
+
+def compare(gold: str, answer: str, *, decimals: Decimals = "exact", question: str = "") -> Judgement:
+    """Whether an answer equals the gold answer, by the rule for their types.
+
+    decimals: whether a value must equal a gold decimal number ("exact"), or may round to it ("rounded"). question: says
+    which units may be left out, and which form is asked for.
+
+    >>> compare(r"\\frac{1}{2}", "0.5").equal
+    True
+    >>> compare("(1, 2)", "(2, 1)")
+    Judgement(equal=False, rule='matrices and tuples', detail='')
+    """
     if len(answer) > LONGEST:
-        return False, "long"
+        return Judgement(False, "too long", "long")
     with alone:
         left, right = (read(text) or read(text, units=True) for text in (gold, answer))
         comparison = Comparison(decimals, question)
         equal = None if left is None or right is None else comparison.decide(left, right, gold, answer)
     if equal is None:
-        return (True, "text") if bare_text(gold) == bare_text(answer) else (False, UNPARSED)
-    return equal, "form" if not equal and comparison.in_other_form else ""
+        same = bare_text(gold) == bare_text(answer)
+        return Judgement(same, "the same text" if same else "not read", "text" if same else UNPARSED)
+    if not equal and comparison.other_form:
+        return Judgement(False, f"the form that the question asks for: {comparison.other_form}", "form")
+    return Judgement(equal, comparison.rule)
 
 
 def answer_key(answer: str) -> str:
@@ -91,7 +139,7 @@ def all_of(results: Iterable[bool | None]) -> bool | None:
 def _form_allowed(gold: Node, answer: Node) -> bool:
     """Whether an answer is a result, as the gold answer is, and not a computation that has yet to be done."""
     known, used = operations(gold), operations(answer)
-    if used >= {"sin", "cos"} and "('c', 'i')" in repr(answer):
+    if used >= {"sin", "cos"} and contains(answer, IMAGINARY):
         known |= {"sin", "cos"}  # the polar form of a complex number
     if (used - known) & _HEAVY:
         return False
@@ -127,30 +175,47 @@ class Comparison:
     def __init__(self, decimals: Decimals, question: str) -> None:
         self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
         self.question, self.rules, self.order = question, rules_of(question), order_of(question)
-        self.in_other_form = False
-        """Whether a rule of the question refused an expression."""
+        self.other_form = ""
+        """The first rule of the question that refused an expression."""
+        self.rule = ""
+        """The rule that decides, of the whole answers and not of their parts."""
         self.budget.matrices = may_be_on_matrices(question)
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
-        if gold.said and answer.said and not gold.said & answer.said:
-            return False  # a sum and a product
+        self.rule = self.refusal(gold, answer, gold_text)
+        if self.rule:
+            return False
         if self.order and gold.kind == answer.kind == "letters":
+            self.rule = "the order of letters that the question asks for"
             return _LETTER.findall(gold_text) == _LETTER.findall(answer_text)
-        if answer.over_reals and gold.kind == "family":  # n ∈ ℝ for n ∈ ℤ
-            return False
-        if answer.hedged and not may_hedge(gold, gold_text, self.question):
-            return False
-        if answer.excluded and not may_exclude(gold, answer, self.question, self.budget):
-            return False
-        equal = gold == answer or self.equal(gold, answer)
-        if equal is not True and gold.kind in ("expression", "assigned", "list"):
-            equal = self.families(gold, answer) or equal
+        if gold == answer:
+            self.rule = "the same reading"
+            return True
+        equal = self.equal(gold, answer)
+        if equal is not True and gold.kind in ("expression", "assigned", "list") and self.families(gold, answer):
+            self.rule, equal = "families over the integers", True
         if equal is not True and any(x.kind == "quantity" for x in (gold, answer, *gold.items, *answer.items)):
             sides = [read(text, units=True) for text in (gold_text, answer_text)]
             if all(x is not None and "quantity" in (x.kind, *(y.kind for y in x.items)) for x in sides):
-                equal = self.equal(*filter(None, sides)) or equal
+                before, self.rule = self.rule, ""
+                if self.equal(*filter(None, sides)):
+                    equal = True
+                else:
+                    self.rule = before
         return equal
+
+    def refusal(self, gold: Answer, answer: Answer, gold_text: str) -> str:
+        """The rule by which what an answer says beside its value makes it another one, whatever the value; or ""."""
+        if gold.said and answer.said and not gold.said & answer.said:
+            return "another name before the value"  # a sum and a product
+        if answer.over_reals and gold.kind == "family":
+            return "an index over the reals"  # n ∈ ℝ for n ∈ ℤ
+        if answer.hedged and not may_hedge(gold, gold_text, self.question):
+            return "a hedge that nobody asked for"
+        if answer.excluded and not may_exclude(gold, answer, self.question, self.budget):
+            return "other excluded values"
+        return ""
 
     def equal(self, gold: Answer, answer: Answer) -> bool | None:
         """Equality by the first of `_RULES` for the kinds of both."""
@@ -161,23 +226,36 @@ class Comparison:
         if gold.others or answer.others:
             golds, answers = ((replace(x, others=()), *x.others) for x in (gold, answer))
             pairs = [(x, y) for x in golds for y in answers if x is golds[0] or x.kind == y.kind]
-            return any_of(self.equal(x, y) for x, y in pairs)
+            return self.any_reading(pairs)
         kinds = {gold.kind, answer.kind}
         if not kinds & {"assigned", "family"} and not _same_name(gold.name, answer.name):  # x ∈ S, y ∈ S
+            self.rule = self.rule or "another name"
             return False
-        for some, every, rule in _RULES:
-            if kinds & some and kinds <= (every or kinds):
-                return rule(self, gold, answer)
+        for rule in RULES:
+            if kinds & rule.some and kinds <= (rule.every or kinds):
+                self.rule = self.rule or rule.name
+                return rule.compare(self, gold, answer)
+        self.rule = self.rule or ("the same kind and value" if len(kinds) == 1 else "another kind of answer")
         return gold.kind == answer.kind and gold.value == answer.value
+
+    def any_reading(self, pairs: Sequence[tuple[Answer, Answer]]) -> bool | None:
+        """Equality of one of several pairs of readings; the rule is that of the first pair that is equal."""
+        before, results, rules = self.rule, list[bool | None](), list[str]()
+        for gold, answer in pairs:
+            self.rule = before
+            results.append(self.equal(gold, answer))
+            rules.append(self.rule)
+        self.rule = rules[results.index(True)] if True in results else (rules or [before])[0]
+        return any_of(results)
 
     # Values.
     def form_allowed(self, gold: Node, answer: Node) -> bool:
         """Whether an answer is a result in the form that the question asks for."""
         if not _form_allowed(gold, answer):
             return False
-        kept = all(rule.allows(gold, answer) for rule in self.rules)
-        self.in_other_form |= not kept
-        return kept
+        refused = next((rule.name for rule in self.rules if not rule.allows(gold, answer)), "")
+        self.other_form = self.other_form or refused
+        return not refused
 
     def identical(self, gold: Node, answer: Node) -> bool | None:
         return identical(gold, answer, self.budget)
@@ -202,29 +280,29 @@ class Comparison:
             return (left or right) == (("L", 1),) and self.expressions(g, a)
         if left and right:
             if {left, right} == {DEGREE, RADIAN}:
-                return self.identical(*(("deg", x) if unit == DEGREE else x for x, unit in ((g, left), (a, right))))
+                return self.identical(*(Degrees(x) if unit == DEGREE else x for x, unit in ((g, left), (a, right))))
             if left != right:  # cm² in place of square units
                 squared = {"U", "L"} == {left[0][0], right[0][0]} and left[0][1] == right[0][1] > 1
                 return squared and len(left) == len(right) == 1 and self.expressions(g, a)
             if factor == other:
                 return self.expressions(g, a)
             worked_out = self.form_allowed(g, a) or (numeral(a) and (exact(a) or 1) % 1)
-            return bool(worked_out) and self.identical(("*", ("n", factor, ""), g), ("*", ("n", other, ""), a))
+            return bool(worked_out) and self.identical(Product(Number(factor, ""), g), Product(Number(other, ""), a))
         if left is None and right == () and other != 1:  # mm per m
-            return self.form_allowed(g, a) and self.identical(g, ("*", ("n", other, ""), a))
+            return self.form_allowed(g, a) and self.identical(g, Product(Number(other, ""), a))
         fits = left is not None or right is None or fits_question((right, other), self.question)
         if PERCENT in (left, right):
             if left and not right and asks_for_percent(self.question):  # 0.45 and 9/20 have yet to be converted
                 return self.expressions(g, a)
-            share = ("*", ("n", (factor if left else other) / 100, ""), g if left else a)
+            share = Product(Number((factor if left else other) / 100, ""), g if left else a)
             plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
             asked = self.question != "" or numeral(g) in ("int", "dec", "mixed")  # 13/12 % is nobody's 13/12
             plain &= left is not None or (fits and asked and other == 1)
             loose = self.form_allowed(g, a) or bool(numeral(g) and numeral(a))
             same = loose and self.identical(*((share, a) if left else (g, share)))
             return any_of([plain and self.expressions(g, a), same])
-        if DEGREE in (left, right) and contains_pi(a if left else g):
-            return self.identical(*((("deg", g), a) if left else (g, ("deg", a))))
+        if DEGREE in (left, right) and contains(a if left else g, PI):
+            return self.identical(*((Degrees(g), a) if left else (g, Degrees(a))))
         return fits and self.expressions(g, a)
 
     def entries(self, gold: Node, answer: Node) -> bool | None:
@@ -235,17 +313,17 @@ class Comparison:
     def ratios(self, gold: Answer, answer: Answer) -> bool | None:
         if gold.kind == answer.kind:
             left, right = gold.value, answer.value
-            if not all(rule.allows(("ratio", left), ("ratio", right)) for rule in self.rules):
+            if not all(rule.allows(Ratio(left), Ratio(right)) for rule in self.rules):
                 return False
             if len(left) != len(right) or any(exact(term) == 0 for term in (*left, *right)) or _is_clock(left):
                 return len(left) == len(right) and all_of(map(self.identical, left, right))
             pairs = zip(left[1:], right[1:], strict=True)
-            return all_of(self.identical(("*", x, right[0]), ("*", y, left[0])) for x, y in pairs)
+            return all_of(self.identical(Product(x, right[0]), Product(y, left[0])) for x, y in pairs)
         terms, other = (gold.value, answer) if gold.kind == "ratio" else (answer.value, gold)
         if other.kind == "time":  # 16:30 is one of the 24-hour clock
             return _is_clock(terms) and (*map(exact, terms), *[0] * (3 - len(terms))) == other.value
         quotient = len(terms) == 2 and other.kind == "expression" and numeral(other.value) == "frac"
-        return quotient and self.identical(("/", *terms), other.value)
+        return quotient and self.identical(Quotient(*terms), other.value)
 
     # Lists and sets.
     def in_order(self, gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:
@@ -274,8 +352,8 @@ class Comparison:
             return _same_numbers(gold, answer)
         by_name = [_names_differ(x) for x in sides]
         if all(by_name):
-            named = {repr(x.name): x for x in answer.items}
-            pairs = [(x, named.get(repr(x.name))) for x in gold.items]
+            named = {x.name: x for x in answer.items}
+            pairs = [(x, named.get(x.name)) for x in gold.items]
             alike = ("or" in gold.links) == ("or" in answer.links) and len(gold.items) == len(answer.items)
             return alike and all_of(y is not None and self.equal(x, y) for x, y in pairs)
         if any(by_name):
@@ -309,7 +387,7 @@ class Comparison:
         """(x − 1)(x + 1) = x² − 1 for one of its sides."""
         if gold.kind != "expression" or not symbols(gold.value):
             return gold.kind == answer.kind
-        sides = [side for side in answer.value if side[0] != "big"] or answer.value  # ∫ x dx = x²/2 + C
+        sides = [side for side in answer.value if not isinstance(side, Big)] or answer.value  # ∫ x dx = x²/2 + C
         allowed = any(self.form_allowed(gold.value, side) for side in sides)
         return allowed and all_of(self.identical(gold.value, side) for side in sides)
 
@@ -341,9 +419,9 @@ class Comparison:
             return gold.marks == answer.marks and self.in_order(gold.items, answer.items)
         (shapes, left), (others, right) = map(_cells, (fixed, other))
         if other.kind == "expression" and symbols(other.value) & {"j", "k"}:
-            terms = [("*", x, unit) for x, unit in zip(left, _BASIS, strict=False) if exact(x) != 0]
+            terms = [Product(x, unit) for x, unit in zip(left, _BASIS, strict=False) if exact(x) != 0]
             vector = len(left) <= 3 and any(1 in shape for shape in shapes)
-            return vector and self.identical(("+", *terms), other.value)
+            return vector and self.identical(Sum(*terms), other.value)
         if "matrix" not in kinds or not shapes & others:
             return False
         return all_of(map(self.entries, *((left, right) if fixed is gold else (right, left))))
@@ -369,7 +447,9 @@ class Comparison:
             if gold.kind == "assigned" and asks_for_a_function(self.question):
                 return False
             sides = answer.value if gold.kind == "equation" else gold.value
-            curve = bool(sides) and len(sides) == 2 and symbols(sides[1]) != set() and sides[0][0] in ("s", "call")
+            curve = (
+                bool(sides) and len(sides) == 2 and symbols(sides[1]) != set() and isinstance(sides[0], (Symbol, Call))
+            )
             return curve and self.equations(gold, answer)
         if kinds == {"assigned"}:
             pairs = [(x, y) for x in gold.items for y in answer.items if x.kind == y.kind == "quantity"]
@@ -377,7 +457,7 @@ class Comparison:
                 return False  # though members without units are equal
             answer = _with_arguments_of(gold, answer) or answer
             if _same_name(gold.name, answer.name):
-                if len(gold.items) > 1 and any(str(x.value).startswith("('s'") for x in gold.items):  # a = b = 0
+                if len(gold.items) > 1 and any(isinstance(x.value, Symbol) for x in gold.items):  # a = b = 0
                     return self.in_order(gold.items, answer.items)
                 return any_of(self.chain(member, answer) for member in _exact_members(gold))
             if asks_for_a_function(self.question):
@@ -387,7 +467,7 @@ class Comparison:
         if gold.kind == "assigned":
             return any_of(self.equal(member, answer) for member in _exact_members(gold))
         name = answer.name
-        if gold.kind == "expression" and not symbols(gold.value) and name and name[0] == "s":
+        if gold.kind == "expression" and not symbols(gold.value) and name and isinstance(name, Symbol):
             asked = letter_asked(self.question)
             if asked and len(name[1]) == 1 and name[1].islower() and name[1] != asked:  # y = 5 for x
                 return False
@@ -395,9 +475,16 @@ class Comparison:
             return False
         if gold.kind == "expression" and name == gold.value and {*answer.links} == {"~"}:
             return all_of(self.approximates(gold, x) for x in answer.items)
-        if name and name[0] == "call" and symbols(gold.value) and any(x[0] != "s" for x in name[2:]):  # f(2x)
+        if (
+            name and isinstance(name, Call) and symbols(gold.value) and any(not isinstance(x, Symbol) for x in name[2:])
+        ):  # f(2x)
             return False
-        if name and name[0] == "s" and gold.kind in ("expression", "quantity") and symbols(name) & symbols(gold.value):
+        if (
+            name
+            and isinstance(name, Symbol)
+            and gold.kind in ("expression", "quantity")
+            and symbols(name) & symbols(gold.value)
+        ):
             return False
         if gold.kind in ("list", "set") and not (len(answer.items) == 1 and answer.items[0].kind in ("list", "set")):
             return False
@@ -441,7 +528,7 @@ class Comparison:
     def same_value(self, gold: Answer, answer: Answer, *, last: bool) -> bool | None:
         """Equality of value, whatever the form."""
         if not last and answer.kind == "expression" and gold.unit and gold.unit[0] == PERCENT:  # 19/25 = 76 %
-            return self.identical(("*", ("n", gold.unit[1] / 100, ""), gold.value), answer.value)
+            return self.identical(Product(Number(gold.unit[1] / 100, ""), gold.value), answer.value)
         if gold.kind != "expression" or answer.kind != "expression" or (last and operations(answer.value) & _HEAVY):
             return False
         return self.identical(gold.value, answer.value)
@@ -509,7 +596,7 @@ class Comparison:
 
     # Equations, inequalities, families.
     def equations(self, gold: Answer, answer: Answer) -> bool | None:
-        left, right = (("+", x.value[0], ("-", x.value[1])) for x in (gold, answer))
+        left, right = (Sum(x.value[0], Negative(x.value[1])) for x in (gold, answer))
         if not all(rule.allows(x, y) for rule in self.rules for x, y in zip(gold.value, answer.value, strict=False)):
             return False
         heavy = (operations(right) - operations(left)) & _HEAVY
@@ -523,7 +610,7 @@ class Comparison:
         same = all_of(any_of([canonical(x) == canonical(y), self.identical(x, y)]) for x, y in pairs)
         if same or len(left) != 2:
             return same
-        left, right = (("+", sides[0], ("-", sides[1])) for sides in (left, right))
+        left, right = (Sum(sides[0], Negative(sides[1])) for sides in (left, right))
         return proportional(left, right, self.budget, positive=True)
 
     def progressions(self, answer: Answer, given: bool) -> list[tuple[Any, Any]] | None:
@@ -538,14 +625,14 @@ class Comparison:
             case Answer("family", values, marks=index):
                 pass
             case Answer("expression", value) if symbols(value) in ({"k"}, {"n"}, {"m"}) and (
-                given or contains_pi(value) or holds(value, "deg")
+                given or contains(value, PI) or holds(value, Degrees)
             ):
                 values, [index] = (value,), symbols(value)
             case _:
                 return None
         found = []
         for value in values:
-            terms = [replaced(value, {("s", index): integer_node(k)}) for k in range(4)]
+            terms = [replaced(value, {Symbol(index): integer_node(k)}) for k in range(4)]
             steps: list[Any] = [None if symbols(term) else numeric(term, self.budget) for term in terms]
             if not all(isinstance(x, mp.mpf) for x in steps):
                 return None
@@ -606,14 +693,14 @@ def _letters(answer: Answer) -> frozenset[str] | None:
     match answer:
         case Answer("letters"):
             return answer.value
-        case Answer("expression", ("s", letter)):
+        case Answer("expression", Symbol(letter)):
             return frozenset({letter})
         case Answer("list" | "set") if "or" not in answer.links:
             parts = [*map(_letters, answer.items)]
             return None if None in parts else frozenset(letter for part in parts for letter in part or ())
         case Answer("text", text) if text.isalpha():
             run = text.upper()
-        case Answer("expression", ("*", *factors)) if all(factor[0] == "s" for factor in factors):
+        case Answer("expression", Product(factors)) if all(isinstance(factor, Symbol) for factor in factors):
             run = "".join(factor[1] for factor in factors)
     in_order = len(run) > 1 and run in ("".join(letters) for letters in combinations("ABCDEFGH", len(run)))
     return frozenset(run) if in_order else None
@@ -641,7 +728,10 @@ def _alternatives_agree(gold: Answer, answer: Answer) -> bool:
     """Whether both say "or", or neither does; it makes no difference between values that solve something."""
     links, items = {*gold.links} ^ {*answer.links}, gold.items
     both = "and" in links
-    things = [x.words or (x.kind == "expression" and (x.value[0] == "s" or (both and symbols(x.value)))) for x in items]
+    things = [
+        x.words or (x.kind == "expression" and (isinstance(x.value, Symbol) or (both and symbols(x.value))))
+        for x in items
+    ]
     several = both and len({x.unit for x in items}) > 1  # 2 hours and 5 minutes
     return "or" not in links or not (several or all(things))
 
@@ -649,9 +739,9 @@ def _alternatives_agree(gold: Answer, answer: Answer) -> bool:
 def _names_differ(answer: Answer) -> bool:
     """Whether the elements of a list have different names, which pair the values; x_1, x_2 only count them."""
     names = [x.name for x in answer.items if x.kind == "assigned" and x.name]
-    if answer.kind != "list" or len(names) < max(2, len(answer.items)) or len({*map(repr, names)}) < len(names):
+    if answer.kind != "list" or len(names) < max(2, len(answer.items)) or len({*names}) < len(names):
         return False
-    stems = {name[1].split("_")[0] if name[0] == "s" and "_" in name[1] else None for name in names}
+    stems = {name[1].split("_")[0] if isinstance(name, Symbol) and "_" in name[1] else None for name in names}
     return None in stems or len(stems) > 1
 
 
@@ -662,7 +752,7 @@ def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
             return {(len(rows), len(rows[0]))}, [cell for row in rows for cell in row]
         case Answer("tuple", marks="[]", items=rows) if len({len(row.items) for row in rows} | {0}) == 2:
             return {(len(rows), len(rows[0].items))}, [cell for row in rows for cell in row.value]
-        case Answer("expression", ("f", "binom", *column)):
+        case Answer("expression", Function("binom", column)):
             return {(2, 1)}, column
     size = len(answer.items)
     return {(1, size), (size, 1)}, answer.value
@@ -671,27 +761,34 @@ def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
 def _same_name(left: Node | None, right: Node | None) -> bool:
     """Whether two names may be of one thing: y may be f(x), and each of them has no name."""
     if left is None or right is None or left == right or "text" in (left[0], right[0]):
-        names = [x for x in (left, right) if x and x[0] in ("text", "*")]
-        words = [x[1].strip() if x[0] == "text" else "".join(str(part[1]) for part in x[1:]) for x in names]
-        spelled = all(x[0] == "text" for x in names) or all(map(str.isupper, words))  # AB is not BC
+        names = [x for x in (left, right) if x and isinstance(x, (Words, Product))]
+        words = [x[1].strip() if isinstance(x, Words) else "".join(str(part[1]) for part in x[1:]) for x in names]
+        spelled = all(isinstance(x, Words) for x in names) or all(map(str.isupper, words))  # AB is not BC
         return len(words) < 2 or not spelled or " " in "".join(words) or words[0] == words[1]
     if re.fullmatch("fracdyd. y'", " ".join(sorted(str(name[1]) for name in (left, right)))):
         return True
     if "call" in (left[0], right[0]):
-        call, other = (left, right) if left[0] == "call" else (right, left)
+        call, other = (left, right) if isinstance(left, Call) else (right, left)
         other_function = "'" in call[1] or ("^" in call[1] and call is right)  # y is neither f'(x) nor f^{-1}(x)
         value = None if other_function else "y" if len(call) == 3 else "z"
-        return other[0] == "s" and other[1] in (value, call[1].rstrip("'"))
+        return isinstance(other, Symbol) and other[1] in (value, call[1].rstrip("'"))
     return canonical(left) == canonical(right)
 
 
 def _with_arguments_of(gold: Answer, answer: Answer) -> Answer | None:
     """f(t) = t² with the argument of f(x) = x²; None if the two are not calls of one function with other arguments."""
     left, right = gold.name, answer.name
-    if not left or not right or left[0] != "call" or left[:2] != right[:2] or left == right or len(left) != len(right):
+    if (
+        not left
+        or not right
+        or not isinstance(left, Call)
+        or left[:2] != right[:2]
+        or left == right
+        or len(left) != len(right)
+    ):
         return None
-    taken = {*map(str, left[2:])} & {str(("s", name)) for x in answer.items for name in symbols(x.value)}
-    if taken or any(x[0] != "s" or x[1][0].isupper() for x in (*left[2:], *right[2:])):
+    taken = {*left[2:]} & {Symbol(name) for x in answer.items for name in symbols(x.value)}
+    if taken or any(not isinstance(x, Symbol) or x[1][0].isupper() for x in (*left[2:], *right[2:])):
         return None
     if {x[1] for x in right[2:]} & {name for x in gold.items for name in symbols(x.value)}:
         return None
@@ -705,24 +802,35 @@ def _exact_members(answer: Answer) -> list[Answer]:
     return [x for n, (link, x) in enumerate(zip(answer.links, answer.items, strict=True)) if n == 0 or link == "="]
 
 
-_RULES: tuple[tuple[set[str], set[str], Callable[[Comparison, Answer, Answer], bool | None]], ...] = tuple(
-    ({*some.split()}, {*every.split()}, rule) for some, every, rule in (
-        ("family", "", Comparison.families),
-        ("assigned", "", Comparison.named),
-        ("quantity expression", "quantity expression", Comparison.quantities),
-        ("ratio", "", Comparison.ratios),
-        ("matrix tuple", "matrix tuple expression", Comparison.tables),
-        ("intervals", "", Comparison.sets_of_reals),
-        ("list", "list set tuple", Comparison.collections),
-        ("set", "set", Comparison.collections),
-        ("set", "set expression quantity tuple", Comparison.sets_of_one),
-        ("list", "list expression quantity", Comparison.all_alternatives),
-        ("letters", "", Comparison.letters),
-        ("cases", "cases", Comparison.matched),
-        ("equation", "equation", Comparison.equations),
-        ("equation", "equation expression", Comparison.identities),
-        ("inequality", "inequality", Comparison.inequalities),
+class KindRule(NamedTuple):
+    """What compares two answers by their kinds."""
+
+    name: str
+    some: set[str]
+    """Kinds of which one side has one."""
+    every: set[str]
+    """Kinds of which both sides have one; any, if none is named."""
+    compare: Callable[[Comparison, Answer, Answer], bool | None]
+
+
+RULES = tuple(
+    KindRule(name, {*some.split()}, {*every.split()}, compare) for name, some, every, compare in (
+        ("families over the integers", "family", "", Comparison.families),
+        ("names and chains", "assigned", "", Comparison.named),
+        ("values and units", "quantity expression", "quantity expression", Comparison.quantities),
+        ("ratios", "ratio", "", Comparison.ratios),
+        ("matrices and tuples", "matrix tuple", "matrix tuple expression", Comparison.tables),
+        ("sets of reals", "intervals", "", Comparison.sets_of_reals),
+        ("lists and sets", "list", "list set tuple", Comparison.collections),
+        ("sets", "set", "set", Comparison.collections),
+        ("a set of one", "set", "set expression quantity tuple", Comparison.sets_of_one),
+        ("alternatives that are all equal", "list", "list expression quantity", Comparison.all_alternatives),
+        ("letters of choices", "letters", "", Comparison.letters),
+        ("cases", "cases", "cases", Comparison.matched),
+        ("equations", "equation", "equation", Comparison.equations),
+        ("an equation for one of its sides", "equation", "equation expression", Comparison.identities),
+        ("inequalities", "inequality", "inequality", Comparison.inequalities),
     )
 )  # fmt: skip
-"""What compares two answers: kinds of which one side has one, kinds that both sides have (any, if none is named), and
-the rule. Answers without a rule are equal if their kinds and values are."""
+"""The first rule for the kinds of two answers compares them. Answers without one are equal if their kinds and values
+are."""

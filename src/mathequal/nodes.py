@@ -1,196 +1,312 @@
-r"""The tree of an answer's mathematics, and what one can ask of it.
+r"""The tree of an answer's mathematics: one class for each construct of the grammar, and what one can ask of a tree.
 
-Nodes are tuples: ("n", Fraction, form) a number, a decimal one with the exponent of its last digit (and, for a × 10^n,
-with n), a fraction with what it can be reduced by;
-("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
-("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("%", a) ("deg", a)
-("f", name, args …) ("call", name, args …) ("seq", open, items, close) ("set", items) ("matrix", rows) ("cases", rows)
-("where", item, conditions, links) ("rel", sides, operators) ("mod", a, modulus) ("setop", operator, a, b)
-("named", set) ("ratio", terms) ("text", words) ("unit", value, words) ("units", quantities …)
-("big", kind, sub, sup, body).
+A node is a tuple of its class's sign and its parts, so that nodes are built, compared and hashed at the speed of
+tuples, and nodes of two classes are never equal. Code asks for classes and fields.
 """
 
-import re
-from collections.abc import Mapping
 from fractions import Fraction
-from math import gcd
-from typing import Any
-
-from mathequal.text import word_list
-
-Node = tuple[Any, ...]
-_LARGEST = 4000  # decimal exponent
+from operator import itemgetter
+from typing import Any, ClassVar, Self
 
 
-class ParseError(ValueError):
-    """The text is not an answer that the grammar knows."""
+class Node(tuple[Any, ...]):
+    """A construct of mathematics. A subclass names its sign, which no other class has, and its fields, of which the
+    last one holds all further parts if the class is variadic."""
+
+    __slots__ = ()
+    sign: ClassVar[str] = ""
+    __match_args__: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, sign: str, variadic: bool = False) -> None:
+        cls.sign = sign
+        for place, name in enumerate(cls.__match_args__, 1):
+            rest = variadic and place == len(cls.__match_args__)
+            setattr(cls, name, property(itemgetter(slice(place, None) if rest else place)))
+
+    def __new__(cls, *parts: Any) -> Self:
+        return tuple.__new__(cls, (cls.sign, *parts))
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.parts
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """Everything but the sign."""
+        return self[1:]
+
+    def with_parts(self, parts: Any) -> Self:
+        """A node of this class with other parts."""
+        return tuple.__new__(type(self), (self[0], *parts))
 
 
-PI, INFINITY = ("c", "pi"), ("c", "inf")
+class Number(Node, sign="n"):
+    """A number as it is written."""
+
+    __slots__ = ()
+    __match_args__ = ("value", "form")
+    value: Fraction
+    form: str
+    """int, dec, frac, mixed, rep, sci (a × 10^n), ten (a power of ten), or "" for one that nobody wrote."""
+
+    @property
+    def detail(self) -> int | None:
+        """The exponent of the last digit of a decimal number, or what a fraction can be reduced by, if it is known."""
+        return self[3] if len(self) > 3 else None
+
+    @property
+    def power(self) -> int | None:
+        """The n of a × 10^n."""
+        return self[4] if len(self) > 4 else None
 
 
-def integer_node(number: int) -> Node:
-    return ("n", Fraction(number), "int")
+class Symbol(Node, sign="s"):
+    """A letter or a name, with its subscript and primes."""
+
+    __slots__ = ()
+    __match_args__ = ("name",)
+    name: str
 
 
-def _decimal(digits: str) -> Fraction:
-    if not 0 < len(digits.rstrip(".")) <= 1500:
-        raise ParseError("long number")
-    whole, _, places = digits.partition(".")
-    return Fraction(int(whole + places), 10 ** len(places)) if places else Fraction(int(whole))
+class Constant(Node, sign="c"):
+    """One of pi, e, i and inf."""
+
+    __slots__ = ()
+    __match_args__ = ("name",)
+    name: str
 
 
-def decimal_node(text: str) -> Node:
-    """The number that digits write, with a decimal point or an exponent."""
-    digits, _, exponent = text.lower().partition("e")
-    places = len(digits.partition(".")[2])
-    if not exponent:
-        return ("n", _decimal(digits), "dec", -places) if places else ("n", _decimal(digits), "int")
-    if abs(int(exponent)) > _LARGEST:
-        raise ParseError("exponent")
-    return ("n", _decimal(digits) * Fraction(10) ** int(exponent), "sci", int(exponent) - places, int(exponent))
+class Sum(Node, sign="+", variadic=True):
+    """The sum of two or more terms."""
+
+    __slots__ = ()
+    __match_args__ = ("terms",)
+    terms: tuple[Any, ...]
 
 
-def repeating(text: str) -> Node:
-    r"""0.1\overline{6}, 0.1(6) and 0.\dot{1}4\dot{2}."""
-    whole, _, rest = re.sub(r"[\s{})]", "", text).partition(".")
-    before, _, period = re.sub(r"\\(?:overline|bar|dot)|\(", "|", rest, count=1).partition("|")
-    period = period.replace(r"\dot", "")
-    if len(before) + len(period) > 300:
-        raise ParseError("long number")
-    tail = Fraction(int(before or 0)) + Fraction(int(period), 10 ** len(period) - 1)
-    return ("n", int(whole or 0) + tail / 10 ** len(before), "rep")
+class Product(Node, sign="*", variadic=True):
+    """The product of two or more factors."""
+
+    __slots__ = ()
+    __match_args__ = ("factors",)
+    factors: tuple[Any, ...]
 
 
-def fraction(top: Node, bottom: Node) -> Node:
-    """A quotient; a number if both are written as one."""
-    if top[0] == bottom[0] == "n" and {top[2], bottom[2]} <= {"int", "dec"} and bottom[1]:
-        common = gcd(int(top[1]), int(bottom[1])) if top[2] == bottom[2] == "int" else 2
-        return top if bottom[1] == 1 else ("n", top[1] / bottom[1], "frac", common)
-    return ("/", top, bottom)
+class Quotient(Node, sign="/"):
+    """A quotient that is not a number written as a fraction."""
+
+    __slots__ = ()
+    __match_args__ = ("top", "bottom")
+    top: Any
+    bottom: Any
 
 
-def ten_power(exponent: Node) -> Node:
-    """A power of ten; a number if the exponent is a whole one."""
-    if exponent[0] == "n" and exponent[1].denominator == 1 and abs(exponent[1]) <= _LARGEST:
-        return ("n", Fraction(10) ** int(exponent[1]), "ten", int(exponent[1]))
-    return ("^", integer_node(10), exponent)
+class Power(Node, sign="^"):
+    """A power."""
+
+    __slots__ = ()
+    __match_args__ = ("base", "exponent")
+    base: Any
+    exponent: Any
 
 
-def times(left: Node, right: Node) -> Node:
-    """A product; a number for 4.5 × 10^33."""
-    if left[0] == right[0] == "n" and left[2] == "ten":
-        left, right = right, left
-    if left[0] == right[0] == "n" and right[2] == "ten" and left[2] in ("int", "dec"):
-        return ("n", left[1] * right[1], "sci", right[3] + (left[3] if len(left) > 3 else 0), right[3])
-    return ("*", *(left[1:] if left[0] == "*" else (left,)), right)
+class Negative(Node, sign="-"):
+    """The opposite of an expression."""
+
+    __slots__ = ()
+    __match_args__ = ("inner",)
+    inner: Any
 
 
-def signed(signs: str, node: Node) -> Node:
-    if signs in ("p", "m"):
-        return ("pm", node, signs)
-    if signs.count("-") % 2 == 0:
-        return node
-    return ("n", -node[1], *node[2:]) if node[0] == "n" and node[2] != "frac" else ("-", node)
+class PlusMinus(Node, sign="pm"):
+    """An expression after ± (p) or ∓ (m)."""
+
+    __slots__ = ()
+    __match_args__ = ("inner", "which")
+    inner: Any
+    which: str
 
 
-def holds(node: Any, *kinds: str) -> bool:
-    """Whether a node of one of these kinds is in a tree."""
-    if not isinstance(node, tuple) or not node:
-        return False
-    # k = 1 below a sum is not a relation of the answer, and words after a value are not nodes
-    parts = node[3:] if node[0] == "big" else node[:2] if node[0] == "unit" else node
-    return node[0] in kinds or any(holds(part, *kinds) for part in parts if isinstance(part, tuple))
+class Factorial(Node, sign="!"):
+    """n!."""
+
+    __slots__ = ()
+    __match_args__ = ("inner",)
+    inner: Any
 
 
-def replaced(node: Any, new: Mapping[Node, Node]) -> Any:
-    """A tree in which some nodes are others."""
-    if not isinstance(node, tuple):
-        return node
-    return new[node] if node in new else tuple(replaced(part, new) for part in node)
+class DoubleFactorial(Node, sign="!!"):
+    """n!!."""
+
+    __slots__ = ()
+    __match_args__ = ("inner",)
+    inner: Any
 
 
-def symbols(node: Any) -> set[str]:
-    """Names of the free symbols and functions."""
-    if not isinstance(node, tuple) or not node:
-        return set()
-    if node[0] == "s":
-        return {*node[1:]}
-    free: set[str] = set().union(*map(symbols, node))
-    if node[0] == "call":
-        free.add(node[1].rstrip("'") + "()")
-    return free - {index_of(node)} if node[0] == "big" else free
+class Percent(Node, sign="%"):
+    """A number of hundredths."""
+
+    __slots__ = ()
+    __match_args__ = ("inner",)
+    inner: Any
 
 
-def index_of(node: Node) -> str | None:
-    r"""The variable that \sum_{k=1} binds."""
-    sub = node[2]
-    return sub[1][0][1] if sub and sub[0] == "rel" and sub[1][0] and sub[1][0][0] == "s" else None
+class Degrees(Node, sign="deg"):
+    """A number of degrees of angle."""
+
+    __slots__ = ()
+    __match_args__ = ("inner",)
+    inner: Any
 
 
-def operations(node: Any) -> set[str]:
-    """Operators beyond arithmetic, roots, powers and absolute values."""
-    if not isinstance(node, tuple):
-        return set()
-    own = {"f": {*node[1:2]} - {"sqrt", "root", "abs"}, "!": {"!"}, "!!": {"!"}, "big": {*node[1:2]}, "call": {"call"}}
-    here = own.get(node[0], set()) if node and isinstance(node[0], str) else set()
-    return here.union(*map(operations, node))
+class Function(Node, sign="f", variadic=True):
+    """A function that the judge knows: sqrt, sin, log, abs, binom."""
+
+    __slots__ = ()
+    __match_args__ = ("name", "arguments")
+    name: str
+    arguments: tuple[Any, ...]
 
 
-def canonical(node: Any, free: str = "+*") -> str:
-    """A text in which sums and products (free: the operators) are sorted, to compare what cannot be evaluated."""
-    if not isinstance(node, tuple) or not node:
-        return repr(node)
-    if node[0] == "n":
-        return str(node[1])
-    parts = [canonical(part, free) for part in node[1:]]
-    return f"{node[0]}({','.join(sorted(parts) if node[0] in [*free] else parts)})"
+class Call(Node, sign="call", variadic=True):
+    """A function that the question names: f(x)."""
+
+    __slots__ = ()
+    __match_args__ = ("name", "arguments")
+    name: str
+    arguments: tuple[Any, ...]
 
 
-def numeral(node: Any) -> str:
-    """int, dec, frac, mixed, rep, sci or ten (a power) for a number written as a result; "" if yet to be computed."""
-    if not isinstance(node, tuple):
-        return ""
-    match node:
-        case ("n", _, form, *_):
-            return form
-        case ("-", inner):
-            return numeral(inner)
-        case ("/", top, ("n", bottom, "int")) if bottom == 1:
-            return numeral(top)
-        case ("/", *parts) if {*map(numeral, parts)} <= {"int", "dec", "frac"}:
-            return "frac"
-    return ""
+class Brackets(Node, sign="seq"):
+    """Items in brackets: a point, a vector, an interval."""
+
+    __slots__ = ()
+    __match_args__ = ("opens", "items", "closes")
+    opens: str
+    items: tuple[Any, ...]
+    closes: str
 
 
-def leaves(node: Any) -> int:
-    """Numbers, symbols and constants of a tree."""
-    if not isinstance(node, tuple) or not node:
-        return 0
-    return 1 if node[0] in ("n", "s", "c") else sum(map(leaves, node))
+class SetOf(Node, sign="set"):
+    """A set by its members."""
+
+    __slots__ = ()
+    __match_args__ = ("items",)
+    items: tuple[Any, ...]
 
 
-def contains_pi(node: Node) -> bool:
-    return repr(PI) in repr(node)
+class Matrix(Node, sign="matrix"):
+    """The rows of a matrix."""
+
+    __slots__ = ()
+    __match_args__ = ("rows",)
+    rows: tuple[Any, ...]
 
 
-_NOT_IN_EXPRESSIONS = {*word_list("text rel seq set named ratio where setop unit units pm mod cases matrix")}
+class Cases(Node, sign="cases"):
+    """The rows of a piecewise function or of a system."""
+
+    __slots__ = ()
+    __match_args__ = ("rows",)
+    rows: tuple[Any, ...]
 
 
-def rational_node(value: Fraction) -> Node:
-    return ("n", value, "int") if value.denominator == 1 else ("n", value, "frac", 1)
+class Where(Node, sign="where"):
+    """A set by a condition, with what connects the conditions."""
+
+    __slots__ = ()
+    __match_args__ = ("item", "conditions", "links")
+    item: Any
+    conditions: tuple[Any, ...]
+    links: tuple[Any, ...]
 
 
-def with_sign(node: Any, sign: str) -> Any:
-    """The expression with its plus-minus signs read as "p" or "m"."""
-    if not isinstance(node, tuple):
-        return node
-    if node and node[0] == "pm" and len(node) == 3:
-        inner = with_sign(node[1], sign)
-        return inner if node[2] == sign else ("-", inner)
-    return tuple(with_sign(part, sign) for part in node)
+class Relation(Node, sign="rel"):
+    """A chain of equations or inequalities; the first side may be None."""
+
+    __slots__ = ()
+    __match_args__ = ("sides", "operators")
+    sides: tuple[Any, ...]
+    operators: tuple[str, ...]
 
 
-def are_expressions(*nodes: Node) -> bool:
-    """Whether nodes are expressions only."""
-    return not any(holds(node, *_NOT_IN_EXPRESSIONS) for node in nodes)
+class Modulo(Node, sign="mod"):
+    """An expression or a congruence with its modulus."""
+
+    __slots__ = ()
+    __match_args__ = ("inner", "modulus")
+    inner: Any
+    modulus: Any
+
+
+class SetOperation(Node, sign="setop"):
+    """A union (cup), an intersection (cap) or a difference (minus) of sets."""
+
+    __slots__ = ()
+    __match_args__ = ("operator", "left", "right")
+    operator: str
+    left: Any
+    right: Any
+
+
+class NamedSet(Node, sign="named"):
+    """R, Z, Q, C or N, with its sign as R>0; 0 is the empty set."""
+
+    __slots__ = ()
+    __match_args__ = ("name",)
+    name: str
+
+
+class Ratio(Node, sign="ratio"):
+    """a : b."""
+
+    __slots__ = ()
+    __match_args__ = ("terms",)
+    terms: tuple[Any, ...]
+
+
+class Words(Node, sign="text"):
+    """Words in place of mathematics."""
+
+    __slots__ = ()
+    __match_args__ = ("words",)
+    words: str
+
+
+class Measured(Node, sign="unit"):
+    """A value with the words after it: a unit, or what is counted."""
+
+    __slots__ = ()
+    __match_args__ = ("value", "words")
+    value: Any
+    words: tuple[str, ...]
+
+
+class Measures(Node, sign="units", variadic=True):
+    """Values with units that are one quantity: 5 ft 6 in."""
+
+    __slots__ = ()
+    __match_args__ = ("quantities",)
+    quantities: tuple[Any, ...]
+
+
+class Big(Node, sign="big"):
+    """A sum, product, integral or limit (sum, prod, int, lim) with what is below and above its sign."""
+
+    __slots__ = ()
+    __match_args__ = ("kind", "sub", "sup", "body")
+    kind: str
+    sub: Any
+    sup: Any
+    body: Any
+
+
+class Event(Node, sign="event"):
+    """What a probability or an expected value is of: the name of P(A) = 1/2."""
+
+    __slots__ = ()
+    __match_args__ = ("text",)
+    text: str
+
+
+PI, INFINITY, IMAGINARY = Constant("pi"), Constant("inf"), Constant("i")
+MINUS_INFINITY = Negative(INFINITY)

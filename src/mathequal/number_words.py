@@ -5,8 +5,9 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from mathequal.nodes import Node, integer_node, rational_node
+from mathequal.nodes import Node, Number
 from mathequal.text import word_list
+from mathequal.trees import integer_node, rational_node
 
 _ONES = word_list("""zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
     sixteen seventeen eighteen nineteen""")
@@ -28,7 +29,7 @@ def number_in_words(words: str) -> Any:
         return None
     if negative := re.fullmatch("(?:minus|negative) (.+)", words):
         inner = number_in_words(negative[1])
-        return inner and ("n", -inner[1], inner[2])
+        return inner and Number(-inner[1], inner[2])
     for scale, size in _SCALES.items():
         before, found, after = f"{words} ".partition(f" {scale} ")
         if found:

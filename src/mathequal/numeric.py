@@ -11,9 +11,27 @@ from typing import Any
 import mpmath
 
 from mathequal.budget import Budget, Unevaluable
-from mathequal.nodes import Node, index_of
+from mathequal.nodes import (
+    Big,
+    Call,
+    Constant,
+    Degrees,
+    DoubleFactorial,
+    Factorial,
+    Function,
+    Negative,
+    Node,
+    Number,
+    Percent,
+    Power,
+    Product,
+    Quotient,
+    Sum,
+    Symbol,
+)
 from mathequal.rational import Exact, Undefined, seed_of
 from mathequal.text import word_list
+from mathequal.trees import index_of
 
 mp: Any = mpmath.MPContext()
 """The judge's own precision: nobody else sets it."""
@@ -93,46 +111,47 @@ class Numeric(Exact):
 
     def special(self, node: Node) -> Any:
         match node:
-            case ("s", name):
+            case Symbol(name):
                 return self.bound[name] if name in self.bound else self.symbol(name)
-            case ("c", "pi" | "e" as name):
+            case Constant("pi" | "e" as name):
                 return +getattr(mp, name)
-            case ("c", "i"):
+            case Constant("i"):
                 return mp.mpc(0, 1)
-            case ("deg", angle):
+            case Degrees(angle):
                 return self(angle) * mp.pi / 180
-            case ("!" | "!!" as name, argument):
-                value = self.real_value(argument, 0, 1500)
-                return mp.factorial(value) if name == "!" else mp.fac2(value)
-            case ("f", "log", argument):
+            case Factorial(argument):
+                return mp.factorial(self.real_value(argument, 0, 1500))
+            case DoubleFactorial(argument):
+                return mp.fac2(self.real_value(argument, 0, 1500))
+            case Function("log", [argument]):
                 return mp.log(self(argument)) / (mp.log(self.base) if self.base else 1)
-            case ("f", "logb", argument, base):
+            case Function("logb", [argument, base]):
                 return self.quotient(mp.log(self(argument)), mp.log(self(base)))
-            case ("f", "root", argument, index):
+            case Function("root", [argument, index]):
                 value, degree = self(argument), int(self.real_value(index, 1, 10_000, whole=True))
                 odd = isinstance(value, mp.mpf) and value < 0 and degree % 2
                 return -mp.root(-value, degree) if odd else mp.root(value, degree)
-            case ("f", "floor" | "ceil" as name, argument):
+            case Function("floor" | "ceil" as name, [argument]):
                 value = self.real_value(argument)
                 near = mp.nint(value)
                 return near if abs(value - near) < mp.mpf(10) ** (-mp.dps // 2) else getattr(mp, name)(value)
-            case ("f", "binom", total, chosen):
+            case Function("binom", [total, chosen]):
                 return mp.binomial(self.real_value(total, -2000, 2000), self.real_value(chosen, -2000, 2000))
-            case ("f", "gcd" | "lcm" as name, *arguments):
+            case Function("gcd" | "lcm" as name, arguments):
                 return mp.mpf(getattr(math, name)(*(int(self.real_value(x, whole=True)) for x in arguments)))
-            case ("f", "max" | "min" as name, *arguments):
+            case Function("max" | "min" as name, arguments):
                 return (max if name == "max" else min)(map(self.real_value, arguments))
-            case ("f", name, argument) if name in _TABLE:
+            case Function(name, [argument]) if name in _TABLE:
                 value = self(argument)
                 if abs(value) > mp.mpf(10) ** 12 and name not in ("arctan", "arccot", "abs", "sqrt", "ln"):
                     raise Unevaluable("argument")
                 result = _TABLE[name](value)
                 near_zero = name in ("sin", "cos") and abs(result) < abs(value) * mp.mpf(10) ** (8 - mp.dps)
                 return mp.zero if near_zero else result  # cos(π/2)
-            case ("call", name, *arguments):
+            case Call(name, arguments):
                 key = ",".join(mp.nstr(self(argument), 18) for argument in arguments)
                 return mp.mpf(seed_of(f"{name}({key}", self.at) % 1_000_003) / 1_000_003 + 1
-            case ("big", "sum" | "prod" as kind, _, _, _):
+            case Big("sum" | "prod" as kind):
                 return self.series(node, kind)
         raise Unevaluable(node[0])
 
@@ -204,31 +223,31 @@ _OF_FLOATS: dict[str, Callable[[float], float]] = {
 
 def _approximate(node: Node, magnitudes: list[float]) -> float:
     match node:
-        case ("n", value, *_):
+        case Number(value):
             value = float(value)
-        case ("s", name):
+        case Symbol(name):
             value = 0.2 + 3 * (seed_of(name, "float") % 1_000_003) / 1_000_003
-        case ("c", "pi" | "e" as name):
+        case Constant("pi" | "e" as name):
             value = math.pi if name == "pi" else math.e
-        case ("+", *parts):
+        case Sum(parts):
             value = sum(_approximate(part, magnitudes) for part in parts)
-        case ("*", *parts):
+        case Product(parts):
             value = math.prod(_approximate(part, magnitudes) for part in parts)
-        case ("-", inner):
+        case Negative(inner):
             value = -_approximate(inner, magnitudes)
-        case ("/", top, bottom):
+        case Quotient(top, bottom):
             value = _approximate(top, magnitudes) / _approximate(bottom, magnitudes)
-        case ("%", inner):
+        case Percent(inner):
             value = _approximate(inner, magnitudes) / 100
-        case ("deg", inner):
+        case Degrees(inner):
             value = math.radians(_approximate(inner, magnitudes))
-        case ("^", base, exponent):
+        case Power(base, exponent):
             value = math.pow(_approximate(base, magnitudes), _approximate(exponent, magnitudes))
-        case ("f", name, argument) if name in _OF_FLOATS:
+        case Function(name, [argument]) if name in _OF_FLOATS:
             value = _OF_FLOATS[name](_approximate(argument, magnitudes))
-        case ("f", "logb", argument, base):
+        case Function("logb", [argument, base]):
             value = math.log(_approximate(argument, magnitudes)) / math.log(_approximate(base, magnitudes))
-        case ("f", "root", argument, index):
+        case Function("root", [argument, index]):
             value = math.pow(_approximate(argument, magnitudes), 1 / _approximate(index, magnitudes))
         case _:
             raise ValueError(node[0])

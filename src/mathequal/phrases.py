@@ -5,8 +5,8 @@ import re
 from functools import partial
 from typing import Any
 
-from mathequal.grammar import FUNCTIONS
 from mathequal.text import word_list
+from mathequal.tokens import FUNCTIONS
 from mathequal.units import CODES, SPELLED_UNITS, adds_a_name, introduces, read_unit
 
 _ALL = "(?:the set of )?(?:all |any |the )?"

@@ -7,7 +7,8 @@ from hashlib import blake2b
 from typing import Any
 
 from mathequal.budget import Budget, Unevaluable
-from mathequal.nodes import Node, rational_node
+from mathequal.nodes import Factorial, Function, Node, Symbol
+from mathequal.trees import rational_node
 
 BITS = 60_000  # of an exact number
 
@@ -67,11 +68,11 @@ class Exact:
 
     def special(self, node: Node) -> Any:
         match node:
-            case ("s", name) if self.point is not None:
+            case Symbol(name) if self.point is not None:
                 return Fraction(1 + seed_of(name, f"r{self.point}") % 2**24, 97)
-            case ("!", argument):
+            case Factorial(argument):
                 return Fraction(math.factorial(self.whole(argument)))
-            case ("f", "binom", total, chosen):
+            case Function("binom", [total, chosen]):
                 return Fraction(math.comb(self.whole(total), self.whole(chosen)))
         raise Unevaluable(node[0])
 
@@ -107,7 +108,7 @@ class Residue(Exact):
         return pow(value, int(power), self.prime)
 
     def special(self, node: Node) -> Any:
-        if node[0] == "s":
+        if isinstance(node, Symbol):
             return seed_of(node[1], self.prime)
         raise Unevaluable(node[0])
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from mathequal.answers import Answer
-from mathequal.grammar import FUNCTIONS, LONGEST, readings
+from mathequal.grammar import LONGEST, readings
 from mathequal.languages import chinese_number, number_of
-from mathequal.nodes import decimal_node, integer_node, rational_node, signed
+from mathequal.nodes import Event
 from mathequal.number_words import NUMBER_WORDS, number_in_words, ordinal
 from mathequal.phrases import (
     AS_FORMULA,
@@ -35,6 +35,8 @@ from mathequal.phrases import (
 )
 from mathequal.remarks import without_remarks
 from mathequal.text import plain_latex, plain_words, word_list
+from mathequal.tokens import FUNCTIONS
+from mathequal.trees import decimal_node, integer_node, rational_node, signed
 from mathequal.typed import quantity_of, typed_values
 from mathequal.units import counts_things
 
@@ -86,7 +88,7 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     event, said = None, frozenset[str]()
     if lead := LEAD.match(plain):
         said = frozenset(re.findall("[a-z]{3,}", (lead["said"] or "").lower())) - SAY_NOTHING
-        event = lead["event"] and ("event", re.sub(r"[^\w'|^<>=+-]", "", lead["event"].replace(r"\mid", "|")))
+        event = lead["event"] and Event(re.sub(r"[^\w'|^<>=+-]", "", lead["event"].replace(r"\mid", "|")))
         plain = without_lead(lead) + plain[lead.end() :]
     exactly, plain = (
         plain,

@@ -6,8 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 from mathequal.answers import MINUS_INFINITY, NO_NAME, Answer
-from mathequal.nodes import INFINITY, Node, are_expressions, integer_node, rational_node, replaced, symbols
+from mathequal.nodes import INFINITY, Function, Node, Product, Sum, Symbol
 from mathequal.rational import exact, worked_out
+from mathequal.trees import are_expressions, integer_node, rational_node, replaced, symbols
 
 
 def sign_of_infinity(node: Any) -> int:
@@ -18,8 +19,10 @@ def sign_of_infinity(node: Any) -> int:
 def ends_of_distance(left: Node | None, right: Node | None) -> list[Node] | None:
     """The two numbers at which |a x + b| is the other side, a positive number."""
     match left, right:
-        case (("f", "abs", inner), radius) | (radius, ("f", "abs", inner)) if radius and len(symbols(inner)) == 1:
-            name, reach = ("s", *symbols(inner)), exact(radius)
+        case (Function("abs", [inner]), radius) | (radius, Function("abs", [inner])) if (
+            radius and len(symbols(inner)) == 1
+        ):
+            name, reach = Symbol(*symbols(inner)), exact(radius)
             at = [x for n in range(3) if (x := exact(replaced(inner, {name: integer_node(n)}))) is not None]
             if reach and reach > 0 and len(at) == 3 and at[0] + at[2] == 2 * at[1] != 2 * at[0]:
                 return [rational_node(end) for end in sorted((x - at[0]) / (at[1] - at[0]) for x in (reach, -reach))]
@@ -46,7 +49,7 @@ def linear(node: Node) -> tuple[Fraction, Fraction] | None:
     letters = symbols(node)
     if len(letters) != 1 or not are_expressions(node):
         return None
-    name = ("s", *letters)
+    name = Symbol(*letters)
     at = [exact(replaced(node, {name: integer_node(n)})) for n in range(4)]
     steps = {y - x for x, y in pairwise(at) if x is not None and y is not None}
     if at[0] is None or None in at or len(steps) != 1 or steps == {0}:
@@ -60,7 +63,7 @@ def image_of(piece: Any, factor: Fraction, shift: Fraction) -> Any:
         return (piece[0], *(tuple(image_of(part, factor, shift) for part in side) for side in piece[1:]))
     low, closed, high, also = piece
     ends = [
-        end if sign_of_infinity(end) else worked_out(("+", ("*", rational_node(factor), end), rational_node(shift)))
+        end if sign_of_infinity(end) else worked_out(Sum(Product(rational_node(factor), end), rational_node(shift)))
         for end in (low, high)
     ]
     if factor > 0:

@@ -13,8 +13,39 @@ from mathequal.languages import scale_of
 from mathequal.names import gives_value, is_name, is_of_capitals, is_to_be_solved
 from mathequal.nodes import (
     INFINITY,
+    Brackets,
+    Call,
+    Cases,
+    Degrees,
+    Function,
+    Matrix,
+    Measured,
+    Measures,
+    Modulo,
+    NamedSet,
+    Negative,
     Node,
+    Number,
+    Percent,
+    PlusMinus,
+    Power,
+    Product,
+    Quotient,
+    Ratio,
+    Relation,
+    SetOf,
+    SetOperation,
+    Sum,
+    Symbol,
+    Where,
+    Words,
+)
+from mathequal.rational import exact, worked_out
+from mathequal.real_sets import combined, ends_of_distance, image_of, linear, sign_of_infinity, to_intervals
+from mathequal.text import plain_words, word_list
+from mathequal.trees import (
     are_expressions,
+    canonical,
     fraction,
     holds,
     integer_node,
@@ -22,11 +53,9 @@ from mathequal.nodes import (
     replaced,
     symbols,
     times,
+    walk,
     with_sign,
 )
-from mathequal.rational import exact, worked_out
-from mathequal.real_sets import combined, ends_of_distance, image_of, linear, sign_of_infinity, to_intervals
-from mathequal.text import plain_words, word_list
 from mathequal.units import DEGREE, Unit, counts_things, read_unit
 
 _MEASURED = {*word_list("old long tall wide high deep")}
@@ -48,72 +77,73 @@ def _flat(answers: Sequence[Answer]) -> tuple[Answer, ...]:
 
 def _typed(node: Node) -> Answer | None:
     """The typed value of one item, or None."""
-    if node[0] == "-" and node[1][0] in ("unit", "%", "deg"):
-        node = (node[1][0], ("-", node[1][1]), *node[1][2:])
-    several = node[0] == "seq" and repr(node).count("'pm'") > 1
-    if node[0] == "+" and repr(node).count(", 'p')") - repr(node).count("('s', 'p')") > 1:
+    if isinstance(node, Negative) and isinstance(node[1], (Measured, Percent, Degrees)):
+        inner, *rest = node.inner.parts
+        node = node.inner.with_parts((Negative(inner), *rest))
+    several = isinstance(node, Brackets) and sum(isinstance(part, PlusMinus) for part in walk(node)) > 1
+    if isinstance(node, Sum) and sum(isinstance(part, PlusMinus) and part.which == "p" for part in walk(node)) > 1:
         return None  # whether the signs go together is not said
-    if holds(node, "pm") and not (several or node[0] in ("set", "cases") or node[2:] == (("!=",),)):
+    if holds(node, PlusMinus) and not (several or isinstance(node, (SetOf, Cases)) or node[2:] == (("!=",),)):
         both = _all([with_sign(node, "p"), with_sign(node, "m")])
         return Answer("list", items=both) if both else None
     match node:
-        case ("rel", sides, operators):
+        case Relation(sides, operators):
             return _relation(sides, operators)
-        case ("mod", inner, modulus):
-            named = inner[0] == "rel" and len(inner[1]) == 2 and inner[2][0] in (r"\equiv", "=")
+        case Modulo(inner, modulus):
+            named = isinstance(inner, Relation) and len(inner[1]) == 2 and inner[2][0] in (r"\equiv", "=")
             name, value = inner[1] if named else (None, inner)
-            every = ("+", value, ("*", modulus, ("s", "mod")))
+            every = Sum(value, Product(modulus, Symbol("mod")))
             return Answer("family", (every,), name=name, marks="mod") if value and are_expressions(every) else None
-        case ("unit", value, words):
+        case Measured(value, words):
             return quantity_of(value, words)
-        case ("%", value):
+        case Percent(value):
             return quantity_of(value, ("%",))
-        case ("units", *parts):
+        case Measures(parts):
             quantities = _all(parts)
             return _compound(quantities) if quantities else None
-        case ("/", ("unit", top, words), ("unit", bottom, others)) if are_expressions(top, bottom):
+        case Quotient(Measured(top, words), Measured(bottom, others)) if are_expressions(top, bottom):
             unit = read_unit((*words, "/", *others))
             return unit and Answer("quantity", fraction(top, bottom), unit=unit)
-        case ("deg", value) if are_expressions(value):
+        case Degrees(value) if are_expressions(value):
             return Answer("quantity", value, unit=(DEGREE, Fraction(1)))
-        case ("named", "R" | "0" as name):
+        case NamedSet("R" | "0" as name):
             return Answer("intervals", REALS if name == "R" else ())
-        case ("named", "R>0" | "R<0" | "R>=0" | "R<=0" as name):
+        case NamedSet("R>0" | "R<0" | "R>=0" | "R<=0" as name):
             member = _relation((None, integer_node(0)), (name[1:-1],))
             return member and replace(member, name=None)
-        case ("named", name):
+        case NamedSet(name):
             return Answer("named set", name)
-        case ("*", *factors) if ("named", "Z") in factors:
-            value = replaced(node, {("named", "Z"): ("s", "k")})
+        case Product(factors) if ("named", "Z") in factors:
+            value = replaced(node, {NamedSet("Z"): Symbol("k")})
             return Answer("family", (value,), marks="k") if are_expressions(value) else None
-        case ("setop", operator, left, right):
+        case SetOperation(operator, left, right):
             return _set_operation(operator, _typed(left), _typed(right))
-        case ("set", nodes):
+        case SetOf(nodes):
             items = _all(nodes) or ()
             if len({x.name for x in items if x.kind == "assigned"}) == len(items) > 1:  # {x = 1, y = 2}
                 return Answer("list", items=items, links=(",",) * (len(items) - 1))
             return Answer("set", items=_flat(items)) if items else None
-        case ("where", item, conditions, links):
+        case Where(item, conditions, links):
             return _set_builder(item, conditions, links)
-        case ("seq", "[", nodes, "]") if all(x[0] == "rel" and x[2] == ("=",) for x in nodes):
+        case Brackets("[", nodes, "]") if all(isinstance(x, Relation) and x[2] == ("=",) for x in nodes):
             return typed_values(nodes, (",",) * (len(nodes) - 1))
-        case ("seq", opens, nodes, closes):
+        case Brackets(opens, nodes, closes):
             return _sequence(opens, nodes, closes)
-        case ("^", ("seq", _, nodes, _), ("s" | "text", "T")):
+        case Power(Brackets(_, nodes, _), Symbol("T") | Words("T")):
             return _sequence("(", nodes, ")")
-        case ("*", ("s", name), ("seq", "(", nodes, ")")) if len(name) == 1 and name.isupper():
+        case Product([Symbol(name), Brackets("(", nodes, ")")]) if len(name) == 1 and name.isupper():
             items = _all(nodes)
             point = Answer("tuple", nodes, items, marks="()") if items else None
-            chosen = [Answer("expression", ("f", "binom", *nodes))] if name == "C" and len(nodes) == 2 else []
-            return point and Answer("assigned", node[1:], (point,), ("s", name), links=("=",), others=(*chosen,))
-        case ("cases", rows):
+            chosen = [Answer("expression", Function("binom", *nodes))] if name == "C" and len(nodes) == 2 else []
+            return point and Answer("assigned", node[1:], (point,), Symbol(name), links=("=",), others=(*chosen,))
+        case Cases(rows):
             return _cases(rows)
-        case ("ratio", terms):
+        case Ratio(terms):
             return Answer("ratio", terms) if are_expressions(*terms) else None
-        case ("text", words):
+        case Words(words):
             return Answer("text", plain_words(words).lower())
-    if rows := _matrix(node) if holds(node, "matrix", "seq") else None:
-        if holds(node, "matrix"):
+    if rows := _matrix(node) if holds(node, Matrix, Brackets) else None:
+        if holds(node, Matrix):
             return Answer("matrix", rows)
         known = [(exact(cell), cell) for cell in rows[0]]
         cells = tuple(cell if value is None else rational_node(value) for value, cell in known)
@@ -123,21 +153,23 @@ def _typed(node: Node) -> Answer | None:
 
 
 def quantity_of(value: Node, words: tuple[str, ...]) -> Answer | None:
-    if value[0] == "unit" and re.match("per$|an?$|/", value[2][0]):  # $5 per hour
+    if isinstance(value, Measured) and re.match("per$|an?$|/", value[2][0]):  # $5 per hour
         value, words = value[1], (*words, *re.sub("^an? ", "per ", " ".join(value[2])).split())
-    if value[0] == "unit" and (inner := quantity_of(value[1], value[2])) and inner.kind == "expression":  # $5 million
+    if (
+        isinstance(value, Measured) and (inner := quantity_of(value[1], value[2])) and inner.kind == "expression"
+    ):  # $5 million
         value = inner.value
-    if value[0] == "-" and value[1][0] == "deg":
-        value = ("deg", ("-", value[1][1]))
-    if value[0] == "deg":
+    if isinstance(value, Negative) and isinstance(value[1], Degrees):
+        value = Degrees(Negative(value[1][1]))
+    if isinstance(value, Degrees):
         if words[0].upper() not in _DEGREES:
             return None
         value, words = value[1], (_DEGREES[words[0].upper()], *words[1:])
     while words and (scale := scale_of(words[0])):  # 5 million
         size, rest = scale
-        value = rational_node(value[1] * size) if value[0] == "n" else times(value, integer_node(size))
+        value = rational_node(value[1] * size) if isinstance(value, Number) else times(value, integer_node(size))
         words = (rest, *words[1:]) if rest else words[1:]
-    if not are_expressions(value) or holds(value, "%"):
+    if not are_expressions(value) or holds(value, Percent):
         return None
     if not words:
         return Answer("expression", value)
@@ -154,7 +186,7 @@ def _compound(parts: Sequence[Answer]) -> Answer | None:
     if len(read) < len(parts) or len({name for name, _, _ in read}) > 1 or factors != sorted({*factors}, reverse=True):
         return None
     total = sum((factor * value for _, factor, value in read), Fraction(0))
-    return Answer("quantity", ("n", total, "int"), unit=(read[0][0], Fraction(1)))
+    return Answer("quantity", Number(total, "int"), unit=(read[0][0], Fraction(1)))
 
 
 def _sequence(opens: str, nodes: tuple[Node, ...], closes: str) -> Answer | None:
@@ -187,11 +219,11 @@ def _cases(rows: tuple[tuple[Node, ...], ...]) -> Answer | None:
 def _matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
     """The rows of a matrix times scalars."""
     match node:
-        case ("matrix", rows):
+        case Matrix(rows):
             return rows
-        case ("seq", "(" | "<", cells, ")" | r"\rangle"):
+        case Brackets("(" | "<", cells, ")" | r"\rangle"):
             return (cells,)
-        case ("+", *terms):
+        case Sum(terms):
             tables = [*map(_matrix, terms)]
             if (
                 not symbols(node)
@@ -199,23 +231,23 @@ def _matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
                 or len({(len(rows), *map(len, rows)) for rows in tables if rows}) > 1
             ):
                 return None  # a sum yet to be done
-            return tuple(tuple(("+", *x) for x in zip(*rows, strict=True)) for rows in zip(*tables, strict=True))
-        case ("-", inner) if rows := _matrix(inner):
-            return tuple(tuple(("-", cell) for cell in row) for row in rows)
-        case ("/", inner, scalar) if not holds(scalar, "matrix", "seq") and (rows := _matrix(inner)):
-            return tuple(tuple(worked_out(("/", cell, scalar)) for cell in row) for row in rows)
-        case ("^", inner, ("s", "T") | ("text", "T")) if rows := _matrix(inner):
+            return tuple(tuple(Sum(*x) for x in zip(*rows, strict=True)) for rows in zip(*tables, strict=True))
+        case Negative(inner) if rows := _matrix(inner):
+            return tuple(tuple(Negative(cell) for cell in row) for row in rows)
+        case Quotient(inner, scalar) if not holds(scalar, Matrix, Brackets) and (rows := _matrix(inner)):
+            return tuple(tuple(worked_out(Quotient(cell, scalar)) for cell in row) for row in rows)
+        case Power(inner, Symbol("T") | Words("T")) if rows := _matrix(inner):
             return tuple(zip(*rows, strict=True))
-        case ("*", *factors):
-            [*matrices] = [factor for factor in factors if holds(factor, "matrix", "seq")]
+        case Product(factors):
+            [*matrices] = [factor for factor in factors if holds(factor, Matrix, Brackets)]
             scalars = [factor for factor in factors if factor not in matrices]
             if len(matrices) == 1 and len(scalars) < 4 and (rows := _matrix(matrices[0])):
-                return tuple(tuple(worked_out(("*", *scalars, cell)) for cell in row) for row in rows)
+                return tuple(tuple(worked_out(Product(*scalars, cell)) for cell in row) for row in rows)
     return None
 
 
 def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | None:
-    if sides[0] == ("named", "R"):  # all real numbers greater than 3
+    if sides[0] == NamedSet("R"):  # all real numbers greater than 3
         sides = (None, *sides[1:])
     left, right = sides[0], sides[-1]
     operators = tuple("=" if operator == r"\equiv" else operator for operator in operators)
@@ -226,7 +258,7 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         if answer and answer.kind == "set" and len(answer.items) == 1:
             return Answer("assigned", items=answer.items, name=left, links=("=",))
         return answer and replace(answer, name=left)
-    if operators in (("!=",), (r"\notin",)) and (left is None or left[0] == "s"):
+    if operators in (("!=",), (r"\notin",)) and (left is None or isinstance(left, Symbol)):
         answer = _typed(right)
         answer = Answer("set", items=_flat((answer,))) if answer and operators == ("!=",) else answer
         pieces = to_intervals(answer)
@@ -239,10 +271,10 @@ def _relation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
     if len(sides) == 2 and (ends := ends_of_distance(*sides)):
         (low, high), strict = ends, operators == ("<",)
         pieces = ((low, not strict, high, not strict),)
-        if sides[0][:2] != ("f", "abs"):  # farther than
+        if not (isinstance(sides[0], Function) and sides[0].name == "abs"):  # farther than
             pieces = (("minus", REALS, ((low, strict, high, strict),)),)
-        return Answer("intervals", pieces, name=("s", *symbols(sides)))
-    unknown = [n for n, side in enumerate(sides) if side is None or side[0] in ("s", "call")]
+        return Answer("intervals", pieces, name=Symbol(*symbols(sides)))
+    unknown = [n for n, side in enumerate(sides) if side is None or isinstance(side, (Symbol, Call))]
     if len(unknown) == 1 and (len(sides) == 2 or (len(sides) == 3 and unknown == [1])):
         [at] = unknown
         name, others = sides[at], [*sides[:at], *sides[at + 1 :]]
@@ -258,10 +290,10 @@ def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
     left, right = sides[0], sides[-1]
     if left is None:
         return _typed(right) if len(sides) == 2 else None
-    named_last = len(sides) == 2 and operators == ("=",) and right[0] in ("s", "call")
+    named_last = len(sides) == 2 and operators == ("=",) and isinstance(right, (Symbol, Call))
     if named_last and not is_name(left) and not symbols(left):
         sides, left, right = (right, left), right, left
-    if is_name(left) or (len(sides) == 2 and holds(right, "matrix") and is_of_capitals(left)):
+    if is_name(left) or (len(sides) == 2 and holds(right, Matrix) and is_of_capitals(left)):
         values = _all(sides[1:])
         return Answer("assigned", sides, values, left, links=operators) if values else None
     if len(sides) == 2 and operators == ("=",) and (symbols(left) | symbols(right)):
@@ -291,30 +323,30 @@ def _set_operation(operator: str, left: Answer | None, right: Answer | None) -> 
 def _set_builder(item: Node, conditions: tuple[Node, ...], links: tuple[str, ...]) -> Answer | None:
     """Sets of reals and families over the integers."""
     conditions = (*_shared(conditions, links),)
-    if any(condition[0] != "rel" for condition in conditions):
+    if any(not isinstance(condition, Relation) for condition in conditions):
         return None
     domain = "R"
-    if item[0] == "rel" and item[2] == (r"\in",):
-        (item, (_, domain)) = item[1] if item[1][1][0] == "named" else (item, (None, ""))
-        if domain not in ("R", "Z", "N") or item[0] != "s":
+    if isinstance(item, Relation) and item[2] == (r"\in",):
+        (item, (_, domain)) = item[1] if isinstance(item[1][1], NamedSet) else (item, (None, ""))
+        if domain not in ("R", "Z", "N") or not isinstance(item, Symbol):
             return None
     parameters, rest = set[str](), list[tuple[Node, str]]()
     for (_, sides, operators), link in zip(conditions, ("and", *links), strict=True):
-        if operators != (r"\in",) or sides[1][0] != "named":
-            rest.append((("rel", sides, operators), link))
-        elif sides[1] == ("named", "Z") and sides[0] != item and sides[0][0] == "s":
+        if operators != (r"\in",) or not isinstance(sides[1], NamedSet):
+            rest.append((Relation(sides, operators), link))
+        elif sides[1] == NamedSet("Z") and sides[0] != item and isinstance(sides[0], Symbol):
             parameters.add(sides[0][1])
-        elif sides != (item, ("named", "R")):
+        elif sides != (item, NamedSet("R")):
             return None
     if parameters:
         named = [c[1][1] for c, _ in rest if c[2] == ("=",) and c[1][0] == item]
-        values = named if item[0] == "s" else item[1] if item[0] == "set" else [item]
-        whole = len(parameters) == 1 and values and len(rest) == len(named if item[0] == "s" else ())
+        values = named if isinstance(item, Symbol) else item[1] if isinstance(item, SetOf) else [item]
+        whole = len(parameters) == 1 and values and len(rest) == len(named if isinstance(item, Symbol) else ())
         return Answer("family", tuple(values), marks=parameters.pop()) if whole else None
     if not rest:
         return Answer("intervals", REALS) if domain == "R" else None
-    image = None if item[0] == "s" else linear(item)
-    if item[0] != "s" and image is None:  # {x² | x ≥ 1} is not the set of its x
+    image = None if isinstance(item, Symbol) else linear(item)
+    if not isinstance(item, Symbol) and image is None:  # {x² | x ≥ 1} is not the set of its x
         return None
     answers = [_relation(*condition[1:]) for condition, _ in rest]
     if any(to_intervals(x) is None or symbols(x and x.name) != symbols(item) for x in answers):
@@ -337,30 +369,39 @@ def _shared(items: Sequence[Node], links: Sequence[str]) -> Sequence[Node]:
     rest = items[1:]
     if rest and "or" not in links and are_expressions(*rest):
         match items[0]:
-            case ("rel", (left, _), ("!=",)):
-                return [items[0], *(("rel", (left, item), ("!=",)) for item in rest)]
-            case ("setop", "minus", whole, first) if are_expressions(first):
-                return [("setop", "minus", whole, ("set", (first, *rest)))]
+            case Relation((left, _), ("!=",)):
+                return [items[0], *(Relation((left, item), ("!=",)) for item in rest)]
+            case SetOperation("minus", whole, first) if are_expressions(first):
+                return [SetOperation("minus", whole, SetOf((first, *rest)))]
     return items
 
 
 def _restricted(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     """An expression, or f(x) = …, and values that its letter may not have: (x + 6)/(x − 4), x ≠ 5; else None."""
-    if len(items) < 2 or "or" in links or items[1][0] != "rel" or items[1][2] not in (("!=",), (r"\notin",)):
+    if (
+        len(items) < 2
+        or "or" in links
+        or not isinstance(items[1], Relation)
+        or items[1][2] not in (("!=",), (r"\notin",))
+    ):
         return None
     first, *conditions = items[0], *_shared(items[1:], links[1:])
-    value = first[1][-1] if first[0] == "rel" and first[2] == ("=",) and first[1][0] else first
+    value = first[1][-1] if isinstance(first, Relation) and first[2] == ("=",) and first[1][0] else first
     letters = symbols(value) if are_expressions(value) else set()
     excluded = list[Node]()
     for condition in conditions:
-        if condition[0] != "rel" or condition[2] not in (("!=",), (r"\notin",)) or condition[1][0] is None:
+        if (
+            not isinstance(condition, Relation)
+            or condition[2] not in (("!=",), (r"\notin",))
+            or condition[1][0] is None
+        ):
             return None
         name, point = condition[1]
-        if name[0] != "s" or name[1] not in letters or symbols(point):
+        if not isinstance(name, Symbol) or name[1] not in letters or symbols(point):
             return None
-        points = point[1] if point[0] == "set" else (point,)
+        points = point[1] if isinstance(point, SetOf) else (point,)
         signs = dict.fromkeys(with_sign(x, sign) for x in points for sign in "pm")
-        excluded += [("rel", (name, x), ("!=",)) for x in signs]
+        excluded += [Relation((name, x), ("!=",)) for x in signs]
     whole = _typed(first)
     return whole and replace(whole, excluded=tuple(excluded))
 
@@ -372,22 +413,29 @@ def typed_values(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
         return restricted
     if len(items) == 1:
         match items[0]:
-            case ("rel", (("seq", "(", names, ")"), ("seq", "(", values, ")")), ("=",)) if len(names) == len(values):
+            case Relation((Brackets("(", names, ")"), Brackets("(", values, ")")), ("=",)) if len(names) == len(values):
                 return typed_values(
-                    [("rel", pair, ("=",)) for pair in zip(names, values, strict=True)], (",",) * len(names)
+                    [Relation(pair, ("=",)) for pair in zip(names, values, strict=True)], (",",) * len(names)
                 )
         return _typed(items[0])
-    integers = [n for n in items if n[0] == "rel" and n[2] == (r"\in",) and n[1][1] == ("named", "Z")]
+    integers = [n for n in items if isinstance(n, Relation) and n[2] == (r"\in",) and n[1][1] == NamedSet("Z")]
     if integers:  # x = 2πk, k ∈ ℤ
         rest = [n for n in items if n not in integers]
-        named = [n for n in rest if n[0] == "rel" and n[2] == ("=",) and n[1][0] and n[1][0][0] == "s"]
+        named = [
+            n for n in rest if isinstance(n, Relation) and n[2] == ("=",) and n[1][0] and isinstance(n[1][0], Symbol)
+        ]
         names, rest = tuple({n[1][0][1] for n in named}), [n[1][-1] if n in named else n for n in rest]
         values = [value for n in rest for value in dict.fromkeys((with_sign(n, "p"), with_sign(n, "m")))]
-        whole = len(integers) == 1 and integers[0][1][0][0] == "s" and values and not any(n[0] == "rel" for n in rest)
-        name = ("s", *names) if len(names) == 1 else ("seq", *sorted(names)) if names else None
+        whole = (
+            len(integers) == 1
+            and isinstance(integers[0][1][0], Symbol)
+            and values
+            and not any(isinstance(n, Relation) for n in rest)
+        )
+        name = Symbol(*names) if len(names) == 1 else Brackets(*sorted(names)) if names else None
         return Answer("family", tuple(values), name=name, marks=integers[0][1][0][1]) if whole else None
-    if items[-1][0] == "mod" and all(x[0] != "mod" for x in items[:-1]):  # x = 1, 4 (mod 5)
-        items = [*(("mod", x, items[-1][2]) for x in items[:-1]), items[-1]]
+    if isinstance(items[-1], Modulo) and all(not isinstance(x, Modulo) for x in items[:-1]):  # x = 1, 4 (mod 5)
+        items = [*(Modulo(x, items[-1][2]) for x in items[:-1]), items[-1]]
     answers = _all(items)
     if answers is None:
         return None
@@ -398,16 +446,16 @@ def typed_values(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
         return whole and replace(whole, name=answers[0].name)
     if "or" in links and {*links} != {"or"} and all(x.kind == "assigned" and x.value for x in answers):
         at = [0, *(n for n, link in enumerate(links, 1) if link == "or"), len(items)]
-        groups = [sorted(answers[i:j], key=lambda x: str(x.name)) for i, j in pairwise(at)]
-        if len({tuple(str(x.name) for x in group) for group in groups}) == 1 < len(groups[0]):  # x=1, y=2 or x=3, y=4
+        groups = [sorted(answers[i:j], key=lambda x: canonical(x.name)) for i, j in pairwise(at)]
+        if len({tuple(x.name for x in group) for group in groups}) == 1 < len(groups[0]):  # x=1, y=2 or x=3, y=4
             points = [Answer("tuple", tuple(x.value[-1] for x in g), tuple(g), marks="()") for g in groups]
             return Answer("list", items=tuple(points), links=("or",) * (len(points) - 1))
     flat = _flat(answers)
-    names = [str(x.name[1]) if x.name and x.name[0] == "s" else "" for x in flat]
+    names = [str(x.name[1]) if x.name and isinstance(x.name, Symbol) else "" for x in flat]
     if "" not in names and "".join(sorted(names)) in "abcdefghijklmnopqrstuvwxyz":  # y = 2, x = 1
-        flat = tuple(sorted(flat, key=lambda x: str(x.name)))
+        flat = tuple(sorted(flat, key=lambda x: canonical(x.name)))
     compound = _compound(answers) if {*links} <= {"and", ","} else None  # 2 hours and 30 minutes
     match items, links:
-        case [("n", whole, "int"), ("n" | "/", *_) as part], ["and"] if 0 < (exact(part) or 0) < 1 <= whole:
-            compound = Answer("expression", ("n", whole + exact(part), "mixed"))
+        case [Number(whole, "int"), (Number() | Quotient()) as part], ["and"] if 0 < (exact(part) or 0) < 1 <= whole:
+            compound = Answer("expression", Number(whole + (exact(part) or 0), "mixed"))
     return Answer("list", items=flat, links=tuple(links), others=(compound,) if compound else ())

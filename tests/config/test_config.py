@@ -5,6 +5,7 @@ settings that were filled in Python: bounds, and what a stage does not read.
 import dataclasses
 import tomllib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
@@ -446,7 +447,7 @@ def test_settings_filled_in_python_are_valid_once_they_exist(message):
 def test_a_part_of_a_wider_class_becomes_what_its_stage_reads():
     wide = ModelConfig("m", chat_template_kwargs={"a": "1"}, date="2025-02-03")
     assert EvalConfig(model=wide).model == EvaluatedModelConfig("m", chat_template_kwargs={"a": "1"}, date="2025-02-03")
-    narrow = SamplingConfig(n=5, top_p=0.5)
+    narrow: Any = SamplingConfig(n=5, top_p=0.5)
     assert TrainConfig(rollout=narrow).rollout == RolloutConfig(n=5, top_p=0.5)
 
 

@@ -52,4 +52,4 @@ def test_every_public_name_is_there(name: str):
 
 def test_dph_calls_answers_that_are_not_read_as_the_judge_does():
     assert mathequal.UNPARSED == UNPARSED
-    assert mathequal.compare("1", r"\frac{") == (False, UNPARSED)
+    assert mathequal.compare("1", r"\frac{") == (False, "not read", UNPARSED)

@@ -534,3 +534,24 @@ def test_every_document_of_a_folder_is_read_and_one_beside_rows_is_said(tmp_path
     (tmp_path / "rows.jsonl").write_text('{"id": 1, "correct": true}\n{"id": 2, "correct": false}\n')
     found = read_samples(tmp_path)
     assert found.n.tolist() == [1, 1] and "run-0.json lies beside rows" in found.notes[0]
+
+
+def test_a_greedy_row_is_left_out_whatever_the_kind_of_file(tmp_path):
+    table = "id,sample,correct\nq1,-1,1\nq1,0,0\nq1,1,0\nq2,-1,1\nq2,0,0\nq2,1,1\n"
+    (tmp_path / "a.csv").write_text(table)
+    (tmp_path / "b.csv").write_text(table.replace("-1,", "-1.0,"))
+    rows = [dict(zip(("id", "sample", "correct"), line.split(","), strict=True)) for line in table.split()[1:]]
+    judged = [row | {"correct": row["correct"] == "1"} for row in rows]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in judged))
+    for name in ("a.csv", "b.csv", "c.jsonl"):
+        samples = read_samples(tmp_path / name)
+        assert [int(count) for count in samples.n] == [2, 2], name
+        assert [int(count) for count in samples.c] == [0, 1], name
+
+
+def test_a_threshold_decides_about_words_that_are_partly_right(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "score": "C"}\n{"id": 2, "score": "P"}\n{"id": 3, "score": "I"}\n')
+    with pytest.raises(DataError, match="--threshold"):
+        read_samples(tmp_path / "a.jsonl")
+    for threshold, right in ((0.5, [1, 1, 0]), (1.0, [1, 0, 0])):
+        assert [int(x) for x in read_samples(tmp_path / "a.jsonl", Reading(threshold=threshold)).c] == right

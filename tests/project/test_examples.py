@@ -73,6 +73,15 @@ def test_it_holds_no_outputs():
     assert [cell for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
 
 
+def test_what_it_imports_is_there():
+    """Quick, where running the cells is slow: a name that moved is found by the quick tests already."""
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
+    imports = [line for line in code.splitlines() if line.startswith(("import ", "from "))]
+    assert any("dph.runs.samples" in line for line in imports)
+    exec("\n".join(imports), {})
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_cell_runs(tmp_path):

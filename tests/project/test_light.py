@@ -122,3 +122,9 @@ def test_a_policy_of_a_library_names_its_extra(tmp_path: Path) -> None:
     words = ("verify", "--task", "records", "--data", data, "--predictions", data, "--policy", "math_verify")
     done = light(tmp_path, *words)
     assert done.returncode == 2 and "'.[math]'" in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_certifying_a_model_names_its_extra_before_a_file_is_read(tmp_path: Path, logs: tuple[str, str]) -> None:
+    done = light(tmp_path, "certify", logs[0], "some/model", "--out", "out")
+    assert done.returncode == 2 and "'.[train]'" in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert "as the verdict" not in done.stderr and not (tmp_path / "out").exists()

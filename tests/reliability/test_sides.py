@@ -247,3 +247,10 @@ def test_certificates_of_somebody_else_stay(tmp_path, capsys):
     assert theirs.read_text() == '[{"checkpoint": "mine"}]'
     theirs.unlink()
     assert run(capsys, *words)[0] == run(capsys, *words)[0] == 0  # its own are replaced
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    file = jsonl(tmp_path / "a.jsonl", rows_of(half))
+    for command in ("passk", "certify"):
+        assert "is empty; name the file" in complaint(capsys, command, file, "")

@@ -17,7 +17,7 @@ FIFTEEN = [
     *("1. 15", "3) 15", "(b) 15", "#4 15", "Q1: 15", "Exercise 4. 15", "15 (see page 3)", "15 (p. 3)", "15 [see p. 3]"),
     *("15, page 12", "15; see p. 4", "15 - see solution", "15 (approx.)", "15 or so", "15 // checked", "15 # note"),
     *("15 ✓", "#### 15", "She has 5 + 10 = 15.\n#### 15", "<answer>15</answer>", "```15```", "```\n15\n```"),
-    *("answer: ```15```", "15 is the answer", r"15 \quad \text{(see page 3)}", "15 (since $3\\cdot 5=15$)"),
+    *("answer: ```15```", "15 is the answer", r"15 \quad \text{(see page 3)}"),
 ]
 """Golds that say 15 with more than the answer."""
 NO_ANSWERS = [
@@ -84,6 +84,14 @@ def test_what_is_no_part_of_an_answer_is_taken_off_and_counted(gold):
         usable, lines = tried_golds(verifiers, [problem(gold)])
     assert len(usable) == 1
     assert lines == ["the answer is read without a label, its number in a list or a remark: 1 gold: a"]
+
+
+def test_a_reason_that_the_judge_reads_itself_is_not_counted():
+    gold = r"15 (since $3\cdot 5=15$)"
+    score = reward_function("math").score
+    assert [score(rf"\boxed{{{answer}}}", gold) for answer in ("15", "3", "1, 15", "4")] == [1, 0, 0, 0]
+    with Verifiers() as verifiers:
+        assert tried_golds(verifiers, [problem(gold)]) == ([problem(gold)], [])
 
 
 @pytest.mark.parametrize("gold", NO_ANSWERS)

@@ -1,4 +1,4 @@
-r"""What the judge of mathematics reads besides plain LaTeX: see also `math_pairs/*_notation.tsv`."""
+r"""What the judge of mathematics reads besides plain LaTeX: see also `mathequal/data/*_notation.tsv`."""
 
 import importlib
 import re

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mathequal
 from benchmarks.verifiers.perturbed_math import judge, right_answers, wrong_answers
 from dph.errors import UserError
 from dph.tasks import load_task
@@ -23,7 +24,7 @@ from mathequal.extract import Fallback, find_answer
 from mathequal.identity import identical
 from mathequal.rational import exact
 
-PAIRS = Path(__file__).parent / "math_pairs"  # kind, gold answer, answers
+PAIRS = Path(mathequal.__path__[0]) / "data"  # kind, gold answer, answers
 
 
 def pairs(side: str) -> dict[str, list[tuple[str, str]]]:

@@ -26,7 +26,7 @@ PLAIN = Options()
         ("```SQL\nSELECT 1\n```\nor better\n``` Sql\nSELECT 2;\n``` done", "SELECT 2;"),
         ("```sql\n```", None),
         ("```python\nSELECT 1\n```", None),
-        ("```sqlite\nSELECT 1\n```", None),
+        ("```sqlite\nSELECT 1\n```", "SELECT 1"),
         ("SELECT 1", None),
         ("```sql\nSELECT 1\n```\n```sql\nSELECT 2", None),
     ],

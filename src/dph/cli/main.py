@@ -43,7 +43,7 @@ from dph.errors import (
     refused,
     unknown,
 )
-from dph.extras import require_installed
+from dph.extras import require_training
 from dph.process.interrupts import DIVIDED, LAUNCHED, PARENT, check_processes, is_first_process, when_parent_ends
 from dph.process.memory import grow_segments, keep_few_kernels
 from dph.process.places import check_no_run, own
@@ -75,7 +75,7 @@ _LOOK_ONLY = frozenset({"check", "doctor"})
 def _check(command: str, config: Any, resume: bool) -> None:
     """Raises UserError for settings that are wrong, and for libraries that are missing, before torch is loaded."""
     if command in _LOAD_MODELS:
-        require_installed(f"dph {command}", "torch", "transformers", "pyarrow", extra="train")
+        require_training(f"dph {command}")
     if (out := getattr(config, "out", "")) and command not in _LOOK_ONLY:
         own(out)
         if command not in _MAKE_RUNS:

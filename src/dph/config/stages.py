@@ -32,6 +32,9 @@ from dph.config.settings import (
 from dph.config.train import Plugins, SamplingStage, StageConfig, TrainConfig
 from dph.errors import SettingsError
 
+Refinement = Literal["move", "discard", "keep"]
+"""What happens to a mastered prompt whose further draw is wrong: it is explored, dropped, or stays in D_pef."""
+
 
 @dataclass(frozen=True)
 class PartitionRule(Settings):
@@ -39,7 +42,7 @@ class PartitionRule(Settings):
 
     threshold: PositiveInt = 6
     """A prompt is near-perfect if at least this many of its responses are correct."""
-    refine: Literal["move", "discard", "keep"] = "move"
+    refine: Refinement = "move"
     """If one further response is wrong, a near-perfect prompt moves to the exploration set, is discarded, or keeps one
     of its first correct responses."""
     stored: Annotated[PositiveInt, Usual(high=1024)] = 1

@@ -96,7 +96,7 @@ class Rows:
             self.used |= {f"filter {text}"} if len(kept) < before else set()
             self.rows = kept
         for name in self._of("sample"):  # −1 is the greedy response of `dph eval`
-            self.rows = self.rows[self._where(name, lambda number: number != -1, missing=True)]
+            self.rows = self.rows[self._where(name, lambda number: verdict_number(number) != -1, missing=True)]
         for role in ("filter", "model", "step"):
             for name in self._of(role):
                 _, values = self._values(name)

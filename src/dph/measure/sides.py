@@ -25,6 +25,8 @@ def read_sides(paths: Sequence[str | Path], reading: Reading, *, each: bool = Fa
     Raises DataError as `read_samples` does, for a run without judged samples, and for an option that describes what no
     file has.
     """
+    if "" in map(str, paths):
+        raise DataError("the path of one of the files is empty; name the file (is a variable of the shell unset?)")
     for path in map(Path, paths):
         if is_run(path):
             _check_run(path)

@@ -250,13 +250,14 @@ class Verdicts(Rows):
         """1 for right, 0 for wrong and NaN for no score; None for graded scores without a threshold. Words and truth
         values say themselves what is right, whatever the threshold is."""
         threshold = self.reading.threshold
+        values = set(np.unique(scores[~np.isnan(scores)]).tolist())
+        graded = not (values <= {0.0, 1.0} or values <= {-1.0, 1.0})  # also words, of which one is partly right
         if not math.isinf(threshold):
-            if any(value is not None and _is_number(value) for value in self._column(name)):
+            if graded or any(value is not None and _is_number(value) for value in self._column(name)):
                 self.used.add("threshold")
             else:
                 threshold = math.inf
-        values = set(np.unique(scores[~np.isnan(scores)]).tolist())
-        if math.isinf(threshold) and not (values <= {0.0, 1.0} or values <= {-1.0, 1.0}):
+        if math.isinf(threshold) and graded:
             return None
         right = scores > 0 if math.isinf(threshold) else scores >= threshold
         return np.where(np.isnan(scores), math.nan, right)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from dph.config import TaskConfig, comparable, differences
+from dph.config.stages import Refinement
 from dph.errors import DataError, RunError
 from dph.process.progress import say
 from dph.runs.coverage import are_counts
@@ -23,10 +24,6 @@ FILE = "partition.parquet"
 
 Set = Literal["explore", "perfect", "dropped", "certify"]
 """D_exp, D_pef, neither, or kept aside of D_pef to certify what training keeps."""
-
-
-Refinement = Literal["move", "discard", "keep"]
-"""What happens to a mastered prompt whose further draw is wrong: it is explored, dropped, or stays in D_pef."""
 
 
 def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:

@@ -1,10 +1,10 @@
 """Reports: from evaluations (and training runs) to tables, figures and one page that anybody can open."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from dph.errors import RunError, how_to_install, one_line, refused
+from dph.extras import missing_of
 from dph.process.places import check_no_run, check_place, own
 from dph.process.progress import put, say
 from dph.report.comparison import headline, tabulate
@@ -39,7 +39,7 @@ def write_report(
     result = "; ".join(filter(None, [headline(comparison), unlike_rules(evals)]))
     files: dict[Path, str | bytes] = {}
     page = out / "report.md"
-    if missing := [name for name in DRAWN_WITH if find_spec(name) is None]:
+    if missing := missing_of(DRAWN_WITH):
         say(f"the report has tables only, because {' and '.join(missing)} is missing: {how_to_install('report')}")
     else:
         from dph.report import plots

@@ -21,6 +21,7 @@ from dph.config import (
 )
 from dph.config.checks import is_local
 from dph.errors import DataError, SettingsError, counted
+from dph.extras import require_training
 from dph.measure.certificate import Certificate, Choice, Judged, certificate, fixed_sequence
 from dph.measure.changes import check_prompts
 from dph.measure.samples import NONE, Samples
@@ -64,6 +65,7 @@ def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certifi
 
 def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
     """Checks of models on the certification set of a presample run."""
+    require_training("dph certify of a model")
     from dph.build import make_verifiers
     from dph.evaluation.certification import CertificationSet
     from dph.models.policy import Policy
@@ -86,6 +88,8 @@ def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate
     allowed, n = config.certify, config.choose
     names = (config.base, *config.checkpoints)
     there = [place for place, name in enumerate(names) if _holds_samples(name, config)]
+    if len(there) < len(names):
+        require_training("dph certify of a model")
     _check_part(config, len(there), len(names))
     files = dict(zip(there, read_sides([names[place] for place in there], config, each=True), strict=True))
     for note in (note for side in files.values() for note in side.notes):

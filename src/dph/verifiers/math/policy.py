@@ -212,7 +212,7 @@ def _judge_typed(problem: Problem, answer: str, *, decimals: Decimals) -> Verdic
 
     question, golds, answer = _question(problem), _typed_golds(problem), _without_label(answer)
     results = [compare(gold, answer, decimals=decimals, question=question) for gold in golds]
-    correct, detail = max(results, key=lambda result: result[0])
+    correct, _, detail = max(results, key=lambda result: result.equal)
     if (correct or detail == "form") and is_copied(answer, golds, question):
         return Verdict(Outcome.WRONG, 0.0, "copied")
     detail = "" if detail == "form" else detail
