@@ -2,6 +2,7 @@
 """verl's engine with shared prompts against verl's own, in processes of their own on a CPU (gloo, FSDP2)."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -151,8 +152,20 @@ def test_validation_has_pass_at_k_over_the_scored_responses_of_each_source() -> 
         "val-core/other/reward/pass@2": 1.0,
     }
     assert {name: found[name] for name in expected} == pytest.approx(expected)
-    assert found["val-core/toy/acc/pass@2/low"] == 0.5 and found["val-core/toy/acc/cover@0.5"] == 0.5
+    assert found["val-core/toy/acc/cover@0.5"] == 0.5
     assert not any(name.endswith("lost") for name in found)  # the reward function tells no ids
+
+
+def test_validation_has_the_interval_of_pass_at_k() -> None:
+    from dph.integrations.verl.trainer import validation_passes
+
+    problems = [str(row // 2) for row in range(16)]
+    found = validation_passes(["toy"] * 16, problems, {"acc": [1, 0] * 6 + [0, 0] * 2}, {})
+    # 6 of 8 problems are solved in both draws; with an imaginary problem at 0 and one at 1, the mean is 7/10 and its
+    # variance 7/10·3/10/9; Student's t of 8 − 1 degrees of freedom at 97.5 % is 2.3646
+    ends = {"pass@2": 6 / 8, "pass@2/low": 0.7 - 2.3646 * math.sqrt(0.7 * 0.3 / 9), "pass@2/high": 1.0}
+    measured = {name: found[f"val-core/toy/acc/{name}"] for name in ends}
+    assert measured == pytest.approx(ends, abs=1e-5)
 
 
 def test_validation_counts_problems_that_an_earlier_one_solved() -> None:
