@@ -12,7 +12,7 @@ from dph.config import Reading
 from dph.errors import DataError
 from dph.measure.crossed import MISSING, CodedColumn, pairs_of
 from dph.measure.fields import Role, counts_up, field_text, names_systems, preference, role_of, verdict_number
-from dph.measure.logs import LogTable
+from dph.measure.table import LogTable
 
 LINE = "line"
 """The id that is a row's place in its file."""
