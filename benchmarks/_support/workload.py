@@ -81,7 +81,7 @@ def _model(size: Size, shared: bool, where: Where) -> Policy:
     model = shapes.random_model(shapes.settings(size.model), where).eval()
     tokenizer: Any = SimpleNamespace(eos_token_id=1)
     policy = Policy(model, tokenizer, precision=computed_in(where.precision), shared_prefix=shared)
-    policy.keep_less()
+    policy.save_memory()
     return policy
 
 
@@ -111,7 +111,7 @@ class Update:
     def __call__(self) -> dict[str, float]:
         """Take a step; returns its metrics."""
         self._steps += 1
-        if self._steps == 2 and _COMPILED:  # the first step made the trials
+        if self._steps == 2 and _COMPILED:  # the first step made the checks
             AttentionInterface.register(NAME, torch.compiler.disable(shared_prefix_attention))
             for layer in self._policy.causal_lm.get_decoder().layers:
                 layer.compile(backend=_COMPILED[0], dynamic=True)

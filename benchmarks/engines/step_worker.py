@@ -168,7 +168,7 @@ def ours(asked: Asked, clock: Clock) -> None:
 
     model = named_model(asked.model, asked.where).eval()
     policy = Policy(model, make_tokenizer(), precision=computed_in(asked.precision))
-    policy.keep_less()
+    policy.save_memory()
     policy.eos_ids = frozenset()  # no response ends early
     optim = OptimConfig(lr=1e-6, weight_decay=0.0, tokens_per_microbatch=asked.batch)
     optimizer = Optimizer(policy.trainable(), optim, STEPS)

@@ -45,7 +45,7 @@ def measure(policy: Policy, rows: int, options: argparse.Namespace, clock: Any) 
     prompts = torch.randint(3, vocabulary, (groups, options.prompt), generator=generator).tolist()
     params, keys = SamplingParams(n), torch.arange(groups * n, device=policy.device)
     sampler = HFSampler(policy)
-    start, _ = sampler.way(options.prompt + options.tokens)  # not under autocast: its trials compare with fp32
+    start, _ = sampler.way(options.prompt + options.tokens)  # not under autocast: its checks compare with fp32
     with policy.evaluating(), sampler._computing():
         decoder: Any = start(policy, prompts, n)
         drawing = began = 0.0

@@ -143,7 +143,7 @@ def main() -> int:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.backends.cudnn.allow_tf32 = False  # convolutions of recurrent layers
-    types = (torch.float64,) if options.device == "cpu" else (torch.float32, torch.bfloat16)  # float64 needs no trial
+    types = (torch.float64,) if options.device == "cpu" else (torch.float32, torch.bfloat16)  # float64 needs no check
     fastest = note_attention(options.device, types, Lines(options.lines))
     if options.kernels:
         return 0 if fastest else 1

@@ -47,7 +47,7 @@ def measure(args: argparse.Namespace, tokens: int) -> None:
     """Train for some steps in this process; print a line of JSON for each."""
     torch.set_num_threads(1)
     policy = Policy.load(ModelConfig(path=args.model, precision=args.precision))
-    policy.keep_less()
+    policy.save_memory()
     optimizer = Optimizer(policy.trainable(), OptimConfig(lr=1e-6), args.steps)
     facts = {"weights": sum(p.nbytes for p in policy.model.parameters()), "loaded": resident()}
     size = tokens or fitting_tokens(policy)

@@ -46,16 +46,20 @@ def milliseconds(action: Callable[[], object]) -> float:
 
 def measure_model(path: str, rounds: int) -> None:
     """Passes of a whole model, in turns; prints seconds, and ratios within a round."""
-    lean, plain = (Policy.load(ModelConfig(path=path, precision="bf16")) for _ in range(2))
-    lean.keep_less()
+    saving, plain = (Policy.load(ModelConfig(path=path, precision="bf16")) for _ in range(2))
+    saving.save_memory()
     draw = random.Random(0)
 
     def ids(count: int) -> list[int]:
-        return draw.choices(range(5, lean.model.config.get_text_config().vocab_size), k=count)
+        return draw.choices(range(5, saving.model.config.get_text_config().vocab_size), k=count)
 
     prompts = [ids(256) for _ in range(4)]
     rows = [Tokens(prompt, ids(48)) for prompt in prompts for _ in range(8)]
-    ways = {"as in torch and transformers": (plain, False), "our attention": (plain, True), "and layers": (lean, True)}
+    ways = {
+        "as in torch and transformers": (plain, False),
+        "our attention": (plain, True),
+        "and layers": (saving, True),
+    }
     times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     usable = blocks_cpu.usable
     for _ in range(rounds + 1):  # the first is not counted

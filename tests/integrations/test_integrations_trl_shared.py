@@ -184,20 +184,20 @@ def errors(made, inputs=None):
 
 @pytest.fixture
 def packed_calls(monkeypatch):
-    """How many prompts each packed forward pass computed, and for how many rows; without those of trials."""
-    calls, trials, packed, obstacle = [], [], module.pack, module.Sharing.obstacle
+    """How many prompts each packed forward pass computed, and for how many rows; without those of checks."""
+    calls, checks, packed, obstacle = [], [], module.pack, module.Sharing.obstacle
 
     def noted(rows, **options):
-        if not trials:
+        if not checks:
             calls.append((len({tuple(row.prompt_ids) for row in rows}), len(rows)))
         return packed(rows, **options)
 
     def tried(sharing, *sizes):
-        trials.append(sizes)
+        checks.append(sizes)
         try:
             return obstacle(sharing, *sizes)
         finally:
-            trials.pop()
+            checks.pop()
 
     monkeypatch.setattr(module, "pack", noted)
     monkeypatch.setattr(module.Sharing, "obstacle", tried)
@@ -505,7 +505,7 @@ def test_what_the_sampler_cannot_do_transformers_does(changes, reason, tmp_path,
 
 
 def told(caplog):
-    """Messages, without what the sampler's trial decided and how many tokens were saved."""
+    """Messages, without what the sampler's check decided and how many tokens were saved."""
     messages = [one.message for one in caplog.records if one.name == "dph"]
     return [
         one for one in messages if not one.startswith(("the sampler computes each prompt once", "shared prompts: "))
@@ -542,7 +542,7 @@ def test_it_computes_as_trl_and_says_why_once(name, changes, reason, tmp_path, c
     ("kind", "reason"),
     [("wrapper", "checkpoint wrapper"), ("prompt", "tokens before each row")],
 )
-def test_models_that_no_trial_can_judge(kind, reason, tmp_path, packed_calls, caplog):
+def test_models_that_no_check_can_judge(kind, reason, tmp_path, packed_calls, caplog):
     made = trainer(Shared, settings(tmp_path), tiny_policy().model)
     if kind == "wrapper":
         made.model.model.layers[0] = checkpoint_wrapper(made.model.model.layers[0])
@@ -555,7 +555,7 @@ def test_models_that_no_trial_can_judge(kind, reason, tmp_path, packed_calls, ca
 
 
 def test_a_model_that_packing_computes_wrongly_is_found(tmp_path, caplog, monkeypatch):
-    """The trial compares with TRL's own numbers, so it finds what no setting tells."""
+    """The check compares with TRL's own numbers, so it finds what no setting tells."""
     right = module.pack
 
     def wrong(rows, **options):
@@ -604,7 +604,7 @@ def test_images_are_left_to_trl(tmp_path, caplog, monkeypatch):
     made = trainer(Shared, settings(tmp_path), tiny_policy().model)
     rows = padded_rows(ragged(), 0, torch.device("cpu"))
     with torch.no_grad():
-        made._get_per_token_logps_and_entropies(made.model, *rows)  # with the model's trial
+        made._get_per_token_logps_and_entropies(made.model, *rows)  # with the model's check
     monkeypatch.setattr(
         GRPOTrainer, "_get_per_token_logps_and_entropies", lambda *_, **more: ("TRL's", sorted(more), None)
     )

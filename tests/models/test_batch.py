@@ -144,9 +144,9 @@ def seen_by(layout, place):
         for slot in bucket.present.tolist():
             if every[slot] == place:
                 seen += [every[other] for other in range(slot - slot % width, slot + 1)]
-    for group in layout.branches:
+    for group in layout.suffixes:
         if group.tokens[0] <= place < sum(group.tokens):
-            seen = list(range(group.stem[0], sum(group.stem))) + seen
+            seen = list(range(group.prefix[0], sum(group.prefix))) + seen
     return seen
 
 
@@ -156,10 +156,10 @@ def test_packing_by_hand():
         Row([3], [4, 4], ()),
         Row([1, 2], [5, 8, 9, 9], ()),
         Row([1, 2], [5, 6, 7], ()),  # equals the first
-        Row([1, 2], [5], ()),  # entirely in the stem
+        Row([1, 2], [5], ()),  # entirely in the prefix
     ]
     packed = pack(rows)
-    # stems: the prompt 1 2 with the common 5, and 3 with 4 (its last token predicts nothing); branches: 6 and 8 9
+    # prefixes: the prompt 1 2 with the common 5, and 3 with 4 (its last token predicts nothing); suffixes: 6 and 8 9
     assert packed.input_ids.tolist() == [[1, 2, 5, 3, 4, 6, 8, 9]]
     assert packed.position_ids.tolist() == [[0, 1, 2, 0, 1, 3, 3, 4]]
     # 5 6 7 are predicted from 2, 5, 6 at indices 1, 2, 5; 4 4 from indices 3, 4; 5 8 9 9 from indices 1, 2, 6, 7
@@ -172,7 +172,7 @@ def test_packing_by_hand():
 def test_one_target_by_hand():
     rows = [Row([1, 2], [5, 6, 7], ()), Row([1, 2], [5, 8], ()), Row([3], [4], ()), Row([9, 9], [], ())]
     packed = pack(rows, one_target=True, first_positions=[10, 10, 0, 3])
-    # 5 predicts both 6 and 8, so that each branch has its own
+    # 5 predicts both 6 and 8, so that each suffix has its own
     assert packed.input_ids.tolist() == [[1, 2, 3, 9, 9, 5, 6, 5]]
     assert packed.position_ids.tolist() == [[10, 11, 0, 3, 4, 12, 13, 12]]
     assert packed.sources[packed.states].tolist() == [1, 5, 6, 1, 7, 2]
@@ -187,8 +187,8 @@ def test_a_token_has_one_target_if_asked(rows):
     for token in (token for row in rows for token in row.response_ids):
         assert targets.setdefault(places.pop(0), token) == token
     groups = group_by_prompt(rows)
-    branches = sum(len({tuple(rows[index].response_ids) for index in group}) for group in groups)
-    assert packed_tokens(rows) <= packed.input_ids.shape[1] <= packed_tokens(rows) + branches
+    suffixes = sum(len({tuple(rows[index].response_ids) for index in group}) for group in groups)
+    assert packed_tokens(rows) <= packed.input_ids.shape[1] <= packed_tokens(rows) + suffixes
 
 
 @pytest.mark.parametrize("one_target", [False, True])
@@ -211,7 +211,7 @@ def test_every_token_sees_its_own_row_and_predicts_its_own_response(one_target, 
 
 @given(rows_of_few_tokens)
 def test_common_prefixes_are_stored_once(rows):
-    """Per prompt: branches are distinct, no token starts all branches, and a single response has no branch."""
+    """Per prompt: suffixes are distinct, no token starts all suffixes, and a single response has no suffix."""
     for indices in group_by_prompt(rows):
         group = [rows[index] for index in indices]
         distinct = {tuple(row.response_ids) for row in group}

@@ -1,4 +1,4 @@
-"""Compiled functions of logits: used where their trial succeeds, and as exact as uncompiled."""
+"""Compiled functions of logits: used where their check succeeds, and as exact as uncompiled."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -80,7 +80,7 @@ def differences_of(policy, rows):
         groups = sampler.sample(prompts, params, range(len(prompts)))
     except UserError:  # no way with a cache
         groups = HFSampler(policy, decoder="whole").sample(prompts, params, range(len(prompts)))
-    works = [start.__name__ for start, trial in sampler.trials.items() if not trial.failure]
+    works = [start.__name__ for start, check in sampler.checks.items() if not check.failure]
     DECODED[model.config.model_type] = works[-1] if works else "none"
     SHARED[model.config.model_type] = shares(policy, rows)
     model.eval()
@@ -107,7 +107,7 @@ def test_sampling_and_training_compute_what_the_model_computes(part):
         except Exception:
             unbuilt.append(name)
             continue
-        torch.manual_seed(0)  # Reformer predicts with random numbers, so one trial in 20 finds nothing wrong
+        torch.manual_seed(0)  # Reformer predicts with random numbers, so one draw in 20 finds nothing wrong
         try:
             found = differences(model)
         except UserError as error:
@@ -152,7 +152,7 @@ def test_training_in_bf16_computes_what_the_model_computes_with_layers_that_keep
         _, exact = evaluated(policy, rows)
         policy.precision = "bf16"
         try:
-            policy.keep_less()
+            policy.save_memory()
         except UserError:
             failed.add(name)
             continue

@@ -67,7 +67,7 @@ def test_what_a_token_keeps_is_what_a_large_microbatch_keeps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_the_trials_stay_within_a_context_that_is_no_round_number(name: str) -> None:
+def test_the_checks_stay_within_a_context_that_is_no_round_number(name: str) -> None:
     short, long = (random_policy(name, max_position_embeddings=context) for context in (100, 512))
     assert kept_per_token(short) == pytest.approx(kept_per_token(long), rel=0.1)
 
@@ -93,10 +93,10 @@ def test_recomputed_layers_keep_their_inputs() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads memory as Linux reports it")
-def test_the_trial_leaves_nothing_behind() -> None:
+def test_the_check_leaves_nothing_behind() -> None:
     policy = random_policy("llama", max_position_embeddings=512, hidden_size=256, intermediate_size=2048)
     kept_per_token(policy)
     before = resident()
     for _ in range(20):
         kept_per_token(policy)
-    assert resident() - before < 5 * 256 * kept_per_token(policy), "of 20 trials of 64 and 192 tokens"
+    assert resident() - before < 5 * 256 * kept_per_token(policy), "of 20 checks of 64 and 192 tokens"

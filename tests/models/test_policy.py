@@ -179,12 +179,12 @@ class Casts(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("lean", [False, True])
-def test_weights_are_cast_once_for_several_passes_and_gradients_are_the_same(lean):
+@pytest.mark.parametrize("saves_memory", [False, True])
+def test_weights_are_cast_once_for_several_passes_and_gradients_are_the_same(saves_memory):
     policy = tiny_policy()
     policy.precision = "bf16"
-    if lean:
-        policy.keep_less()
+    if saves_memory:
+        policy.save_memory()
     parts = [collate([row]) for row in random_rows(policy, 3)]
     name, weight = next((n, p) for n, p in policy.trainable() if "gate_proj" in n)
     layers = sum("gate_proj" in n for n, _ in policy.trainable())
@@ -218,7 +218,7 @@ def test_checkpointing_recomputes_and_changes_nothing(tmp_path):
         calls = []
         policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         rows = random_rows(policy, 5)
-        policy.check_length(64)  # makes its trial
+        policy.check_length(64)  # makes its check
         calls.clear()
         values = _loss(policy, rows, "none")
         assert len(calls) == (2 if checkpointing else 1)  # recomputed in the backward pass

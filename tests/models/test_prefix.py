@@ -160,7 +160,7 @@ def test_the_reference_for_other_devices_computes_the_same(kv_heads):
 
 @pytest.mark.parametrize("lengths", [(4, 4, 4), (4, 3, 1), (1, 1), (9,)])
 def test_groups_of_equal_and_of_ragged_length(lengths):
-    """Branches of equal length are read in place; others are padded within attention."""
+    """Suffixes of equal length are read in place; others are padded within attention."""
     policy = tiny_policy()
     rows = [
         Row([2, 3, prompt], [4 + index, *range(5, 4 + length)], ())
@@ -206,7 +206,7 @@ def test_recomputed_layers_use_the_same_attention_in_the_backward_pass(tmp_path)
         calls = []
         policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         functions = [layer.__dict__.get("_gradient_checkpointing_func") for layer in policy.model.model.layers]
-        policy.check_length(64)  # makes its trial
+        policy.check_length(64)  # makes its check
         calls.clear()
         found.append(evaluated(policy, rows, shared=True))
         assert len(calls) == (2 if checkpointing else 1)  # recomputed in the backward pass

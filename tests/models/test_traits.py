@@ -1,5 +1,5 @@
 """What is found out about a model by running it: its head, its rotary embedding, and whether it can be a policy.
-Trials: on the first layers of every kind, at the lengths that are computed, and with the errors that they expect.
+Checks: on the first layers of every kind, at the lengths that are computed, and with the errors that they expect.
 """
 
 from types import SimpleNamespace
@@ -14,9 +14,9 @@ from dph.config import ModelConfig
 from dph.config.sampling import SamplingParams
 from dph.errors import ModelError, UserError
 from dph.models.batch import Tokens
+from dph.models.capability import Unsupported, attempt, differing, first_layers, scale, with_first_layers
 from dph.models.policy import Policy
 from dph.models.traits import context_of, rotary_limit
-from dph.models.trial import Unsupported, attempt, differing, first_layers, scale, with_first_layers
 from dph.sampling.generate import HFSampler
 from dph.training.rows import collate
 from helpers import gradient, policy_with_outliers, random_rows, shares, tiny_policy
@@ -150,7 +150,7 @@ def test_a_model_that_looks_ahead_in_long_rows_only_is_refused_for_those():
         HFSampler(policy).sample([row[:10]], SamplingParams(1, max_tokens=100), [0])
 
 
-def test_a_trial_of_a_length_is_not_repeated_while_rows_grow(monkeypatch):
+def test_a_check_of_a_length_is_not_repeated_while_rows_grow(monkeypatch):
     """It vouches for all lengths of its size."""
     policy, tried = tiny_policy(), []
     policy.model.config.max_position_embeddings = 1024
@@ -276,7 +276,7 @@ def test_lengths_are_read_from_embeddings_of_all_and_of_single_kinds_of_layers()
 
 
 def test_a_context_without_a_limit_is_huge():
-    """XLNet's is -1, with which rows of a trial would be empty."""
+    """XLNet's is -1, with which rows of a check would be empty."""
     sizes = [context_of(SimpleNamespace(max_position_embeddings=size)) for size in (-1, None, 0, 64)]
     assert sizes == [1 << 30, 1 << 30, 1 << 30, 64] and context_of(SimpleNamespace()) == 1 << 30
     for name in ("max_seq_len", "max_target_positions", "n_positions"):
@@ -314,14 +314,14 @@ def test_one_layer_of_every_kind_is_kept(name, changes, kept):
         assert decoder.layers is layers and torch.equal(model(ids, use_cache=False).logits, before)
 
 
-def test_a_trial_that_cannot_run_with_fewer_layers_runs_with_all():
+def test_a_check_that_cannot_run_with_fewer_layers_runs_with_all():
     model, seen = any_model("llama", num_hidden_layers=3), []
 
-    def trial():
+    def check():
         seen.append(len(model.model.layers))
         return model.model.layers[2] and "ran"
 
-    assert with_first_layers(model, trial) == "ran" and seen == [1, 3]
+    assert with_first_layers(model, check) == "ran" and seen == [1, 3]
 
 
 def test_expected_errors_are_reasons_and_others_are_raised():
@@ -337,7 +337,7 @@ def test_expected_errors_are_reasons_and_others_are_raised():
             attempt(lambda error=error: raises(error))
 
 
-def test_a_trial_is_a_quarter_longer_and_doubles():
+def test_a_check_is_a_quarter_longer_and_doubles():
     assert [scale(n, 1 << 20) for n in (1, 50, 51, 52, 102, 103, 1000)] == [64, 64, 64, 128, 128, 256, 2048]
     assert scale(100, 110) == 110
     assert len({scale(n, 1 << 20) for n in range(1, 10_000)}) == 9

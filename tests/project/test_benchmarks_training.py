@@ -46,7 +46,7 @@ def test_work_of_batches_by_hand():
     rows = [Row([5, 6, 7], [8, 9], ()), Row([5, 6, 7], [4, 3, 2], ())]
     # two rows padded to 6 tokens, each with 6·7/2 pairs; 5 tokens are predicted
     assert flops.Work.of(collate(rows)) == flops.Work(12, 42, 5)
-    # prompt 3, branches of 1 and 2 tokens; pairs 1+2+3, 4, and 4+5; the last token of the prompt predicts two of the 5
+    # prompt 3, suffixes of 1 and 2 tokens; pairs 1+2+3, 4, and 4+5; the last token of the prompt predicts two of the 5
     assert flops.Work.of(collate(rows, shared=True)) == flops.Work(6, 19, 4)
 
 

@@ -116,13 +116,13 @@ def test_models_with_a_state_sample_what_they_train(name, capsys):
 
 
 @pytest.mark.parametrize("error", [FutureWarning, TypeError, torch.OutOfMemoryError, MemoryError])
-def test_what_says_nothing_about_the_model_is_raised_by_a_trial(error):
+def test_what_says_nothing_about_the_model_is_raised_by_a_check(error):
     """As when transformers renames an argument: the sampler would be slow for the whole run without a word."""
     policy = tiny_policy()
 
     def refuse(_model, _args, given):
         if given.get(policy.arguments.cache) is not None:
-            raise error("of the trial")
+            raise error("of the check")
 
     policy.model.register_forward_pre_hook(refuse, with_kwargs=True)
     with pytest.raises(error):

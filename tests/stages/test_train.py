@@ -813,10 +813,10 @@ def test_supervised_training_keeps_few_numbers_for_the_backward_pass(tmp_path, m
     config = supervised(tmp_path, out=str(tmp_path / "run"), steps=1)
     if resume:
         stage.sft(config)
-    lean = []
-    monkeypatch.setattr(stage.Policy, "keep_less", lambda policy: lean.append(policy))
+    saving = []
+    monkeypatch.setattr(stage.Policy, "save_memory", lambda policy: saving.append(policy))
     stage.sft(replace(config, steps=2), resume=resume)
-    assert len(lean) == 1
+    assert len(saving) == 1
 
 
 def test_the_size_of_a_microbatch_is_found_once_for_a_run(tmp_path, monkeypatch):

@@ -78,7 +78,7 @@ def measure(worker: Any, actor: Any, rows: list[Row], ranks: int, tools: bool, *
         tu.assign_non_tensor(data, compute_loss=False, **facts)
         return worker.infer_batch(data)
 
-    infer()  # with the engine's trial, whose tokens are not counted
+    infer()  # with the engine's check, whose tokens are not counted
     tokens = [0]
     worker.engine.module.register_forward_pre_hook(
         lambda _, __, inputs: tokens.append(inputs["input_ids"].numel()), with_kwargs=True

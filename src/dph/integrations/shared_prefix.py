@@ -61,7 +61,7 @@ class PrefixSharing:
         """
         self._remedy, self._speaks = remedy, speaks
         self._told: set[str] = set()
-        self._trials: dict[int, list[Sharing]] = {}
+        self._checks: dict[int, list[Sharing]] = {}
         self.report = SharedPrefixReport(engine, scattered=scattered)
 
     def refuse(self, reasons: Mapping[str, bool]) -> None:
@@ -85,14 +85,14 @@ class PrefixSharing:
         """Why rows of a model cannot be packed; None if they can. All processes call this together.
 
         Args:
-            examine: makes the trials of the model, at the first call with it; all of them must pass.
+            examine: makes the capability checks of the model, at the first call with it; all of them must pass.
             sizes: tokens of the longest row, and of the largest micro-batch, in this process.
             over_ranks: the largest of each size over all processes.
         """
-        if id(model) not in self._trials:
-            self._trials[id(model)] = examine()
+        if id(model) not in self._checks:
+            self._checks[id(model)] = examine()
         longest, tokens = over_ranks(sizes)
-        reason = next(filter(None, (trial.obstacle(longest, tokens) for trial in self._trials[id(model)])), None)
+        reason = next(filter(None, (check.obstacle(longest, tokens) for check in self._checks[id(model)])), None)
         return reason and f"this model: {reason}"
 
     def count(self, passes: int, stock: int, computed: int, obstacle: str | None = None) -> None:

@@ -53,7 +53,7 @@ def merged_state(model: Any) -> dict[str, Tensor]:
     """State dict of a model with its adapters added to the weights.
 
     The live weights stay untouched: adding the adapters and subtracting them again would not restore them exactly.
-    Those that are kept in a narrower type than the model's others (`dph.models.lean`) are widened.
+    Those that are kept in a narrower type than the model's others (`dph.models.memory_saving`) are widened.
     """
     narrow, kept = torch.bfloat16 if model.dtype == torch.float32 else None, model.state_dict().items()
     state = {name: value.float() if value.dtype == narrow else value for name, value in kept if "lora_" not in name}

@@ -22,7 +22,7 @@ _SHARE = 0.5
 MOST_ROWS = {"cpu": 512}
 MOST_ROWS_OTHERWISE = 1024
 """More responses at once are hardly faster: a step of decoding then takes time in proportion to its rows."""
-_PROBED = (64, 192)  # tokens of the two trials
+_PROBED = (64, 192)  # tokens of the two checks
 _FEWEST, _MOST = 256, 16384
 
 

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
-from dph.models.trial import attempt, plainly, relative_error
+from dph.models.capability import attempt, plainly, relative_error
 from dph.process.progress import say
 
 Entropy = Literal["none", "value", "gradient"]
@@ -160,7 +160,7 @@ def _rows_at_once(logits: Tensor) -> int:
 
 
 def compiled(function: Callable[..., Any], logits: Tensor, per_row: int = 0) -> Callable[..., Any] | None:
-    """The function compiled for logits [U, V] like these; None on a CPU, for few logits, or if its trial fails.
+    """The function compiled for logits [U, V] like these; None on a CPU, for few logits, or if its check fails.
 
     function: takes logits, a temperature, and as many tensors [U] as `per_row` says; returns a tensor or several.
     """
@@ -185,7 +185,7 @@ def compiles(
     logits = torch.randn(64, vocabulary, generator=generator).to(device, dtype)
     logits[:, ::7] = -torch.inf
 
-    def trial() -> str:
+    def check() -> str:
         numbers = [torch.full((len(logits),), 5.0, device=device) for _ in range(per_row)]
         results, expected = (one(logits, 0.7, *numbers) for one in (kernel(function), function))
         pairs = zip(results, expected, strict=True) if isinstance(expected, tuple) else [(results, expected)]
@@ -193,7 +193,7 @@ def compiles(
         return "" if all(error <= _COMPILED_TOLERANCE for error in errors) else "their results differ"
 
     with plainly(device), torch.no_grad():
-        reason = attempt(trial, of_kernels=True)
+        reason = attempt(check, of_kernels=True)
     if reason:
         say(f"logits are not read by compiled kernels on {device}: {reason}")
     return not reason

@@ -1,14 +1,14 @@
 """Pack rows that share prompts into one flat sequence that stores every common prefix once.
 
-Rows with the same prompt form a group. The group's stem is the prompt and the longest common prefix of its responses;
-the rest of each response is a branch (equal responses share one branch). The last token of a response is left out,
-because nothing is predicted from it. Stems come first, then the branches, group by group:
+Rows with the same prompt form a group. The group's prefix is the prompt and all tokens with which all of its responses
+begin; the rest of each response is a suffix (equal responses share one suffix). The last token of a response is left
+out, because nothing is predicted from it. Prefixes come first, then the suffixes, group by group:
 
-    [stem 1 | stem 2 | … | branches of group 1 | branches of group 2 | …]
+    [prefix 1 | prefix 2 | … | suffixes of group 1 | suffixes of group 2 | …]
 
-Groups whose branches attend to a stem come before all others, so that these stems, and these branches, are adjacent.
-A token before a fork predicts the first token of every branch. If a model's forward pass takes one target per token,
-each branch begins one token earlier (`one_target`): the last common token is then stored once per branch.
+Groups whose suffixes attend to a prefix come before all others, so that these prefixes, and these suffixes, are
+adjacent. A token before a fork predicts the first token of every suffix. If a model's forward pass takes one target per
+token, each suffix begins one token earlier (`one_target`): the last common token is then stored once per suffix.
 
 Apart from attention, a model processes every token independently. `dph.models.attention` has the attention.
 """
@@ -76,15 +76,15 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Branches:
-    """The branches of one group; each token of a branch attends to the whole stem."""
+class Suffixes:
+    """The suffixes of one group; each token of a suffix attends to the whole prefix."""
 
-    stem: tuple[int, int]
-    """Packed index of the stem's first token, and the stem's length."""
+    prefix: tuple[int, int]
+    """Packed index of the prefix's first token, and the prefix's length."""
     tokens: tuple[int, int]
-    """Packed index of the first branch token, and the total length of the branches."""
+    """Packed index of the first suffix token, and the total length of the suffixes."""
     bucket: Bucket
-    """The branches as sequences."""
+    """The suffixes as sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,28 +114,28 @@ class PrefixLayout:
         self,
         longest: int,
         buckets: tuple[Bucket, ...],
-        branches: tuple[Branches, ...],
+        suffixes: tuple[Suffixes, ...],
         sequences: Spans,
         queries: Spans,
-        stems: Spans,
+        prefixes: Spans,
     ) -> None:
         """
         Args:
             longest: length of the longest row, in tokens.
             buckets: every packed token is in exactly one bucket.
-            branches: of each group that has any.
-            sequences: all stems and branches: every packed token attends to its own sequence up to itself.
-            queries: for each of `branches`, its tokens as one sequence.
-            stems: for each of `branches`, the stem that all tokens of this sequence attend to.
+            suffixes: of each group that has any.
+            sequences: all prefixes and suffixes: every packed token attends to its own sequence up to itself.
+            queries: for each of `suffixes`, its tokens as one sequence.
+            prefixes: for each of `suffixes`, the prefix that all tokens of this sequence attend to.
         """
-        self.longest, self.buckets, self.branches = longest, buckets, branches
-        self.sequences, self.queries, self.stems = sequences, queries, stems
+        self.longest, self.buckets, self.suffixes = longest, buckets, suffixes
+        self.sequences, self.queries, self.prefixes = sequences, queries, prefixes
         self.derived: dict[str, Any] = {}
         """Values that an implementation computed from this layout, for all layers of the model."""
 
     def to(self, device: torch.device | str) -> "PrefixLayout":
         """A copy on a device, with nothing derived yet."""
-        parts = (self.buckets, self.branches, self.sequences, self.queries, self.stems)
+        parts = (self.buckets, self.suffixes, self.sequences, self.queries, self.prefixes)
         return PrefixLayout(self.longest, *moved(parts, device))
 
 
@@ -163,25 +163,25 @@ class _Group:
     responses: list[tuple[int, ...]]
     """Distinct responses, in the order of their rows."""
     fork: int
-    """Length of the stem, in tokens."""
+    """Length of the prefix, in tokens."""
 
     @property
-    def stem(self) -> tuple[int, ...]:
+    def prefix(self) -> tuple[int, ...]:
         return (self.prompt + self.responses[0])[: self.fork]
 
     @property
-    def branches(self) -> list[tuple[int, ...]]:
+    def suffixes(self) -> list[tuple[int, ...]]:
         before, after = self.prompt[self.fork :], max(0, self.fork - len(self.prompt))
         return [(before + response[after:])[:-1] for response in self.responses]
 
     @property
     def tokens(self) -> int:
-        return len(self.stem) + sum(len(branch) for branch in self.branches)
+        return len(self.prefix) + sum(len(suffix) for suffix in self.suffixes)
 
     @property
     def splits(self) -> bool:
-        """Whether there is a stem with branches that attend to it."""
-        return bool(self.stem) and any(self.branches)
+        """Whether there is a prefix with suffixes that attend to it."""
+        return bool(self.prefix) and any(self.suffixes)
 
 
 def group_by_prompt(rows: Sequence[Tokens]) -> list[list[int]]:
@@ -202,7 +202,7 @@ def _group(rows: Sequence[Tokens], indices: list[int], one_target: bool = False)
     first, last = min(responses), max(responses)  # all have the prefix that these two share
     agreed = (index for index, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
     common = next(agreed, min(len(first), len(last)))
-    alone = len(responses) == 1 and common > 0  # a single response has no branch, and its last token is left out
+    alone = len(responses) == 1 and common > 0  # a single response has no suffix, and its last token is left out
     return _Group(prompt, indices, responses, len(prompt) + common - (alone or (one_target and len(responses) > 1)))
 
 
@@ -233,22 +233,22 @@ def pack(rows: Sequence[Tokens], *, one_target: bool = False, first_positions: S
         return start
 
     firsts = [0 if first_positions is None else first_positions[group.rows[0]] for group in groups]
-    stems = [place(group.stem, first) for group, first in zip(groups, firsts, strict=True)]
+    prefixes = [place(group.prefix, first) for group, first in zip(groups, firsts, strict=True)]
     sources: list[list[int]] = [[] for _ in rows]
-    branches = []
-    for group, stem_start, first_position in zip(groups, stems, firsts, strict=True):
-        stem_length, first = len(group.stem), len(tokens)
+    suffixes = []
+    for group, prefix_start, first_position in zip(groups, prefixes, firsts, strict=True):
+        prefix_length, first = len(group.prefix), len(tokens)
         places_of: dict[tuple[int, ...], list[int]] = {}
-        for response, branch in zip(group.responses, group.branches, strict=True):
-            start = place(branch, first_position + stem_length)
-            row_places = [*range(stem_start, stem_start + stem_length), *range(start, start + len(branch))]
+        for response, suffix in zip(group.responses, group.suffixes, strict=True):
+            start = place(suffix, first_position + prefix_length)
+            row_places = [*range(prefix_start, prefix_start + prefix_length), *range(start, start + len(suffix))]
             before = len(group.prompt) - 1
             places_of[response] = row_places[before : before + len(response)]
         for index in group.rows:
             sources[index] = places_of[tuple(rows[index].response_ids)]
         if group.splits:
-            tails = [span for span in spans[-len(group.branches) :] if span[1]]
-            branches.append(Branches((stem_start, stem_length), (first, len(tokens) - first), _bucket(tails)))
+            tails = [span for span in spans[-len(group.suffixes) :] if span[1]]
+            suffixes.append(Suffixes((prefix_start, prefix_length), (first, len(tokens) - first), _bucket(tails)))
     longest = max(len(row.prompt_ids) + len(row.response_ids) for row in rows)
     count = len(groups)
     buckets = [bucket for part in (spans[:count], spans[count:]) for bucket in _buckets([x for x in part if x[1]])]
@@ -262,10 +262,10 @@ def pack(rows: Sequence[Tokens], *, one_target: bool = False, first_positions: S
         layout=PrefixLayout(
             longest,
             tuple(buckets),
-            tuple(branches),
+            tuple(suffixes),
             _spans([span for span in spans if span[1]]),
-            _spans([group.tokens for group in branches]),
-            _spans([group.stem for group in branches]),
+            _spans([group.tokens for group in suffixes]),
+            _spans([group.prefix for group in suffixes]),
         ),
     )
 

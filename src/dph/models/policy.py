@@ -16,6 +16,7 @@ from dph.errors import ModelError
 from dph.models.adapters import merged_state, ties_embeddings
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
+from dph.models.capability import GrowingCheck, replaced, scale, with_first_layers
 from dph.models.chat import (
     PLAIN,
     Rendering,
@@ -28,9 +29,9 @@ from dph.models.chat import (
     tokenizer_hash,
 )
 from dph.models.device import choose_precision, computed_in
-from dph.models.lean import cast_layers, make_lean
 from dph.models.loading import as_os_errors, load_model, save_tokenizer
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
+from dph.models.memory_saving import cast_layers, use_memory_saving_layers
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import (
     Arguments,
@@ -43,7 +44,6 @@ from dph.models.traits import (
     rotary_limit,
     without_wrapped_autocast,
 )
-from dph.models.trial import GrowingTrial, replaced, scale, with_first_layers
 from dph.process.progress import say
 from dph.types import Message, Problem
 
@@ -127,10 +127,10 @@ class Policy:
         """Names and parameters that the optimizer updates, in a fixed order."""
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
-    def keep_less(self) -> None:
-        """Keep fewer numbers for the backward pass, if `dph.models.lean` can; for a policy that will be trained."""
+    def save_memory(self) -> None:
+        """Keep fewer numbers for the backward pass, as `dph.models.memory_saving` does; for a policy to be trained."""
         if self.precision == "bf16":
-            make_lean(self.model)
+            use_memory_saving_layers(self.model)
 
     @cached_property
     def arguments(self) -> Arguments:
@@ -152,21 +152,22 @@ class Policy:
             )
 
     @cached_property
-    def _causality(self) -> GrowingTrial:
-        """Whether the model predicts each token from earlier ones only; trials at the lengths of the rows tell."""
+    def _causality(self) -> GrowingCheck:
+        """Whether the model predicts each token from earlier ones only; capability checks at the lengths of the rows
+        tell."""
 
-        def trial(longest: int) -> str:
-            causal = self.in_trial(lambda: is_causal(self._states, int(self.config.vocab_size), longest))
+        def check(longest: int) -> str:
+            causal = self.run_check(lambda: is_causal(self._states, int(self.config.vocab_size), longest))
             return "" if causal else f"predicts a token also from later ones in sequences of {longest} tokens"
 
-        return GrowingTrial(trial)
+        return GrowingCheck(check)
 
-    def in_trial(self, trial: Callable[[], T]) -> T:
-        """The result of a trial of the model: it computes in fp32, with the model's first layers."""
+    def run_check(self, check: Callable[[], T]) -> T:
+        """The result of a capability check: the model computes in fp32, with the model's first layers."""
 
         def exact() -> T:
             with self.in_precision("fp32"):
-                return trial()
+                return check()
 
         autocast = torch.autocast(self.device.type, enabled=False)
         with self.evaluating(), autocast, without_wrapped_autocast(self.model):
@@ -176,11 +177,11 @@ class Policy:
     def head(self) -> Any:
         """The output embedding, or None; see `plain_head`. Raises UserError if the model cannot be a policy.
 
-        The trial is made in fp32: in bf16 the rounding error of a pretrained model can be a tenth of its logits.
+        The check is made in fp32: in bf16 the rounding error of a pretrained model can be a tenth of its logits.
         """
         with self.evaluating():
             check_runs(self.model)
-        head = self.in_trial(lambda: plain_head(self.model, self.causal_lm))
+        head = self.run_check(lambda: plain_head(self.model, self.causal_lm))
         if head is None:
             say("this model transforms the outputs of its output embedding, so all logits are in memory at once")
         return head
@@ -251,14 +252,14 @@ class Policy:
 
     @cached_property
     def sharing(self) -> Sharing:
-        """Whether, and for which rows, the model can share prefixes; trials in fp32 tell.
+        """Whether, and for which rows, the model can share prefixes; capability checks in fp32 tell.
 
-        They are about the model, so a GPU uses the reference for attention, whose kernels have a trial of their own.
+        They are about the model, so a GPU uses the reference for attention, whose kernels have a check of their own.
         """
 
-        def within(trial: Callable[[], str]) -> str:
+        def within(check: Callable[[], str]) -> str:
             with nullcontext() if self.device.type == "cpu" else using("gather"):
-                return self.in_trial(trial)
+                return self.run_check(check)
 
         return Sharing(self._response_outputs, self.config, torch.float32, within=within)
 

@@ -1,6 +1,6 @@
 """Whether a model can compute the common prefix of rows once, and its attention over such packed rows.
 
-A token of a branch attends to the whole stem and to its own branch up to itself (see `dph.models.packing`).
+A token of a suffix attends to the whole prefix and to its own suffix up to itself (see `dph.models.packing`).
 `dph.models.attention` has the ways to compute this. Here it is registered with transformers' attention interface under
 `NAME`. A model uses it inside the context `shared_attention` and receives the layout as the keyword argument
 `prefix_layout`.
@@ -16,16 +16,16 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from dph.models.attention import implementation
+from dph.models.capability import GrowingCheck, Unsupported, attempt, differing, random_ids, replaced, scale
 from dph.models.packing import PrefixLayout, Tokens
 from dph.models.traits import attention_window, context_of, rotary_limit
-from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, random_ids, replaced, scale
 
 NAME = "dph_shared_prefix"
 _TOLERANCE, _COARSE_TOLERANCE = 1e-4, 0.05
 """Largest allowed difference between packed and plain outputs, relative to their size, in 32 and in 16 bits; rounding
 causes 1e-5 or less in 32."""
 _SHORT, _RESPONSE = 9, 8
-"""Tokens of the longest of a trial's short rows, and of the responses to its long prompts."""
+"""Tokens of the longest of a check's short rows, and of the responses to its long prompts."""
 
 
 class Sharing:
@@ -33,7 +33,8 @@ class Sharing:
 
     A model whose layers carry a state along the sequence, bias scores by distance, bypass transformers' attention
     interface or, beyond some length, read a token's place in the batch instead of its position, computes other outputs
-    for packed rows, or fails. A trial compares packed with plain rows, and again when rows or batches get longer.
+    for packed rows, or fails. A capability check compares packed with plain rows, and again when rows or batches get
+    longer.
     """
 
     def __init__(
@@ -50,33 +51,33 @@ class Sharing:
             compute: the model's outputs for every response token of rows, row by row; the flag asks for packed rows.
             config: the model's text config.
             dtype: the type in which it computes, which sets the tolerance.
-            within: runs a trial; it may prepare the model for it.
-            failure: why no rows can share prefixes, if that is known without a trial.
+            within: runs a check; it may prepare the model for it.
+            failure: why no rows can share prefixes, if that is known without a check.
         """
         self._compute, self._vocabulary = compute, int(config.vocab_size)
         self._tolerance = _TOLERANCE if dtype.itemsize >= 4 else _COARSE_TOLERANCE
         self._window, self._limit = attention_window(config), rotary_limit(config)
         self._context = context_of(config)
-        self._trial = GrowingTrial(lambda *sizes: attempt(lambda: within(partial(self._try, *sizes))), failure)
+        self._check = GrowingCheck(lambda *sizes: attempt(lambda: within(partial(self._try, *sizes))), failure)
 
     def obstacle(self, longest: int, tokens: int) -> str | None:
-        """Why rows cannot share prefixes; None if they can. Makes a trial if one of this size was not made yet.
+        """Why rows cannot share prefixes; None if they can. Makes a check if one of this size was not made yet.
 
         Args:
             longest: tokens of the longest row.
             tokens: tokens of the largest micro-batch, or more.
         """
-        if not self._trial.failure and longest > self._window:
+        if not self._check.failure and longest > self._window:
             return f"its attention window of {self._window} tokens is shorter than the sequences"
-        if not self._trial.failure and longest > self._limit:
+        if not self._check.failure and longest > self._limit:
             return f"its rotary embedding is another for sequences of more than {self._limit} tokens"
         most = min(self._window, self._context)
-        return self._trial.failure_at(scale(longest, most), scale(max(longest, tokens), 1 << 62)) or None
+        return self._check.failure_at(scale(longest, most), scale(max(longest, tokens), 1 << 62)) or None
 
     @torch.no_grad()
     def _try(self, longest: int, tokens: int) -> str:
         """Why outputs of rows of up to `longest` tokens, packed into `tokens`, are wrong; empty if they are right."""
-        short, long = _trial_rows(self._vocabulary, longest, tokens)
+        short, long = _rows_of_check(self._vocabulary, longest, tokens)
         if not short:
             return f"its attention window has only {longest} tokens"
         if not self._agrees([[row for rows in short for row in rows]]):
@@ -94,7 +95,7 @@ class Sharing:
         return len(differing(packed, plain, self._tolerance)) == 0
 
 
-def _trial_rows(vocabulary: int, longest: int, tokens: int) -> tuple[list[list[Tokens]], list[list[Tokens]]]:
+def _rows_of_check(vocabulary: int, longest: int, tokens: int) -> tuple[list[list[Tokens]], list[list[Tokens]]]:
     """Groups of rows with the same prompt: short ones, and as many of the longest as fill a micro-batch."""
     ids = random_ids(vocabulary)
     prompt = ids(5)
@@ -113,7 +114,7 @@ def _trial_rows(vocabulary: int, longest: int, tokens: int) -> tuple[list[list[T
 
 
 class NotShareable(Unsupported):
-    """The model's attention cannot be split into stem and branches; the message is the reason."""
+    """The model's attention cannot be split into prefix and suffixes; the message is the reason."""
 
 
 _HARMLESS = frozenset({"position_ids", "use_cache"})

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from dph.errors import ModelError
-from dph.models.trial import differing, replaced, says_of_model
+from dph.models.capability import differing, replaced, says_of_model
 
 _CACHES = ("cache", "past_key_values", "cache_params")
 """Names of the argument, and output, with keys, values and states of earlier tokens, the newest first."""
@@ -22,7 +22,7 @@ _HEAD_TOLERANCE = 1e-5
 """The same for two ways to compute the same numbers with the same operations."""
 _CHUNK, _LARGEST_CHUNK = 8, 512
 _TOKENS_BEYOND_A_CHUNK = 15
-"""The trial's rows are this many tokens longer than a chunk, and differ in their last `_APART` tokens."""
+"""The check's rows are this many tokens longer than a chunk, and differ in their last `_APART` tokens."""
 _APART = 8
 
 

@@ -1,4 +1,8 @@
-"""The tables of a report: how metrics are written, what each table shows, and tables as Markdown and on a terminal."""
+"""The tables of a report: how metrics are written, what each table shows, and tables as Markdown and on a terminal.
+
+Which metrics there are is declared in `dph.measure.metrics` (METRICS); the tables have a column for
+each entry that names one of them.
+"""
 
 import math
 import re

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
+from dph.models.capability import MAX_ERROR_RATIO, Unsupported, attempt, random_ids, with_first_layers
 from dph.models.policy import Policy
 from dph.models.traits import agree
-from dph.models.trial import MAX_ERROR_RATIO, Unsupported, attempt, random_ids, with_first_layers
 
 GROW_TOKENS = 16
 """Buffers of keys and values grow by an eighth of their length, at least by this many positions."""
@@ -198,7 +198,7 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
     logits with the plain forward pass's. So nothing needs to be known about the model's cache, masks and positions. It
     does the same with long prompts. The comparison is made in fp32, because its rounding is small. With bf16, whose
     error depends on the model and may be as large as its logits, the decoder's own error must also be like the
-    plain pass's. See `dph.models.trial`.
+    plain pass's. See `dph.models.capability`.
 
     Args:
         start: starts the decoder.
@@ -234,7 +234,7 @@ def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED
         return f"in {policy.precision} its logits have a larger error than its plain forward pass's"
 
     def tried() -> str:
-        reason = policy.in_trial(short) or (policy.in_trial(long) if longest > PROBED else "")
+        reason = policy.run_check(short) or (policy.run_check(long) if longest > PROBED else "")
         return reason or ("" if policy.precision == "fp32" else with_first_layers(policy.model, coarse))
 
     with policy.evaluating():

@@ -15,8 +15,8 @@ from torch import Tensor
 from dph.config import TrainingSamplerConfig
 from dph.config.sampling import SamplingParams
 from dph.errors import ModelError
+from dph.models.capability import GrowingCheck, scale
 from dph.models.policy import Policy
-from dph.models.trial import GrowingTrial, scale
 from dph.process.progress import say
 from dph.sampling.decoders import PlainDecoder, Start, StateDecoder, WholeDecoder, why_not
 from dph.sampling.protocol import Sampler, register_sampler
@@ -48,12 +48,12 @@ class HFSampler(Sampler):
         Args:
             policy: each call samples from its current weights.
             rows: most responses that are decoded together.
-            graphs: on a GPU, replay the steps as CUDA graphs if a trial shows that this is exact.
+            graphs: on a GPU, replay the steps as CUDA graphs if a check shows that this is exact.
             decoder: "auto" for the fastest exact way with a cache, or "whole" for decoding without one.
         """
         self._policy, self._rows, self._graphs = policy, rows, graphs
         self._decoder = decoder
-        self.trials: dict[Start, GrowingTrial] = {}
+        self.checks: dict[Start, GrowingCheck] = {}
 
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
@@ -157,19 +157,19 @@ class HFSampler(Sampler):
                 return start, start is PlainDecoder
         raise ModelError(
             f"the built-in sampler cannot decode this model ({self._policy.model.config.model_type}) with a cache: "
-            f"{self.trials[PlainDecoder].failure}; set sampler.decoder to whole, which computes every row anew for "
+            f"{self.checks[PlainDecoder].failure}; set sampler.decoder to whole, which computes every row anew for "
             "each token and is slow, or use another sampler"
         )
 
     def works(self, start: Start, longest: int) -> bool:
         """Whether a way to decode reproduces the model's logits; it is tried when rows get longer than before."""
-        trial = self.trials.setdefault(start, GrowingTrial(partial(self._try, start)))
-        return not trial.failure_at(scale(longest, self._policy.context_length))
+        check = self.checks.setdefault(start, GrowingCheck(partial(self._try, start)))
+        return not check.failure_at(scale(longest, self._policy.context_length))
 
     def _try(self, start: Start, longest: int) -> str:
         """Why rows of `longest` tokens cannot be decoded in a way; empty if they can. The log says which ways are used,
         and why others are not."""
-        first = not self.trials[start].sizes
+        first = not self.checks[start].sizes
         used, unused = _SAID[start]
         if start in (SharedDecoder, StaticDecoder):
             reason = why_not_shared(self._policy, start, longest)

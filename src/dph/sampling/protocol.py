@@ -1,4 +1,7 @@
-"""Samplers: their protocol, and the registry by name."""
+"""Samplers: their protocol, and the registry by name.
+
+How responses are drawn (temperature, top-p, min-p, stop strings) is declared in `dph.config.sampling`.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

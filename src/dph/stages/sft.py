@@ -159,7 +159,7 @@ def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: 
         parameter.data = parameter.data.to(weight_type(config.model.precision))
     rendering, precision = Rendering.of(config.model), computed_in(config.model.precision)
     policy = Policy(policy.model, policy.tokenizer, precision=precision, rendering=rendering)
-    policy.keep_less()
+    policy.save_memory()
     return policy
 
 

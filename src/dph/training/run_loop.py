@@ -233,7 +233,7 @@ def load_policy(model: SupervisedModelConfig, seed: int, saved: Path | None) -> 
         refuse_adapters(model.path, policy.model)
     else:
         policy = Policy.load(replace(model, path=str(saved / "model")))
-    policy.keep_less()
+    policy.save_memory()
     return policy
 
 

@@ -12,7 +12,7 @@ SHAPES = {
     "one sequence": (1, 37, 37, 6, 2, 16),
     "responses": (5, 21, 21, 6, 6, 16),
     "shared key heads": (3, 33, 33, 8, 2, 12),
-    "a stem": (1, 40, 90, 6, 2, 16),
+    "a prefix": (1, 40, 90, 6, 2, 16),
     "one query": (1, 1, 50, 6, 3, 16),
 }
 """B, L, S, H, G and D; the queries of the last two see every key."""
@@ -73,7 +73,7 @@ def test_gradients_are_those_of_the_definition(
 
 
 def test_keys_elsewhere_take_their_share() -> None:
-    given = inputs(SHAPES["a stem"], 1.0)
+    given = inputs(SHAPES["a prefix"], 1.0)
     grad, q, k, v = given
     out, lse, *exact = by_definition(given, False, 0.3, 3.0)
     found = blocks_cpu.backward(grad, q, k, v, out.bfloat16(), lse.float(), False, 0.3)

@@ -1,4 +1,4 @@
-"""The choice between ways to compute attention: what passes its trial is used, and one line says what and why. The
+"""The choice between ways to compute attention: what passes its check is used, and one line says what and why. The
 split on torch's kernels for variable lengths, run on a CPU with kernels of the same schemas.
 """
 
@@ -23,7 +23,7 @@ SIZES = (4, 2, 16)
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [(4, 4, 8), (4, 2, 16), (3, 1, 12)])
-def test_correct_implementations_pass_their_trial(dtype, heads):
+def test_correct_implementations_pass_their_check(dtype, heads):
     assert try_attention("split", CPU, dtype, *heads) is None
     with fake_varlen.installed():
         assert try_attention("varlen", CPU, dtype, *heads) is None
@@ -46,7 +46,7 @@ def own_lambda(*args, **more):
     ("kernels", "wrong"),
     [({"forward": unjoined}, "outputs"), ({"backward": own_lambda}, "gradients of queries")],
 )
-def test_wrong_kernels_fail_their_trial(kernels, wrong):
+def test_wrong_kernels_fail_their_check(kernels, wrong):
     with fake_varlen.installed(**kernels):
         failure = try_attention("varlen", CPU, torch.bfloat16, *SIZES)
     assert failure is not None and f"its {wrong} are off by" in failure
@@ -64,7 +64,7 @@ def test_the_first_that_passes_is_chosen():
     assert choose(CPU, torch.float64, *SIZES) == ("gather", {})
 
 
-def test_a_trial_is_made_once_for_each_kind_of_input(monkeypatch, caplog):
+def test_a_check_is_made_once_for_each_kind_of_input(monkeypatch, caplog):
     tried = []
 
     def counted(*args):
@@ -118,11 +118,11 @@ def test_rows_that_share_nothing_need_one_call_of_the_kernel():
 
 
 @pytest.mark.parametrize("width", [4, 8, 12])
-def test_a_stem_of_no_token_and_heads_of_any_width(width):
-    """With one target for each token, a prompt of one token leaves branches without a stem between others with one."""
+def test_a_prefix_of_no_token_and_heads_of_any_width(width):
+    """With one target for each token, a prompt of one token leaves suffixes without a prefix among others."""
     rows = [Tokens(prompt, [token, 1, 2]) for prompt in ([3, 4], [5], [6, 7, 8]) for token in (1, 2)]
     layout = pack(rows, one_target=True).layout
-    assert [group.stem[1] for group in layout.branches] == [1, 2] and layout.sequences.tokens == 3 + 6 * 3
+    assert [group.prefix[1] for group in layout.suffixes] == [1, 2] and layout.sequences.tokens == 3 + 6 * 3
     generator = torch.Generator().manual_seed(0)
     inputs = [torch.randn(layout.sequences.tokens, heads, width, generator=generator) for heads in (4, 2, 2, 4)]
     found = []

@@ -55,8 +55,8 @@ def test_blocks_of_the_mask_hold_exactly_the_pairs_that_attend():
     ends = layout.sequences.starts.tolist()
     for first, end in pairwise(ends):
         expected[first:end, first:end] = torch.ones(end - first, end - first, dtype=torch.bool).tril()
-    for group in layout.branches:
-        expected[group.tokens[0] : sum(group.tokens), group.stem[0] : sum(group.stem)] = True
+    for group in layout.suffixes:
+        expected[group.tokens[0] : sum(group.tokens), group.prefix[0] : sum(group.prefix)] = True
     mask = flex.block_mask(layout)
     places = torch.arange(count)
     assert torch.equal(mask.mask_mod(0, 0, places[:, None], places[None]), expected)

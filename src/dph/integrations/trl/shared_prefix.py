@@ -48,7 +48,7 @@ _NEUTRAL = {"do_sample": True} | dict.fromkeys(
 
 
 def not_exact(args: Any, parallelism: Any) -> dict[str, bool]:
-    """Settings that change a model in ways that its trial on a few tokens does not see, and whether a trainer has them.
+    """Settings that change a model in ways that its check on a few tokens does not see, and whether a trainer has them.
     args: of the trainer; parallelism: accelerate's ParallelismConfig, if there is one."""
     cut = parallelism is not None and bool(parallelism.cp_enabled or parallelism.sp_enabled)
     reentrant = args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
@@ -205,7 +205,7 @@ class SharedPrefixMixin(CheckedRewardsMixin, GRPOTrainer):
         return self.accelerator.unwrap_model(model, keep_torch_compile=False)
 
     def _examine(self, model: Any, plain: Any) -> list[Sharing]:
-        """The check whether a model can share prefixes: trials, unless its settings exclude it."""
+        """Whether a model can share prefixes: capability checks tell, unless its settings exclude it."""
         config, mixed = plain.config.get_text_config(), self.accelerator.mixed_precision != "no"
         dtype = torch.bfloat16 if mixed else next(plain.parameters()).dtype
         packed = partial(Sharing, partial(self._try_rows, model), config, dtype)

@@ -285,7 +285,7 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         return rows if any_saves and not any_obstacle else None
 
     def _examine(self) -> list[Sharing]:
-        """The trial of the model."""
+        """The capability check of the model."""
         return [Sharing(self._try_rows, self.module.config.get_text_config(), self._autocast_dtype)]
 
     def _obstacles(self, data: TensorDict) -> dict[str, bool]:

@@ -1,7 +1,7 @@
 """Attention over packed rows, in which a common prefix is stored once: four ways to compute the same function.
 
 `split_cpu` splits it into two parts on a CPU; `varlen` does so on a GPU for 16-bit types; `flex` compiles a kernel for
-the mask; `gathered` copies keys and is the reference. All read one `PrefixLayout`. On a GPU, a trial against the
+the mask; `gathered` copies keys and is the reference. All read one `PrefixLayout`. On a GPU, a check against the
 reference decides which way is used.
 """
 
@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from dph.models.attention import flex, split_cpu, varlen
+from dph.models.capability import attempt, plainly, relative_error
 from dph.models.packing import Bucket, PrefixLayout, Tokens, pack
-from dph.models.trial import attempt, plainly, relative_error
 from dph.process.progress import say
 
 Attention = Callable[[Tensor, Tensor, Tensor, PrefixLayout, float], Tensor]
@@ -23,7 +23,7 @@ Attention = Callable[[Tensor, Tensor, Tensor, PrefixLayout, float], Tensor]
 
 def gathered(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
     """Attention over N packed tokens by torch's public attention, on any device: the reference for the other ways.
-    Within it, every branch has a copy of its stem's keys. Arguments and result as in `split_cpu.attend`."""
+    Within it, every suffix has a copy of its prefix's keys. Arguments and result as in `split_cpu.attend`."""
     repeats = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(repeats, dim=1) if repeats > 1 else x for x in (k, v))
     out = torch.zeros_like(q)
@@ -31,13 +31,14 @@ def gathered(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float
         queries, keys, values = (bucket.take(x).transpose(1, 2) for x in (q, k, v))
         outputs = scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale)
         out = _with(out, bucket, outputs)
-    for group in layout.branches:
-        stem = slice(group.stem[0], sum(group.stem))
+    for group in layout.suffixes:
+        prefix = slice(group.prefix[0], sum(group.prefix))
         count, width = group.bucket.shape
         keys, values = (
-            torch.cat([x[stem].expand(count, -1, -1, -1), group.bucket.take(x)], dim=1).transpose(1, 2) for x in (k, v)
+            torch.cat([x[prefix].expand(count, -1, -1, -1), group.bucket.take(x)], dim=1).transpose(1, 2)
+            for x in (k, v)
         )
-        mask = torch.ones(width, group.stem[1] + width, dtype=torch.bool, device=q.device).tril(group.stem[1])
+        mask = torch.ones(width, group.prefix[1] + width, dtype=torch.bool, device=q.device).tril(group.prefix[1])
         queries = group.bucket.take(q).transpose(1, 2)
         outputs = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
         out = _with(out, group.bucket, outputs)
@@ -68,7 +69,7 @@ _forced: list[str] = []
 
 def implementation(q: Tensor, k: Tensor) -> Attention:
     """The way to compute attention for queries [N, H, D] and keys [N, G, D]: on a CPU "split", elsewhere the first that
-    passes its trial, made once in a process, of "varlen" (for 16-bit types), "flex" and "gather"."""
+    passes its check, made once in a process, of "varlen" (for 16-bit types), "flex" and "gather"."""
     if _forced:
         return IMPLEMENTATIONS[_forced[-1]]
     return IMPLEMENTATIONS[chosen(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[2])]
@@ -76,7 +77,7 @@ def implementation(q: Tensor, k: Tensor) -> Attention:
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Context in which one of `IMPLEMENTATIONS` is used, without a trial."""
+    """Context in which one of `IMPLEMENTATIONS` is used, without a check."""
     _forced.append(name)
     try:
         yield
@@ -86,7 +87,7 @@ def using(name: str) -> Iterator[None]:
 
 @cache
 def chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> str:
-    """Name of the implementation that is used. The first call makes the trial and says the result in one line."""
+    """Name of the implementation that is used. The first call makes the check and says the result in one line."""
     if device.type == "cpu":
         return "split"
     name, failures = choose(device, dtype, heads, shared, width)
@@ -96,7 +97,7 @@ def chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, wi
 
 
 def choose(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> tuple[str, dict[str, str]]:
-    """The fastest way that passes its trial on a GPU, and why each faster one does not; arguments: `try_attention`."""
+    """The fastest way that passes its check on a GPU, and why each faster one does not; arguments: `try_attention`."""
     failures: dict[str, str] = {}
     for name in _CANDIDATES.get(dtype, ()):
         if (failure := try_attention(name, device, dtype, heads, shared, width)) is None:
@@ -115,7 +116,7 @@ def try_attention(
     `width` numbers; None if its outputs and gradients are as exact as the reference's."""
     exact_type = torch.float64 if dtype == torch.float32 else torch.float32
 
-    def trial(layout: PrefixLayout) -> str:
+    def check(layout: PrefixLayout) -> str:
         generator, tokens = torch.Generator().manual_seed(0), layout.sequences.tokens
         shapes = [(tokens, count, width) for count in (heads, shared, shared, heads)]
         inputs = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
@@ -129,19 +130,19 @@ def try_attention(
         return ""
 
     with plainly(device), torch.enable_grad():
-        layouts = (_trial_layout(lengths).to(device) for lengths in _TRIALS)
-        return next(filter(None, (attempt(partial(trial, layout), of_kernels=True) for layout in layouts)), None)
+        layouts = (_layout_of_check(lengths).to(device) for lengths in _CHECKS)
+        return next(filter(None, (attempt(partial(check, layout), of_kernels=True) for layout in layouts)), None)
 
 
 _COMPARED = ("outputs", "gradients of queries", "gradients of keys", "gradients of values")
-_TRIALS = (
+_CHECKS = (
     {150: (70, 140, 1), 5: (9,), 40: (30, 30, 30, 2)},  # some groups end within a block of 128, some rows are alone
     {300: (20, 131), 260: (50, 12)},
 )
-"""Trials: the length of each prompt in tokens, and the lengths of the responses to it."""
+"""Checks: the length of each prompt in tokens, and the lengths of the responses to it."""
 
 
-def _trial_layout(lengths: dict[int, tuple[int, ...]]) -> PrefixLayout:
+def _layout_of_check(lengths: dict[int, tuple[int, ...]]) -> PrefixLayout:
     return pack(
         [
             Tokens([prompt] * prompt, [index, *[prompt] * (response - 1)])

@@ -1,6 +1,6 @@
 """Attention over packed rows by torch's FlexAttention: one kernel, compiled for a mask, that skips empty blocks of it.
 
-A token attends to two intervals of packed indices: its own sequence up to itself, and its stem.
+A token attends to two intervals of packed indices: its own sequence up to itself, and its prefix.
 """
 
 from collections.abc import Callable
@@ -44,23 +44,23 @@ def block_mask(layout: PrefixLayout) -> Any:
     """Which blocks of keys each block of queries attends to: not at all, in part, or whole."""
     from torch.nn.attention.flex_attention import create_block_mask
 
-    start, stem, stem_end = _intervals(layout)
+    start, prefix, prefix_end = _intervals(layout)
 
     def mask(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         in_own = (key >= start[query]) & (key <= query)
-        return in_own | ((key >= stem[query]) & (key < stem_end[query]))
+        return in_own | ((key >= prefix[query]) & (key < prefix_end[query]))
 
     return create_block_mask(mask, None, None, len(start), len(start), device=str(start.device))
 
 
 def _intervals(layout: PrefixLayout) -> tuple[Tensor, Tensor, Tensor]:
-    """For each packed token: start of its sequence, start of its stem, end of its stem (both 0 without a stem)."""
+    """For each packed token: start of its sequence, and start and end of its prefix (both 0 without a prefix)."""
     start = _spread(layout.sequences, layout.sequences.starts[:-1])
-    stem, stem_end = torch.zeros_like(start), torch.zeros_like(start)
-    starts = layout.stems.starts + layout.stems.first
-    stem[layout.queries.place] = _spread(layout.queries, starts[:-1])
-    stem_end[layout.queries.place] = _spread(layout.queries, starts[1:])
-    return start, stem, stem_end
+    prefix, prefix_end = torch.zeros_like(start), torch.zeros_like(start)
+    starts = layout.prefixes.starts + layout.prefixes.first
+    prefix[layout.queries.place] = _spread(layout.queries, starts[:-1])
+    prefix_end[layout.queries.place] = _spread(layout.queries, starts[1:])
+    return start, prefix, prefix_end
 
 
 def _spread(spans: Spans, values: Tensor) -> Tensor:

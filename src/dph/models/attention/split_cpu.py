@@ -1,4 +1,4 @@
-"""Attention over packed rows on a CPU: each sequence's own part and the part over its stem, joined by log-sum-exp.
+"""Attention over packed rows on a CPU: each sequence's own part and the part over its prefix, joined by log-sum-exp.
 
 Attention over two sets of keys, with scores s, outputs o = softmax(s)·v and λ = log Σ exp s of each set, is
 (FlashAttention, arXiv 2205.14135)
@@ -6,7 +6,7 @@ Attention over two sets of keys, with scores s, outputs o = softmax(s)·v and λ
     λ = log(exp λ₁ + exp λ₂),   o = exp(λ₁ − λ)·o₁ + exp(λ₂ − λ)·o₂.
 
 The backward pass of such kernels recomputes the probabilities as exp(s − λ). Given the joint o and λ, it therefore
-returns each set's part of the gradient. No score matrix, mask or copy of the stem's keys is needed. In bf16, where
+returns each set's part of the gradient. No score matrix, mask or copy of the prefix's keys is needed. In bf16, where
 torch's kernel is slow, `dph.models.attention.blocks_cpu` computes the gradients.
 """
 
@@ -74,11 +74,13 @@ class _SplitAttention(torch.autograd.Function):
             results = _attend(bucket.take(q), bucket.take(k), bucket.take(v), True, scale)
             for x, values in zip((out, lse), results, strict=True):
                 x.index_copy_(0, bucket.places, bucket.kept(values))
-        for group in layout.branches:
-            stem, tail = slice(group.stem[0], sum(group.stem)), slice(group.tokens[0], sum(group.tokens))
-            over_stem, stem_lse = (x[0] for x in _attend(q[None, tail], k[None, stem], v[None, stem], False, scale))
-            gap = stem_lse - lse[tail]
-            out[tail] = torch.lerp(out[tail], over_stem, gap.sigmoid().to(out.dtype)[..., None])
+        for group in layout.suffixes:
+            prefix, tail = slice(group.prefix[0], sum(group.prefix)), slice(group.tokens[0], sum(group.tokens))
+            over_prefix, prefix_lse = (
+                x[0] for x in _attend(q[None, tail], k[None, prefix], v[None, prefix], False, scale)
+            )
+            gap = prefix_lse - lse[tail]
+            out[tail] = torch.lerp(out[tail], over_prefix, gap.sigmoid().to(out.dtype)[..., None])
             lse[tail] += torch.nn.functional.softplus(gap)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.layout, ctx.scale = layout, scale
@@ -95,10 +97,10 @@ class _SplitAttention(torch.autograd.Function):
             results = _attend_backward(inputs, True, ctx.scale)
             for gradient, value in zip(gradients, results, strict=True):
                 gradient.index_copy_(0, bucket.places, bucket.kept(value))
-        for group in ctx.layout.branches:
-            stem, tail = slice(group.stem[0], sum(group.stem)), slice(group.tokens[0], sum(group.tokens))
-            inputs = tuple(x[None] for x in (grad[tail], q[tail], k[stem], v[stem], out[tail], lse[tail]))
+        for group in ctx.layout.suffixes:
+            prefix, tail = slice(group.prefix[0], sum(group.prefix)), slice(group.tokens[0], sum(group.tokens))
+            inputs = tuple(x[None] for x in (grad[tail], q[tail], k[prefix], v[prefix], out[tail], lse[tail]))
             results = _attend_backward(inputs, False, ctx.scale)
-            for gradient, value, place in zip(gradients, results, (tail, stem, stem), strict=True):
+            for gradient, value, place in zip(gradients, results, (tail, prefix, prefix), strict=True):
                 gradient[place] += value[0]
         return *gradients, None, None

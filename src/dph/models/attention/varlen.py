@@ -1,7 +1,7 @@
 """Attention over packed rows by torch's kernel for sequences of variable length (CUDA, 16-bit types).
 
 It splits attention as `dph.models.attention.split_cpu` does, in two calls of the kernel for all groups: every sequence
-attends to itself, and the branches of each group attend to their stem. No padding, and no copy of keys: the kernel
+attends to itself, and the suffixes of each group attend to their prefix. No padding, and no copy of keys: the kernel
 reads the packed tensors in place, also if several query heads share a key head. It needs torch only.
 """
 
@@ -42,15 +42,15 @@ class _VarlenAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
         forward = torch.ops.aten._flash_attention_forward
-        every, queries, stems = layout.sequences, layout.queries, layout.stems
+        every, queries, prefixes = layout.sequences, layout.queries, layout.prefixes
         # λ is float32 [H, N]; the last two results are only for dropout and debugging, and the backward pass wants them
         out, lse, state, unused, _ = forward(q, k, v, *_bounds(every, every), 0.0, True, False, scale=scale)
         if queries.tokens:
-            tail, head = queries.place, stems.place
-            outputs, stem_lse, *_ = forward(
-                q[tail], k[head], v[head], *_bounds(queries, stems), 0.0, False, False, scale=scale
+            tail, head = queries.place, prefixes.place
+            outputs, prefix_lse, *_ = forward(
+                q[tail], k[head], v[head], *_bounds(queries, prefixes), 0.0, False, False, scale=scale
             )
-            gap = stem_lse - lse[:, tail]
+            gap = prefix_lse - lse[:, tail]
             wide = torch.promote_types(out.dtype, torch.float32)  # so that the sum is rounded once
             weight = gap.sigmoid().T[..., None].to(wide)
             out[tail] = torch.lerp(out[tail].to(wide), outputs.to(wide), weight).to(out.dtype)
@@ -64,14 +64,14 @@ class _VarlenAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         backward = torch.ops.aten._flash_attention_backward
         q, k, v, out, lse, state, unused = ctx.saved_tensors
-        every, queries, stems = ctx.layout.sequences, ctx.layout.queries, ctx.layout.stems
+        every, queries, prefixes = ctx.layout.sequences, ctx.layout.queries, ctx.layout.prefixes
         grad = grad.contiguous()
         inputs = (grad, q, k, v, out, lse)
         gradients = backward(*inputs, *_bounds(every, every), 0.0, True, state, unused, scale=ctx.scale)
         if queries.tokens:
-            tail, head = queries.place, stems.place
+            tail, head = queries.place, prefixes.place
             inputs = (grad[tail], q[tail], k[head], v[head], out[tail], lse[:, tail].contiguous())
-            over_stems = backward(*inputs, *_bounds(queries, stems), 0.0, False, state, unused, scale=ctx.scale)
-            for gradient, addend, place in zip(gradients, over_stems, (tail, head, head), strict=True):
+            over_prefixes = backward(*inputs, *_bounds(queries, prefixes), 0.0, False, state, unused, scale=ctx.scale)
+            for gradient, addend, place in zip(gradients, over_prefixes, (tail, head, head), strict=True):
                 gradient[place] += addend
         return *gradients, None, None

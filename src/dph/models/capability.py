@@ -1,6 +1,6 @@
-"""Trials: before an optimisation is used, it is compared with the model's plain forward pass.
+"""Capability checks: before an optimisation is used, it is compared with the model's plain forward pass.
 
-A trial has to see what depends on the kind of a layer, on the length of a row and on the place of a token in a batch,
+A check has to see what depends on the kind of a layer, on the length of a row and on the place of a token in a batch,
 because models have layers of several kinds, attention windows, and scales that begin at some position. So it is made
 with rows as long as those that are computed, and is repeated when they get longer. It is made with the model's first
 layers only, up to the first one of the last kind, so that a large model takes little time and memory.
@@ -28,19 +28,19 @@ class Unsupported(ValueError):
 
 
 def says_of_model(error: Exception) -> bool:
-    """Whether an error says that a model cannot do what a trial asks for: its code fails, also because it reads a mask
+    """Whether an error says that a model cannot do what a check asks for: its code fails, also because it reads a mask
     or a cache that it is not given. Memory that ran out, and other TypeErrors, which are wrong calls of ours, do not.
     """
     reads_nothing = isinstance(error, TypeError) and "NoneType" in str(error)
     return (isinstance(error, _EXPECTED) or reads_nothing) and not is_out_of_memory(error)
 
 
-def attempt(trial: Callable[[], str], *, of_kernels: bool = False) -> str:
-    """The result of a trial: why the model cannot do something, or an empty text. An error is such a reason too, unless
-    it says nothing about the model (`says_of_model`) or, in a trial of kernels, which raise anything, memory ran
+def attempt(check: Callable[[], str], *, of_kernels: bool = False) -> str:
+    """The result of a check: why the model cannot do something, or an empty text. An error is such a reason too, unless
+    it says nothing about the model (`says_of_model`) or, in a check of kernels, which raise anything, memory ran
     out."""
     try:
-        return trial()
+        return check()
     except Unsupported as error:
         return reason_of(error)
     except Exception as error:
@@ -67,7 +67,7 @@ def replaced(changes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 
 @contextmanager
 def plainly(device: torch.device) -> Iterator[None]:
-    """Context of a trial of kernels, which the caller's inference mode and autocast do not change."""
+    """Context of a check of kernels, which the caller's inference mode and autocast do not change."""
     with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
         yield
 
@@ -96,39 +96,39 @@ def random_ids(vocabulary: int, seed: int = 0) -> Callable[[int], list[int]]:
     return lambda count: torch.randint(vocabulary, (count,), generator=generator).tolist()
 
 
-def with_first_layers(model: Any, trial: Callable[[], T]) -> T:
-    """The result of a trial with the model's first layers (`first_layers`), or with all if fewer cannot run."""
+def with_first_layers(model: Any, check: Callable[[], T]) -> T:
+    """The result of a check with the model's first layers (`first_layers`), or with all if fewer cannot run."""
     with first_layers(model) as fewer:
         try:
-            return trial()
+            return check()
         except Exception as error:
             if not fewer or not says_of_model(error):
                 raise
-    return trial()
+    return check()
 
 
 def scale(tokens: int, most: int) -> int:
-    """Tokens of a trial that vouches for `tokens` tokens: a power of two at least a quarter above, but at most `most`.
+    """Tokens of a check that vouches for `tokens` tokens: a power of two at least a quarter above, but at most `most`.
     What begins at the last tokens hardly changes outputs, but begins well within it; a run has at most some ten
-    trials."""
+    checks."""
     return min(most, max(_SHORTEST, 1 << (tokens + tokens // 4).bit_length()))
 
 
-class GrowingTrial:
-    """A trial that is made again when sizes, each `scale` of a number of tokens, are larger; not after it failed
+class GrowingCheck:
+    """A check that is made again when sizes, each `scale` of a number of tokens, are larger; not after it failed
     once."""
 
-    def __init__(self, trial: Callable[..., str], failure: str = "") -> None:
-        """trial: takes the sizes and returns why something fails; an empty text if it works. failure: the reason, if it
-        is known without a trial."""
-        self._trial, self.failure = trial, failure
+    def __init__(self, check: Callable[..., str], failure: str = "") -> None:
+        """check: takes the sizes and returns why something fails; an empty text if it works. failure: the reason, if it
+        is known without a check."""
+        self._check, self.failure = check, failure
         self.sizes: tuple[int, ...] = ()
 
     def failure_at(self, *sizes: int) -> str:
         """Why something fails at these sizes; an empty text if it works."""
         larger = tuple(map(max, sizes, self.sizes or sizes))
         if not self.failure and larger != self.sizes:
-            self.failure, self.sizes = self._trial(*larger), larger
+            self.failure, self.sizes = self._check(*larger), larger
         return self.failure
 
 

@@ -16,10 +16,10 @@ from architectures import any_policy, evaluated, some_rows
 from dph.config import ModelConfig
 from dph.config.sampling import SamplingParams
 from dph.errors import ModelError
-from dph.models import lean
+from dph.models import memory_saving
 from dph.models.adapters import merged_state
 from dph.models.fitting import kept_bytes
-from dph.models.lean import make_lean
+from dph.models.memory_saving import use_memory_saving_layers
 from dph.models.policy import Policy
 from dph.sampling.generate import HFSampler
 from dph.training.run_loop import load_policy
@@ -59,7 +59,7 @@ def compared(name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     before, usual, more = run(policy)
     with policy.in_precision("fp32"):
         true, exact, _ = run(policy)
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     after, found, less = run(policy)
     assert len(changed(policy.model)) == 7 + (4 if name == "qwen3" else 0), "two norms and a gated layer in each of two"
     assert found.keys() == exact.keys()
@@ -90,7 +90,7 @@ def test_a_model_with_gated_norms_trains_as_before(name: str) -> None:
     for _ in range(2):
         logprobs, gradients = evaluated(policy, rows)
         results.append((torch.cat(logprobs), float((gradients - exact).norm() / exact.norm())))
-        policy.keep_less()
+        policy.save_memory()
     (before, usual), (after, found) = results
     assert torch.equal(before, after) and 0 < found < 1.2 * usual
 
@@ -100,7 +100,7 @@ def test_a_tied_input_embedding_adds_the_gradient_of_the_tokens_that_were_read(t
     policy = policy_of(tie_word_embeddings=tied)
     with policy.in_precision("fp32"):
         _, exact, _ = run(policy)
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert policy.model.get_input_embeddings().sparse == tied
     with policy.in_precision("fp32"):
         _, found, _ = run(policy)
@@ -124,7 +124,7 @@ def test_other_computations_are_those_of_the_model() -> None:
         return found
 
     before = results()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     for value, expected in zip(results(), before, strict=True):
         assert value.dtype == expected.dtype and torch.equal(value, expected)
 
@@ -143,7 +143,7 @@ def test_a_norm_has_the_gradients_of_its_formula() -> None:
         return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3)
 
     exact = gradients(torch.float64, formula)
-    found = gradients(torch.float32, lambda x, weight: lean.LeanNorm.apply(x, weight, 1e-3))
+    found = gradients(torch.float32, lambda x, weight: memory_saving.MemorySavingNorm.apply(x, weight, 1e-3))
     for value, expected in zip(found, exact, strict=True):
         assert value.dtype == torch.float32
         torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-5)
@@ -154,7 +154,7 @@ def test_a_gated_layer_has_the_gradients_of_autograd_bit_for_bit() -> None:
     given = [torch.randn(7, 24, generator=generator).bfloat16().requires_grad_() for _ in range(2)]
     slope = torch.randn(7, 24, generator=generator).bfloat16()
     expected = nn.functional.silu(given[0]) * given[1]
-    found = lean.LeanGated.apply(*given)
+    found = memory_saving.MemorySavingGated.apply(*given)
     assert torch.equal(found, expected)
     pairs = zip(torch.autograd.grad(found, given, slope), torch.autograd.grad(expected, given, slope), strict=True)
     assert all(torch.equal(value, other) for value, other in pairs)
@@ -168,7 +168,7 @@ def test_a_gated_layer_with_its_output_has_the_gradients_of_autograd_bit_for_bit
     given[2].requires_grad_(not frozen)
     slope = torch.randn(2, 7, 16, generator=generator).bfloat16()
     expected = nn.functional.linear(nn.functional.silu(given[0]) * given[1], given[2])
-    found = lean.LeanGated.apply(*given)
+    found = memory_saving.MemorySavingGated.apply(*given)
     assert torch.equal(found, expected)
     wanted = given[: 2 if frozen else 3]
     pairs = zip(torch.autograd.grad(found, wanted, slope), torch.autograd.grad(expected, wanted, slope), strict=True)
@@ -177,9 +177,9 @@ def test_a_gated_layer_with_its_output_has_the_gradients_of_autograd_bit_for_bit
 
 def test_adapters_of_a_gated_layer_are_used() -> None:
     policy = policy_of()
-    assert lean.casts_itself(policy.model) == set()
-    make_lean(policy.model)
-    assert lean.casts_itself(policy.model) == {layer.mlp.down_proj for layer in policy.model.model.layers}
+    assert memory_saving.casts_itself(policy.model) == set()
+    use_memory_saving_layers(policy.model)
+    assert memory_saving.casts_itself(policy.model) == {layer.mlp.down_proj for layer in policy.model.model.layers}
 
     class Doubled(nn.Linear):
         def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -189,7 +189,7 @@ def test_adapters_of_a_gated_layer_are_used() -> None:
     doubled = Doubled(*layer.down_proj.weight.shape[::-1], bias=False)
     doubled.weight = layer.down_proj.weight
     layer.down_proj = doubled
-    assert lean.casts_itself(policy.model) == {policy.model.model.layers[1].mlp.down_proj}
+    assert memory_saving.casts_itself(policy.model) == {policy.model.model.layers[1].mlp.down_proj}
     plain = policy_of()
     plain.model.load_state_dict(policy.model.state_dict())
     plain.model.model.layers[0].mlp.down_proj = doubled
@@ -199,7 +199,7 @@ def test_adapters_of_a_gated_layer_are_used() -> None:
 
 def test_frozen_norms_get_no_gradient() -> None:
     policy = policy_of()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     for name, parameter in policy.model.named_parameters():
         parameter.requires_grad_("norm" not in name)
     _, gradients, _ = run(policy)
@@ -216,14 +216,14 @@ class Reads(nn.Module):
 def test_a_model_that_reads_a_norm_in_fp32_is_left_as_it_is() -> None:
     policy = policy_of()
     policy.model.lm_head = Reads()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert changed(policy.model) == []
 
 
 @pytest.mark.parametrize("name", ["gemma2", "gpt2"])
 def test_layers_of_another_kind_are_left_as_they_are(name: str) -> None:
     policy = policy_of(name)
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert changed(policy.model) == []
 
 
@@ -241,7 +241,7 @@ class Shifted(nn.Module):
 def test_a_norm_with_another_formula_is_left_as_it_is() -> None:
     policy = policy_of()
     policy.model.model.norm = Shifted()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert len(changed(policy.model)) == 6 and "forward" not in vars(policy.model.model.norm)
 
 
@@ -281,7 +281,7 @@ class Named(Gated):
 def test_a_norm_of_another_kind_is_left_as_it_is(norm: type[nn.Module]) -> None:
     policy = policy_of()
     policy.model.model.norm = norm()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert len(changed(policy.model)) == 6 and "forward" not in vars(policy.model.model.norm)
 
 
@@ -294,14 +294,14 @@ def test_a_gated_layer_with_a_limit_and_one_with_another_activation_are_left_as_
     policy = policy_of()
     first, second = policy.model.model.layers
     first.mlp.__class__, second.mlp.act_fn = Limited, nn.GELU()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert changed(policy.model) == ["LlamaRMSNorm"] * 5
 
 
 def test_a_model_in_training_mode_is_changed_without_its_noise() -> None:
     policy = policy_of(attention_dropout=0.5)
     policy.model.train()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert len(changed(policy.model)) == 7 and policy.model.training
 
 
@@ -321,28 +321,28 @@ class Fails(Reads):
 def test_a_model_that_fails_with_the_changed_layers_is_left_as_it_is_and_says_so(capsys: Any) -> None:
     policy = policy_of()
     policy.model.lm_head = Fails(RuntimeError("mixed types"))
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert changed(policy.model) == []
     assert capsys.readouterr().err.count("mixed types") == 1
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError(), TypeError("two arguments")])
-def test_memory_that_runs_out_in_a_trial_and_wrong_arguments_are_not_taken_for_an_answer(error: Exception) -> None:
+def test_memory_that_runs_out_in_a_check_and_wrong_arguments_are_not_taken_for_an_answer(error: Exception) -> None:
     policy = policy_of()
     policy.model.lm_head = Fails(error)
     with pytest.raises(type(error)):
-        make_lean(policy.model)
+        use_memory_saving_layers(policy.model)
 
 
-def test_memory_that_runs_out_in_the_trial_of_a_layer_is_not_taken_for_an_answer(
+def test_memory_that_runs_out_in_the_check_of_a_layer_is_not_taken_for_an_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*given: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(lean.LeanNorm, "apply", fail)
+    monkeypatch.setattr(memory_saving.MemorySavingNorm, "apply", fail)
     with pytest.raises(torch.OutOfMemoryError):
-        make_lean(policy_of().model)
+        use_memory_saving_layers(policy_of().model)
 
 
 def test_a_model_that_cannot_compute_in_bf16_is_refused() -> None:
@@ -350,12 +350,12 @@ def test_a_model_that_cannot_compute_in_bf16_is_refused() -> None:
     policy.model.lm_head = Fails(RuntimeError("mixed types"))
     policy.model.model.norm = nn.Linear(64, 64)
     with pytest.raises(ModelError, match=r"in bf16 .*mixed types"):
-        policy.keep_less()
+        policy.save_memory()
 
 
 def test_a_copy_of_a_model_computes_with_its_own_weights() -> None:
     policy = policy_of()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     other = copy.deepcopy(policy)
     with torch.no_grad():
         for parameter in other.model.parameters():
@@ -388,7 +388,7 @@ def test_frozen_weights_are_kept_in_bf16_if_it_holds_their_values(
     base.save(tmp_path / "base")
     config = ModelConfig(str(tmp_path / "base"), device="cpu", precision="bf16", lora_rank=2)
     policy = load_policy(config, 0, None)
-    monkeypatch.setattr(lean, "_held_by_bf16", lambda _: [])
+    monkeypatch.setattr(memory_saving, "_held_by_bf16", lambda _: [])
     wide = load_policy(config, 0, None)
     with torch.no_grad():
         for (_, one), (_, other) in zip(policy.trainable(), wide.trainable(), strict=True):
@@ -419,16 +419,16 @@ def test_frozen_weights_that_a_model_reads_in_another_way_stay_as_they_are() -> 
             return nn.functional.linear(x.float(), layer.weight)
 
     layer.forward = exact
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert layer.weight.dtype == torch.float32
     del layer.forward
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert layer.weight.dtype == torch.bfloat16
 
 
 def test_layers_that_recompute_their_activations_have_the_same_gradients() -> None:
     policy = policy_of()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     _, expected, _ = run(policy)
     enable = getattr(policy.model, "activation_checkpointing_enable", None)
     (enable or policy.model.gradient_checkpointing_enable)()
@@ -451,7 +451,7 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     library = torch.library.Library("aten", "IMPL")
     library.impl("_fused_rms_norm_backward", backward, "CPU")
-    monkeypatch.setattr(lean, "fuses", lambda device: True)
+    monkeypatch.setattr(memory_saving, "fuses", lambda device: True)
     yield
     library._destroy()
 
@@ -475,18 +475,18 @@ def test_a_fused_norm_that_is_off_is_left_as_it_is(fused: None, monkeypatch: pyt
 
     monkeypatch.setattr(torch.ops, "aten", Scaled())
     policy = policy_of()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert changed(policy.model) == ["LlamaMLP"] * 2
 
 
 def test_a_missing_operation_leaves_norms_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lean, "fuses", lambda device: True)  # without the fixture there is no backward pass
+    monkeypatch.setattr(memory_saving, "fuses", lambda device: True)  # without the fixture there is no backward pass
     policy = policy_of()
-    make_lean(policy.model)
+    use_memory_saving_layers(policy.model)
     assert changed(policy.model) == ["LlamaMLP"] * 2
 
 
 def test_a_changed_model_must_be_about_as_exact_as_its_own_bf16(fused: None) -> None:
     exact = torch.zeros(4)
-    assert lean.as_good(exact + 0.014, exact + 0.01, exact)
-    assert not lean.as_good(exact + 0.016, exact + 0.01, exact)
+    assert memory_saving.as_good(exact + 0.014, exact + 0.01, exact)
+    assert not memory_saving.as_good(exact + 0.016, exact + 0.01, exact)

@@ -24,26 +24,26 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from dph.errors import ModelError, is_out_of_memory, reason_of
+from dph.models.capability import MAX_ERROR_RATIO, attempt
 from dph.models.traits import evaluating
-from dph.models.trial import MAX_ERROR_RATIO, attempt
 from dph.process.progress import say
 
-_TRIAL_TOKENS = 5
-_TRIAL_SCALES = (0.0, 1e-4, 1.0, 1e3)
-"""Sizes of the numbers that a layer reads in its trial: an ε shows among small ones, a limit among large ones."""
+_CHECK_TOKENS = 5
+_CHECK_SCALES = (0.0, 1e-4, 1.0, 1e3)
+"""Sizes of the numbers that a layer reads in its check: an ε shows among small ones, a limit among large ones."""
 _UNIT = torch.finfo(torch.bfloat16).eps
 """A relative difference of this size or less is rounding. Outputs on a CPU must be equal."""
 
 Forward = Callable[[Any, Tensor], Tensor]
 
 
-def make_lean(model: Any) -> None:
+def use_memory_saving_layers(model: Any) -> None:
     """Replace the forward pass of norms and gated layers, and keep frozen weights (all but the adapters) in bf16 if it
     holds their values, if that changes no result of the model; under autocast only and, on a CPU, with gradients only.
 
-    A layer is recognised by its parts, by what its forward pass takes, and by a trial of outputs and gradients. Then
-    those of the whole model are compared, because other parts may read a norm's output in another type. Raises
-    UserError if the model cannot compute in bf16 at all.
+    A layer is recognised by its parts, by what its forward pass takes, and by a capability check of outputs and
+    gradients. Then those of the whole model are compared, because other parts may read a norm's output in another
+    type. Raises UserError if the model cannot compute in bf16 at all.
     """
     if _device(model).type == "cpu":
         _sparse_if_tied(model)
@@ -84,7 +84,7 @@ def _changes(model: nn.Module) -> list[tuple[Any, Forward]]:
             continue
         description = (type(part), repr(part))  # parts of one class may have other parts inside
         if description not in works:
-            works[description] = all(_same(part, forward, scale) for scale in _TRIAL_SCALES)
+            works[description] = all(_same(part, forward, scale) for scale in _CHECK_SCALES)
         if works[description]:
             changes.append((part, forward))
     return changes
@@ -141,10 +141,10 @@ def _norm(part: Any, hidden_states: Tensor) -> Tensor:
     wide = hidden_states.dtype == part.weight.dtype == torch.float32
     if not (wide and _active(hidden_states) and _autocast_type(hidden_states) == torch.bfloat16):
         return type(part).forward(part, hidden_states)
-    return LeanNorm.apply(hidden_states, part.weight, part.variance_epsilon)
+    return MemorySavingNorm.apply(hidden_states, part.weight, part.variance_epsilon)
 
 
-class LeanNorm(torch.autograd.Function):
+class MemorySavingNorm(torch.autograd.Function):
     """w·x/√(mean x² + ε) of fp32 rows, in bf16."""
 
     @staticmethod
@@ -188,8 +188,8 @@ def _gated(part: Any, x: Tensor) -> Tensor:
     x = x.to(_autocast_type(x))
     gate, up, down = part.gate_proj(x), part.up_proj(x), part.down_proj
     if _is_plain(down):
-        return LeanGated.apply(gate, up, down.weight.to(x.dtype))
-    return down(LeanGated.apply(gate, up))
+        return MemorySavingGated.apply(gate, up, down.weight.to(x.dtype))
+    return down(MemorySavingGated.apply(gate, up))
 
 
 def _is_plain(layer: Any) -> bool:
@@ -211,7 +211,7 @@ def cast_layers(model: Any) -> None:
             nn.functional.linear(layer.weight.new_zeros(1, layer.in_features), layer.weight)
 
 
-class LeanGated(torch.autograd.Function):
+class MemorySavingGated(torch.autograd.Function):
     """silu(gate)·up or, with a weight, (silu(gate)·up) Wᵀ; the product is computed again in the backward pass."""
 
     @staticmethod
@@ -231,7 +231,7 @@ class LeanGated(torch.autograd.Function):
         return torch.ops.aten.silu_backward(slope * up, gate), active.mul_(slope), of_weight
 
 
-# Trials --------------------------------------------------------------------------------------------------------------
+# Capability checks ---------------------------------------------------------------------------------------------------
 
 
 def _same(part: Any, forward: Forward, scale: float) -> bool:
@@ -239,7 +239,7 @@ def _same(part: Any, forward: Forward, scale: float) -> bool:
     its gradients, for rows of numbers of this size."""
     width = part.weight.shape[0] if forward is _norm else getattr(part.gate_proj, "in_features", 0)
     device, generator = _device(part), torch.Generator().manual_seed(0)
-    x, slope = (torch.randn(1, _TRIAL_TOKENS, width, generator=generator).to(device) for _ in range(2))
+    x, slope = (torch.randn(1, _CHECK_TOKENS, width, generator=generator).to(device) for _ in range(2))
     x = (scale * x).requires_grad_()
     inputs = [x, *(parameter for parameter in part.parameters() if parameter.requires_grad)]
 
@@ -285,7 +285,7 @@ def _outcome(model: Any, autocast: bool = True) -> list[Tensor]:
     """The model's logits of a few tokens, in bf16 if under autocast, and the gradients of a weighted sum of them in
     fp32 with respect to what each call of the input embedding returned."""
     device, generator = _device(model), torch.Generator().manual_seed(0)
-    ids = torch.arange(3, 3 + _TRIAL_TOKENS, device=device)[None] % model.config.get_text_config().vocab_size
+    ids = torch.arange(3, 3 + _CHECK_TOKENS, device=device)[None] % model.config.get_text_config().vocab_size
     embedded: list[Tensor] = []
 
     def begin(part: nn.Module, inputs: Any, output: Tensor) -> Tensor:
