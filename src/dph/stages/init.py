@@ -127,7 +127,7 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
         put(f"{counted(repeats, 'problem')} {ask} what another one asks; {they} in the same split as that")
     lines += lacking_lines(problems)
     can = f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against"
-    put(one_line("; ".join([can, *lines])))
+    put("".join(f"{one_line(line, 1 << 20)}\n" for line in (can, *lines)), end="")
     places = expanded(config.model), cache_folder() / "models" / config.model
     if config.model and not any(place.exists() for place in places):
         put(f"there is no folder {config.model} here, so it is taken as the name of a model on a hub")
