@@ -73,7 +73,7 @@ def is_name(gold: str) -> bool:
 
 def is_ambiguous(gold: str) -> bool:
     """Whether a gold may mean several values: "15 (2)", a product or a remark; "14-16", a range or a difference."""
-    return _AMBIGUOUS.fullmatch(gold.strip()) is not None
+    return _AMBIGUOUS.fullmatch(gold.strip()) is not None and not is_code(gold)
 
 
 def is_of_a_sheet(gold: str) -> bool:
@@ -81,8 +81,9 @@ def is_of_a_sheet(gold: str) -> bool:
     return _OF_SHEETS.fullmatch(gold.strip()) is not None
 
 
-def is_date(gold: str) -> bool:
-    """Whether the judge reads a gold as a date in digits whose order of day and month is unknown."""
+def is_code(gold: str) -> bool:
+    """Whether the judge reads a gold as a code: a telephone number, or a date whose order of day and month is
+    unknown."""
     answer = read(gold)
     return answer is not None and answer.kind == "date" and isinstance(answer.value, str)
 

@@ -803,7 +803,7 @@ def test_reasons_that_differ_in_what_they_quote_are_one_and_nothing_is_cut(tmp_p
         f"left out: 400 golds: the answer is …, which says that it is missing: {named}",
         "left out: q400: the answer is '15 (2)', which may be a value with a remark, a range, a product or a "
         "difference; write the answer alone, or name it in a longer text with the option answer_pattern",
-        "read as a date in digits, which only the same digits equal: 1 gold: q401",
+        "read as a date or a code in digits, which only the same digits equal: 1 gold: q401",
         "the answer is read without a label, its number in a list or a remark: 1 gold: q402",
         "read as a name with a number, which only the same text equals: 1 gold: q403",
         "read as words, which only the same words equal, while others are values: 1 gold: q404",

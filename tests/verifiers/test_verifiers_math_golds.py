@@ -186,7 +186,9 @@ def test_choices_that_a_question_lists_are_answers():
         assert verifiers.check([problem("B. 15", question), problem("none of the above", question, "b")]) == {}
 
 
-@pytest.mark.parametrize(("gold", "flag"), [("12-05-2024", "dates"), ("12.05.2024", "dates"), ("Team 2", "names")])
+@pytest.mark.parametrize(
+    ("gold", "flag"), [("12-05-2024", "codes"), ("12.05.2024", "codes"), ("555-1234", "codes"), ("Team 2", "names")]
+)
 def test_golds_that_only_the_same_text_equals_are_kept_and_noted(gold, flag):
     with Verifiers() as verifiers:
         assert verifiers.flags([problem(gold)]) == {"a": [flag]}

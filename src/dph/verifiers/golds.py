@@ -22,7 +22,7 @@ WEAK: Mapping[str, str] = {
 """What each flag of a weak gold means."""
 NOTED: Mapping[str, str] = {
     "cleaned": "the answer is read without a label, its number in a list or a remark",
-    "dates": "read as a date in digits, which only the same digits equal",
+    "codes": "read as a date or a code in digits, which only the same digits equal",
     "names": "read as a name with a number, which only the same text equals",
     "words": "read as words, which only the same words equal, while others are values",
 }

@@ -196,10 +196,10 @@ def is_words(problem: Problem) -> bool:
 
 def noted(problem: Problem) -> list[str]:
     """What is worth a note about the accepted answers: `dph.verifiers.golds.NOTED` says what each flag means."""
-    from mathequal.doubts import is_date, is_name
+    from mathequal.doubts import is_code, is_name
 
     golds = _typed_golds(problem)
-    return [flag for flag, told in (("dates", is_date), ("names", is_name)) if any(map(told, golds))]
+    return [flag for flag, told in (("codes", is_code), ("names", is_name)) if any(map(told, golds))]
 
 
 def is_cleaned(problem: Problem) -> bool:

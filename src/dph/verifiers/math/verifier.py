@@ -70,7 +70,7 @@ class MathVerifier(UsesWorkers):
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
         """Problems with an answer that is two numbers, or one with a decimal comma, 4,5; of which `typed` takes a label
-        or a remark off; that is a date or a name; or that is words where others are values: id → its flags."""
+        or a remark off; that is a code or a name; or that is words where others are values: id → its flags."""
         flags = {p.id: ["decimal_comma"] for p in problems if any(map(_MAY_BE_DECIMAL.fullmatch, gold_texts(p)))}
         if self._policy.judge is None:
             return flags
