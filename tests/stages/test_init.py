@@ -638,7 +638,7 @@ def test_a_gold_that_uses_what_its_prompt_lacks_is_named(clinic, capsys):
     Path("p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     words = ["--no-step", "--model.path", base_run() / "model", "--rollout.max-tokens", "4"]
     said = printed(capsys, "check", "p.jsonl", "--task", "records", *words)
-    assert "3 golds that use what the prompt does not name: b: visit; c: visit.minutes; e: recent.how_long\n" in said
+    assert "3 golds use what the prompt does not name: b: visit; c: visit.minutes; e: recent.how_long\n" in said
 
 
 def test_questions_that_repeat_are_in_one_split_and_contradictions_are_named(clinic, capsys):
