@@ -155,7 +155,7 @@ def ours(asked: Asked, clock: Clock) -> None:
     """Steps of this package: the built-in sampler and the update of `dph train`."""
     from dph.config import LossConfig, OptimConfig
     from dph.config.sampling import SamplingParams
-    from dph.models.loading import computed_in
+    from dph.models.device import computed_in
     from dph.models.policy import Policy
     from dph.objective import Objective, group_advantages
     from dph.process.distributed import World

@@ -19,7 +19,7 @@ from benchmarks._support import shapes, workload
 from benchmarks._support.flops import Work, forward_flops, matmul_rate
 from benchmarks._support.shapes import Where
 from dph.config.sampling import SamplingParams
-from dph.models.loading import computed_in
+from dph.models.device import computed_in
 from dph.models.policy import Policy
 from dph.sampling.generate import HFSampler, draw
 

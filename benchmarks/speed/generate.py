@@ -75,7 +75,7 @@ def by_transformers(folder: str, responses: int, response: int, precision: str, 
     import torch
     from transformers import AutoModelForCausalLM
 
-    from dph.models.loading import weight_type
+    from dph.models.device import weight_type
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=weight_type(_kept(precision))).eval()
 

@@ -27,9 +27,9 @@ from dph.models.loading import (
     load_tokenizer as load_tokenizer,
     model_folder as model_folder,
     read_config as read_config,
-    refuse_other_kinds as refuse_other_kinds,
 )
 from dph.models.logprobs import Entropy as Entropy, token_logprobs as token_logprobs
+from dph.models.model_files import refuse_other_kinds as refuse_other_kinds
 from dph.models.packing import (
     Packed as Packed,
     Tokens as Tokens,

@@ -32,11 +32,12 @@ from dph.config import (
 from dph.errors import UserError
 from dph.integrations.verl import data, settings
 from dph.integrations.verl.__main__ import date_in_template, one_sentence
+from dph.integrations.verl.configuration import verl_config
 from dph.integrations.verl.data import verl_row, write_rows
-from dph.integrations.verl.launch import ModelShape, plan
+from dph.integrations.verl.layout import ModelShape, plan
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
 from dph.integrations.verl.reward import compute_score, score
-from dph.integrations.verl.settings import NO_DUAL_CLIP, TRAINER_MODE, DPHSettings, configured, verl_config
+from dph.integrations.verl.settings import NO_DUAL_CLIP, TRAINER_MODE, DPHSettings, configured
 from dph.models.policy import Policy
 from dph.types import Outcome, Problem, Verdict, problem_json, read_problem
 from dph.verifiers import register_verifier

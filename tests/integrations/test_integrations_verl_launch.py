@@ -28,7 +28,8 @@ from dph.errors import RunError, UserError
 from dph.integrations.verl import installed, preset_launch, run_launch, write_launch
 from dph.integrations.verl import launch as module
 from dph.integrations.verl.installed import check_registered
-from dph.integrations.verl.launch import ModelShape, launch_yaml, plan, read_shape, training_bytes, verl
+from dph.integrations.verl.launch import launch_yaml, verl
+from dph.integrations.verl.layout import ModelShape, plan, read_shape, training_bytes
 from dph.runs.files import write_atomically
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)

@@ -138,7 +138,7 @@ def test_vllm_samples_in_verl_and_gets_the_trained_weights(tmp_path: Path) -> No
 
 
 def test_validation_has_pass_at_k_over_the_scored_responses_of_each_source() -> None:
-    from dph.integrations.verl.trainer import validation_passes
+    from dph.integrations.verl.mixins import validation_passes
 
     sources = ["toy"] * 9 + ["other"] * 2
     problems = ["a"] * 4 + ["b"] * 4 + ["c"] + ["d"] * 2
@@ -157,7 +157,7 @@ def test_validation_has_pass_at_k_over_the_scored_responses_of_each_source() -> 
 
 
 def test_validation_has_the_interval_of_pass_at_k() -> None:
-    from dph.integrations.verl.trainer import validation_passes
+    from dph.integrations.verl.mixins import validation_passes
 
     problems = [str(row // 2) for row in range(16)]
     found = validation_passes(["toy"] * 16, problems, {"acc": [1, 0] * 6 + [0, 0] * 2}, {})
@@ -169,7 +169,7 @@ def test_validation_has_the_interval_of_pass_at_k() -> None:
 
 
 def test_validation_counts_problems_that_an_earlier_one_solved() -> None:
-    from dph.integrations.verl.trainer import validation_passes
+    from dph.integrations.verl.mixins import validation_passes
 
     ledgers: dict = {}
 
@@ -185,7 +185,7 @@ def test_validation_counts_problems_that_an_earlier_one_solved() -> None:
 
 
 def test_rewards_between_0_and_1_have_no_pass_at_k() -> None:
-    from dph.integrations.verl.trainer import validation_passes
+    from dph.integrations.verl.mixins import validation_passes
 
     assert validation_passes(["toy"] * 2, ["a"] * 2, {"reward": [0.5, 1.0]}, {}) == {}
 
@@ -194,7 +194,7 @@ def test_verls_validation_logs_unbiased_pass_at_k() -> None:
     """Through verl's own summary of a validation, beside its best@k, which draws with replacement."""
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from dph.integrations.verl.trainer import PassAtKMixin
+    from dph.integrations.verl.mixins import PassAtKMixin
 
     class Trainer(PassAtKMixin, PPOTrainerSync):
         pass

@@ -25,7 +25,8 @@ from dph.sampling.generate import HFSampler, draw
 from dph.sampling.protocol import Sampler, register_sampler
 from dph.sampling.rollouts import Prompted, settled_rows
 from dph.sampling.seeding import uniforms
-from dph.sampling.shared_decode import SharedDecoder, StaticDecoder
+from dph.sampling.shared_decode import SharedDecoder
+from dph.sampling.static_decode import StaticDecoder
 from dph.types import Completion, Problem
 from helpers import presample_config, tiny_policy
 

@@ -21,7 +21,8 @@ from dph.sampling import generate as module
 from dph.sampling.decoders import PlainDecoder, StateDecoder, WholeDecoder, why_not
 from dph.sampling.generate import HFSampler
 from dph.sampling.seeding import derive_key
-from dph.sampling.shared_decode import SharedDecoder, StaticDecoder, why_not_shared
+from dph.sampling.shared_decode import SharedDecoder, why_not_shared
+from dph.sampling.static_decode import StaticDecoder
 from dph.training.rows import Row
 from helpers import TEXTS, TINY, policy_with_outliers, random_rows, randomise, shrinking, tiny_policy
 

@@ -21,7 +21,8 @@ from dph.process.progress import say
 from dph.sampling.decoders import PlainDecoder, Start, StateDecoder, WholeDecoder, why_not
 from dph.sampling.protocol import Sampler, register_sampler
 from dph.sampling.seeding import derive_key, uniforms
-from dph.sampling.shared_decode import SharedDecoder, StaticDecoder, longest_shared, why_not_shared
+from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_shared
+from dph.sampling.static_decode import StaticDecoder
 from dph.sampling.stopping import Stopping
 from dph.types import Completion
 

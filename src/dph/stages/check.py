@@ -23,8 +23,9 @@ from dph.models.chat import (
     token_ids,
     writes_date,
 )
+from dph.models.device import choose_precision
 from dph.models.fitting import fitting_tokens
-from dph.models.loading import choose_precision, load_tokenizer, read_config
+from dph.models.loading import load_tokenizer, read_config
 from dph.models.traits import context_of
 from dph.process.distributed import World
 from dph.process.memory import peak_memory

@@ -24,8 +24,8 @@ from dph.errors import counted
 from dph.measure.certificate import upper_bound
 from dph.models.batch import Tokens
 from dph.models.chat import noted_rendering
+from dph.models.device import settled
 from dph.models.fitting import fitting_tokens
-from dph.models.loading import settled
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.progress import say

@@ -15,7 +15,12 @@ from dph.config import SftConfig
 from dph.errors import DataError, ModelError, RunError, SettingsError, counted
 from dph.models.batch import Tokens, microbatches
 from dph.models.chat import Rendering, noted_rendering
-from dph.models.loading import choose_device, computed_in, settled, weight_type
+from dph.models.device import (
+    choose_device,
+    computed_in,
+    settled,
+    weight_type,
+)
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
