@@ -207,7 +207,7 @@ SHAPES: dict[str, object] = {
     "objects": {"2": {"response": [r"\boxed{7}", r"\boxed{8}"]}, "1": {"response": [r"\boxed{42}", r"\boxed{42}"]}},
     "objects with answers": {"2": {"prediction": ["7", "8"]}, "1": {"prediction": ["42", 42]}},
     "conversations": {"2": [[{**OWN, "content": rf"\boxed{{{x}}}"}] for x in (7, 8)], "1": [[OWN], [ASKED, OWN]]},
-    "rows under a key": {"model": "m", "rows": [{"id": id, "prediction": x} for id, x in (("2", [7, 8]), ("1", [42, 42]))]},
+    "rows under a key": {"n": 2, "rows": [{"id": "2", "prediction": [7, 8]}, {"id": "1", "prediction": [42, 42]}]},
     "columns": {"id": ["2", "1"], "prediction": [["7", "8"], ["42", "42"]]},
 }  # fmt: skip
 
