@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mathequal.rational import exact
     from mathequal.reading import read
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """The version of the rules of judging: it is raised with every change that could change a verdict."""
 
 _HOMES = {

@@ -92,6 +92,18 @@ def test_all_stages_agree_with_training(tmp_path: Path) -> None:
     assert (train.seed, verls(folder)["dph"]["seed"]) == (3, 3)
 
 
+def test_a_launch_presamples_what_can_be_lost(tmp_path: Path) -> None:
+    words = ["--preset", "llama_math", "--preset", "dph_js", "--partition.for-k", "8", "--model.path", "m"]
+    config, _ = parse("verl", [*words, "--out", str(tmp_path / "launch")])
+    assert config.partition.for_k == 8
+    folder = launch(tmp_path, "llama_math", "dph_js", partition={"for_k": 8})
+    assert settings_of(folder, "presample", PresampleConfig).for_k == 8
+    both, _ = parse(
+        "verl", ["--preset", "llama_math", "--preset", "pass32", *words[2:4], "--model.path", "m", "--out", "o"]
+    )
+    assert (both.partition.for_k, both.partition.n, both.partition.threshold) == (32, 32, 24)
+
+
 def test_a_method_without_partition_needs_no_presampling(tmp_path: Path) -> None:
     folder = launch(tmp_path, "llama_sql", "grpo")
     assert not (folder / "presample.sh").exists() and not (folder / "presample.toml").exists()

@@ -21,8 +21,10 @@ from typing import Any, BinaryIO
 from dph.config.files import MOST_COLUMNS, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, reason_of, refused
-from dph.measure.documents import by_its_only_key, names_sample, samples_in, spread
-from dph.measure.fields import is_maximum, role_of, sample_of, verdict_rank
+from dph.measure.documents import by_its_only_key, names_sample, samples_in
+from dph.measure.fields import is_maximum, role_of, verdict_rank
+from dph.measure.kinds import sample_of
+from dph.measure.lists import spread
 from dph.measure.summaries import ids_of, is_summary, told
 from dph.measure.table import RESPONSE, VALUES, LogTable, Source, TableBuilder, printable
 from dph.measure.unpacking import LONGEST_ROW, PACKED, lines_of, member, of_text, unpacked, whole
@@ -60,9 +62,12 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "", each
             reader.read(path)
     except RecursionError as error:
         raise DataError(f"{reader.place or path} cannot be read: it is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        what = f"it is not UTF-8 text (byte {error.object[error.start]:#04x}); save it as UTF-8"
+        raise DataError(f"{reader.place or path} cannot be read: {what}") from error
     except _DAMAGE as error:
         # A text that is cut off has a sentence about its last row, and errors of ours about rows are ValueErrors.
-        cut = reader.packed and type(error) not in (RefusedTable, ValueError, UnicodeDecodeError, csv.Error)
+        cut = reader.packed and type(error) not in (RefusedTable, ValueError, csv.Error)
         advice = "it may be cut off" if cut else ""
         raise DataError(refused(f"{reader.place or path} cannot be read", error, advice)) from error
     return reader.builder.finished()
@@ -76,6 +81,8 @@ class _Reader:
         self.table = self.builder.table
         self.place, self.packed = "", False
         """The file that is read, and whether it is compressed, an archive or Parquet."""
+        self._noted = 0
+        """Rows whose file is among the sources."""
         self._pending: deque[Any] = deque()
         self._usual: set[str] = set()
         """The last records of the file so far, which may be summaries, and the keys of the first one."""
@@ -114,9 +121,9 @@ class _Reader:
 
     def _end_source(self, first: int) -> None:
         """Note a file whose rows begin with the number `first`, unless it has none or its parts are noted."""
-        noted = sum(source.rows for source in self.table.sources)
-        if self.table.rows > max(first, noted):
+        if self.table.rows > max(first, self._noted):
             self.table.sources.append(Source(self.place, self.table.rows - first))
+            self._noted = self.table.rows
 
     def read_completions(self, run: Path) -> None:
         """The samples of a run of `dph eval`, each with its number and verdict, and what its problem has."""
@@ -229,6 +236,12 @@ class _Reader:
         scores = [] if delimiter == "," else scores
         for row in rows:
             if any(map(str.strip, row)):
+                cells = [cell.strip() for cell in row]
+                if cells == names:
+                    self._note("its header is there again: several tables were joined, and their rows are read as one")
+                    continue
+                if len(names) > 1 and {*cells} == {*names}:
+                    raise ValueError(f"line {rows.line_num} is another header, with its columns in another order")
                 if len(row) != len(names):
                     raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
                 for place in scores:
@@ -250,7 +263,11 @@ class _Reader:
             document = parse_json(text, deep=True)
         except ValueError as error:
             raise DataError(f"{self.place} ({name}) is cut off or damaged: {reason_of(error)}") from error
-        rows_of = dict(samples_in(document)) or ({"": document} if isinstance(document, list) else {})
+        try:
+            found = dict(samples_in(document))
+        except DataError as error:
+            raise DataError(f"{self.place}: {error}") from error
+        rows_of = found or ({"": document} if isinstance(document, list) else {})
         if self.records and isinstance(document, dict):
             if self.records not in rows_of:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
@@ -310,13 +327,17 @@ class _Reader:
         self.table.headers.append((self.place, record))
         self.table.notes.append(f"its last row ({named}) sums the others up and is left out")
 
+    def _note(self, text: str) -> None:
+        if text not in self.table.notes:
+            self.table.notes.append(text)
+
     def _add_record(self, record: Any) -> None:
         if not isinstance(record, dict):
             raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
         if len(record) == 1:
             record = by_its_only_key(record)
         plain = _NESTED.isdisjoint(map(type, record.values()))
-        for row in [record] if plain else spread(record, self.place, self.named):
+        for row in [record] if plain else spread(record, self.place, self.named, self._note):
             self.builder.add(row)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.measure.crossed import MISSING
-from dph.measure.fields import is_maximum, kind_of, role_of, sample_of, verdict_rank
+from dph.measure.fields import is_maximum, is_share_of_samples, role_of, verdict_rank
+from dph.measure.kinds import kind_of, sample_of
 from dph.runs.parquet import plain_value
 
 VALUES, RESPONSE, _FEW, _NOTHING = 1, 2, 3, 4
@@ -137,7 +138,7 @@ class TableBuilder:
     def kept_of(self, path: str) -> int:
         """How a column is kept."""
         known = path in self.named or role_of(path) or verdict_rank(path) or is_maximum(path) or path == "c"
-        known = known or sample_of(path) is not None
+        known = known or sample_of(path) is not None or is_share_of_samples(path)
         kept = VALUES if known else _FEW if len(self._kept) < _MOST_COLUMNS else _NOTHING
         if role_of(path) == "response" and path not in self.named:
             kept = RESPONSE

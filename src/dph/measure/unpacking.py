@@ -8,6 +8,7 @@ import gzip
 import io
 import zipfile
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import BinaryIO
 
 from dph.config.files import SWELLS, most_unpacked
@@ -42,12 +43,19 @@ def lines_of(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
     """The lines of a text of at most `most` bytes, in pieces of LONGEST_ROW. Raises DataError for more bytes, and for
     more lines than such a file may hold (`most_lines`)."""
     lines = most // SWELLS
-    for number, line in enumerate(iter(lambda: stream.readline(LONGEST_ROW), b"")):
+    for number, line in enumerate(chain.from_iterable(map(_ended, iter(lambda: stream.readline(LONGEST_ROW), b"")))):
         most -= len(line)
         if most < 0 or number > lines:
             more = f"{SWELLS} times its size" if most < 0 else f"{lines} lines, one for each of its bytes"
             raise DataError(f"{place} unpacks to more than {more}: too much to read")
         yield line
+
+
+def _ended(line: bytes) -> list[bytes]:
+    """A line, or the lines of a text in which a carriage return alone ends each, as old spreadsheets write."""
+    if b"\r" not in line or line.endswith(b"\n"):
+        return [line]
+    return [part + b"\n" for part in line.split(b"\r")]
 
 
 def of_text(first: bytes, place: str) -> list[bytes]:

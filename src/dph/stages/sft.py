@@ -31,7 +31,8 @@ from dph.runs.pinned import ANEW
 from dph.sampling.rollouts import say_unused_variables
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
-from dph.tasks.records import read_prompt, refuse_media, row_variables
+from dph.tasks.prompts import read_prompt, row_variables
+from dph.tasks.rows import refuse_media
 from dph.tasks.tables import placed_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
