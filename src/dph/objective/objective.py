@@ -27,6 +27,7 @@ from dph.errors import SettingsError
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
 from dph.objective.policy_losses import PolicyLoss, js_definition_policy_term, kl_loss, masked_log_ratio
 from dph.registry import settings_of
+from dph.shapes import check_tensor
 
 FORGOTTEN_BELOW = 0.1
 """A rehearsal token counts as forgotten when u = π_θ/π_ref is below this."""
@@ -137,8 +138,9 @@ class Objective:
             The loss (scalar), and sums that add up over micro-batches and ranks; `mean_metrics` divides them. The keys
             depend only on the settings and on whether entropy is given, so all ranks have the same.
         Raises:
-            ValueError: the batch lacks what the settings need.
+            ValueError: a tensor has another shape or type than documented, or the batch lacks what the settings need.
         """
+        _check_shapes(logprobs, batch, entropy, importance)
         config, (w_exp, w_pef, js_lambda) = self.config, self.weights(counts)
         mask = batch.response_mask.bool()
         pef_rows = batch.is_rehearsal.bool()[:, None]
@@ -181,6 +183,26 @@ class Objective:
             sums["pef/forgotten"] = (log_ratio.detach().exp() < FORGOTTEN_BELOW).to(dtype).sum()
         sums["loss"] = loss
         return loss, {name: value.detach() for name, value in sums.items()}
+
+
+def _check_shapes(logprobs: Tensor, batch: TokenBatch, entropy: Tensor | None, importance: Tensor | None) -> None:
+    """Raises ValueError unless every tensor has the shape and the type that `TokenBatch` and `Objective` document."""
+    if logprobs.ndim != 2 or not logprobs.dtype.is_floating_point:
+        found = f"{str(logprobs.dtype).removeprefix('torch.')} {list(logprobs.shape)}"
+        raise ValueError(f"logprobs must be a float tensor [B, T], but is {found}")
+    sizes = {"B": logprobs.shape[0], "T": logprobs.shape[1]}
+    check_tensor("old_logprobs", batch.old_logprobs, "float", sizes, "BT")
+    check_tensor("response_mask", batch.response_mask, "mask", sizes, "BT")
+    check_tensor("advantages", batch.advantages, "float", sizes, "B", "BT")
+    check_tensor("is_rehearsal", batch.is_rehearsal, "bool", sizes, "B")
+    if batch.ref_logprobs is not None:
+        check_tensor("ref_logprobs", batch.ref_logprobs, "float", sizes, "BT")
+    if batch.selected is not None:
+        check_tensor("selected", batch.selected, "bool", sizes, "BT")
+    if entropy is not None:
+        check_tensor("entropy", entropy, "float", sizes, "BT")
+    if importance is not None:
+        check_tensor("importance", importance, "float", sizes, "BT")
 
 
 def _divergence(config: LossConfig) -> Divergence:
