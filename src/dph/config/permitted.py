@@ -79,7 +79,7 @@ class Permitted:
             raise SettingsError(f"{fault}; if you trust it, pass the same settings yourself")
         if lacking := [code.flag for code in refused if self._flags is not None and code.flag not in self._flags]:
             raise SettingsError(f"{fault}, and this command has no {lacking[0]}; leave it out")
-        line = shlex.join([*self._command, *(word for each in words for word in each)])
+        line = shlex.join([*self._command, *(word for flag in words for word in flag)])
         raise SettingsError(f"{fault}; if you trust {'it' if len(words) == 1 else 'them'}, type: {line}")
 
 

@@ -55,8 +55,8 @@ def unusual(config: Any) -> list[str]:
 def field_docs(cls: type[Any]) -> Mapping[str, str]:
     """The string below each field of a class and of its base classes, as in the source."""
     docs: dict[str, str] = {}
-    for one in reversed(cls.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0].body  # type: ignore[attr-defined]
+    for parent in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(parent))).body[0].body  # type: ignore[attr-defined]
         for item, below in pairwise(body):
             if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr):
                 docs[item.target.id] = inspect.cleandoc(below.value.value)  # type: ignore[attr-defined]

@@ -200,7 +200,7 @@ def _group(rows: Sequence[Tokens], indices: list[int], one_target: bool = False)
     prompt = tuple(rows[indices[0]].prompt_ids)
     responses = list(dict.fromkeys(tuple(rows[index].response_ids) for index in indices))
     first, last = min(responses), max(responses)  # all have the prefix that these two share
-    agreed = (index for index, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    agreed = (index for index, (first_id, last_id) in enumerate(zip(first, last, strict=False)) if first_id != last_id)
     common = next(agreed, min(len(first), len(last)))
     alone = len(responses) == 1 and common > 0  # a single response has no branch, and its last token is left out
     return _Group(prompt, indices, responses, len(prompt) + common - (alone or (one_target and len(responses) > 1)))
@@ -252,8 +252,8 @@ def pack(rows: Sequence[Tokens], *, one_target: bool = False, first_positions: S
     longest = max(len(row.prompt_ids) + len(row.response_ids) for row in rows)
     count = len(groups)
     buckets = [bucket for part in (spans[:count], spans[count:]) for bucket in _buckets([x for x in part if x[1]])]
-    every = torch.tensor([place for row in sources for place in row], dtype=torch.long)
-    distinct, states = every.unique(return_inverse=True)
+    places = torch.tensor([place for row in sources for place in row], dtype=torch.long)
+    distinct, states = places.unique(return_inverse=True)
     return Packed(
         input_ids=torch.tensor([tokens]),
         position_ids=torch.tensor([positions]),

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from dph.config import EvaluatedModelConfig, ReferenceModelConfig
+from dph.config import EvaluatedModelConfig, ReferenceModelConfig, SupervisedModelConfig
 from dph.errors import ModelError
-from dph.models.adapters import merged_state, ties_embeddings
+from dph.models.adapters import merged_state, refuse_adapters, ties_embeddings
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
 from dph.models.chat import (
@@ -102,6 +103,21 @@ class Policy:
         rendering = Rendering.of(config)
         policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shared, rendering=rendering)
         _ = policy.head  # refuses a model that cannot be a policy
+        return policy
+
+    @classmethod
+    def to_train(cls, model: SupervisedModelConfig, seed: int = 0, checkpoint: Path | None = None) -> "Policy":
+        """Load the policy that training begins with, or the one in the folder of a checkpoint.
+
+        Adapters are added to the model of the settings in both cases; a checkpoint's adapters are restored into them
+        later (`dph.training.checkpoints.restore`). Raises UserError as `load` does, and for a folder of adapters.
+        """
+        if checkpoint is None or model.lora_rank:
+            policy = cls.load(model, seed)
+            refuse_adapters(model.path, policy.model)
+        else:
+            policy = cls.load(replace(model, path=str(checkpoint / "model")))
+        policy.keep_less()
         return policy
 
     @property
@@ -306,8 +322,8 @@ class Policy:
     def _states(self, ids: Tensor) -> Tensor:
         """As `_predict`, for all tokens of rows [B, L] of ids: [B·L, …]."""
         ids = ids.to(self.device)
-        every = torch.arange(ids.numel(), device=self.device)
-        return self._predict(Inputs(ids, None, None, every, every, ids, torch.ones_like(ids, dtype=torch.bool)))
+        indices = torch.arange(ids.numel(), device=self.device)
+        return self._predict(Inputs(ids, None, None, indices, indices, ids, torch.ones_like(ids, dtype=torch.bool)))
 
     def _predict(self, batch: Inputs) -> Tensor:
         """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""

@@ -71,15 +71,15 @@ def get_divergence(
     """
     factory, what = DIVERGENCES[name], f"divergence {name!r}"
     bound = DIVERGENCES.bind(name, options or {}, alpha=alpha, official=official)
-    made = ask(what, factory, bound, lambda value: isinstance(value, Divergence), "a Divergence")
+    divergence = ask(what, factory, bound, lambda value: isinstance(value, Divergence), "a Divergence")
 
     def checked(function: Callable[[Tensor], Tensor], ratio: Tensor) -> Tensor:
         alike = lambda values: isinstance(values, Tensor) and values.shape == ratio.shape  # noqa: E731
         return ask(what, factory, lambda: function(ratio), alike, f"a tensor {list(ratio.shape)}")
 
     if is_ours(factory):
-        return made
-    return replace(made, f=partial(checked, made.f), pull_weight=partial(checked, made.pull_weight))
+        return divergence
+    return replace(divergence, f=partial(checked, divergence.f), pull_weight=partial(checked, divergence.pull_weight))
 
 
 def log_ratio_to_mixture(log_ratio: Tensor) -> Tensor:

@@ -110,12 +110,12 @@ class PolicyLoss:
         """Whether the selection takes `logprobs`."""
         filled = dict(self.clips)
         if self.traits.select is not None:
-            theirs = settings_of(self.traits.select)
-            shared = {key: text for key, text in options.items() if key in theirs}
-            options = {key: text for key, text in options.items() if key not in theirs or key in settings}
+            of_selection = settings_of(self.traits.select)
+            shared = {key: text for key, text in options.items() if key in of_selection}
+            options = {key: text for key, text in options.items() if key not in of_selection or key in settings}
             select = POLICY_LOSSES.bind(name, shared, self.traits.select, **clips, logprobs=None)
             self.select = partial(self._checked, "the selection of ", select)
-            self.selects_by_policy = "logprobs" in theirs
+            self.selects_by_policy = "logprobs" in of_selection
             filled["selected"] = None
         function = POLICY_LOSSES.bind(name, options, **filled)
         self.function: PolicyLossFunction = partial(self._checked, "", function)

@@ -111,9 +111,9 @@ def _warn_of_other_prompts(config: EvaluatedModelConfig) -> None:
     except (UserError, KeyError):  # an evaluation does not depend on where its model came from
         return
     there = {name: there.get(name, getattr(EvaluatedModelConfig(), name)) for name in ("chat_template_kwargs", "date")}
-    other = differences(there, {name: getattr(config, name) for name in there})
-    if run is not None and other:
-        warn(f"the model of {run} was trained with other prompts than it is evaluated with ({'; '.join(other)})")
+    changed = differences(there, {name: getattr(config, name) for name in there})
+    if run is not None and changed:
+        warn(f"the model of {run} was trained with other prompts than it is evaluated with ({'; '.join(changed)})")
 
 
 def _sampled(

@@ -20,13 +20,16 @@ from dph.rehearsal.store import RehearsalSet
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.protocol import Sampler
+from dph.training.advantages import AdvantageEstimator
+from dph.training.callbacks.certifier import Certifier
+from dph.training.callbacks.guards import StepGuard
+from dph.training.callbacks.monitor import Monitor
+from dph.training.callbacks.statistics import StepStats
 from dph.training.checkpoints import TrainState
-from dph.training.monitor import Certifier, Monitor
-from dph.training.rollouts import Drawn, RolloutCollector, Shaping
+from dph.training.rollouts import Drawn, RolloutCollector
 from dph.training.rows import Row, mix
 from dph.training.run_loop import Clock, Saver
 from dph.training.update import Groups, Updater
-from dph.training.watch import StepStats, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Learner:
 
     sampler: Sampler
     collector: RolloutCollector
-    shaping: Shaping
+    advantages: AdvantageEstimator
     updater: Updater
     recompute_old: bool
     """Whether the trainer recomputes log π_old; see `recomputes_old`."""
@@ -59,7 +62,7 @@ class Training:
     """Stored responses of a step, over all processes."""
     minibatches: int
     """Optimizer steps on the rollouts of a step."""
-    watch: Watch
+    guard: StepGuard
     monitor: Monitor
     saver: Saver
     metrics: Metrics
@@ -77,12 +80,12 @@ class Training:
         with interrupts.allowed(self.world.size == 1):
             drawn = learner.collector.draw(state.explore_cursor)
         stats = StepStats.of(drawn, self.world)
-        coverage = self.watch.check(step, drawn, stats)  # may stop the run
+        coverage = self.guard.check(step, drawn, stats)  # may stop the run
         clock.lap("sample")
 
         # Shape: rewards become advantages, relative to the group. A response that could not be judged has no row: it
         # is not a wrong one.
-        rows_PG = learner.shaping.rows(drawn.groups)
+        rows_PG = learner.advantages.rows(drawn.groups)
         self._keep_rollouts(step, drawn, rows_PG)
 
         # Take stored correct responses of the reference policy to prompts of D_pef: nothing to sample or judge.

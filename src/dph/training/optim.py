@@ -35,8 +35,8 @@ class Optimizer:
         self._names = [name for name, _ in parameters]
         self.parameters = [_stepped(parameter) for _, parameter in parameters]
         """The tensors that are stepped: a parameter itself, or its fp32 copy. Their `grad` holds the gradients."""
-        every = zip(self._names, (parameter for _, parameter in parameters), self.parameters, strict=True)
-        self._rounded = {name: (parameter, stepped) for name, parameter, stepped in every if stepped is not parameter}
+        triples = zip(self._names, (parameter for _, parameter in parameters), self.parameters, strict=True)
+        self._rounded = {name: (parameter, stepped) for name, parameter, stepped in triples if stepped is not parameter}
         self.steps_taken = 0
         self.skipped_in_a_row = 0
         """Consecutive steps, up to the last one, that were skipped because the gradient was not finite."""

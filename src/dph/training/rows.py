@@ -128,7 +128,9 @@ def mix(
     for place, rows_G in zip(places_P, rows_PG, strict=True):
         mixed[place * minibatches // total] += [row for row in rows_G if row is not None]
     for number, rows in enumerate(mixed):
-        its = [rehearsal_row(row) for index, row in enumerate(stored) if index * minibatches // len(stored) == number]
-        first, end = (rank * len(its) // world.size for rank in (world.rank, world.rank + 1))
-        rows += its[first:end]
+        stored_rows = [
+            rehearsal_row(row) for index, row in enumerate(stored) if index * minibatches // len(stored) == number
+        ]
+        first, end = (rank * len(stored_rows) // world.size for rank in (world.rank, world.rank + 1))
+        rows += stored_rows[first:end]
     return [by_prompt(rows) for rows in mixed]  # two problems, or two draws of one problem, may have the same prompt

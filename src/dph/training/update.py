@@ -154,8 +154,8 @@ class Updater:
         log_ratios: list[Tensor] = []
         moving, still = split_by_gradient(groups, self.objective)
         with self.policy.casting_once():
-            for some, learns in ((moving, True), (still, False)):
-                for _, batch in batches(self.policy, some, self.budget):
+            for rows, learns in ((moving, True), (still, False)):
+                for _, batch in batches(self.policy, rows, self.budget):
                     logprobs, terms = self._pass(batch, counts, on_policy, learns)
                     for name, value in terms.items():
                         sums[name] = sums[name] + value if name in sums else value
@@ -240,5 +240,5 @@ def _filled(
     groups: Groups, field: str, where: Callable[[Row], bool], values: Callable[[list[Row]], Iterable[object]]
 ) -> list[list[Row]]:
     """The groups with a field of some rows replaced by the values that are computed from all of these rows."""
-    made = iter(values([row for group in groups for row in group if where(row)]))
-    return [[replace(row, **{field: next(made)}) if where(row) else row for row in group] for group in groups]
+    computed = iter(values([row for group in groups for row in group if where(row)]))
+    return [[replace(row, **{field: next(computed)}) if where(row) else row for row in group] for group in groups]
