@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config.files import read_bytes
+from dph.config.permitted import Permitted, code_of
 from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig
 from dph.config.text import decoded
 from dph.config.train import TrainConfig
@@ -217,8 +218,6 @@ def load_settings(
     overrides, nested dictionaries in place of flags: {"out": "runs/a", "optim": {"lr": 1e-4}}. Raises SettingsError for
     an unknown preset or key, for a value of the wrong type or out of bounds, and for code that presets or files name
     and the overrides do not."""
-    from dph.config.permitted import Permitted, code_of
-
     merged = merge_settings(stage, presets, files)
     _merge(merged, overrides or {})
     settings = from_dict(STAGES[stage], merged)
