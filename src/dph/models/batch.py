@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dph.models.packing import Packed, PrefixLayout, Tokens, group_by_prompt, moved, pack, packed_tokens
+from dph.shapes import check_tensor
 
 R = TypeVar("R", bound=Tokens)
 
@@ -37,6 +38,23 @@ class Inputs:
     """int64 [B, T], padded with 0."""
     present: Tensor
     """bool [B, T]: True if a response has a token there."""
+
+    def targets(self) -> Tensor:
+        """int64 [K]: the response tokens, row by row. Raises ValueError if a tensor has another shape or type than
+        documented here."""
+        if self.present.ndim != 2:
+            raise ValueError(f"present must be a bool tensor [B, T], but has the shape {list(self.present.shape)}")
+        rows, steps = self.present.shape
+        sizes = {"B": rows, "T": steps, "L": self.input_ids.shape[-1], "U": self.sources.numel(), "1": 1}
+        check_tensor("present", self.present, "bool", sizes, "BT")
+        check_tensor("response_ids", self.response_ids, "int", sizes, "BT")
+        check_tensor("input_ids", self.input_ids, "int", sizes, "BL" if self.layout is None else "1L")
+        check_tensor("sources", self.sources, "int", sizes, "U")
+        if self.position_ids is not None:
+            check_tensor("position_ids", self.position_ids, "int", sizes, "1L")
+        targets = self.response_ids[self.present]
+        check_tensor("states", self.states, "int", {"K": len(targets)}, "K")
+        return targets
 
 
 def padded_length(longest: int, context: int | None = None) -> int:

@@ -295,13 +295,18 @@ class Policy:
         """log π_θ(y_t | x, y_<t) of every response token.
 
         Args:
-            batch: B rows with up to T response tokens, packed, or padded on the right: no token attends to later ones.
+            batch: B rows with up to T response tokens. The rows are packed, or padded on the right, where no token
+                attends to a later one.
             temperature: divides the logits, as in sampling.
-            entropy: also return the entropy of each token's distribution, as a "value" or with "gradient".
+            entropy: also return the entropy of the distribution of each token, as a "value" or with "gradient".
         Returns:
-            Log-probabilities in nats, float32 [B, T], and entropies [B, T] or None; 0 beyond a row's tokens.
+            Log-probabilities in nats, float32 [B, T], and entropies in nats, float32 [B, T], or None. Both are 0 beyond
+            the tokens of a row.
+        Raises:
+            ValueError: a tensor of the batch has another shape or type than `Inputs` documents.
+            UserError: the model cannot be a policy, or defines no probability of sequences of this length.
         """
-        targets = batch.response_ids[batch.present]
+        targets = batch.targets()
         head = self.head
         self.check_length(batch.input_ids.shape[1] if batch.layout is None else batch.layout.longest)
         with self.autocast(), self.evaluating(), recomputing(self.model):
