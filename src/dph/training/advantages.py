@@ -14,7 +14,15 @@ from dph.types import Group, Problem
 
 
 def overlong_penalty(length: int, max_tokens: int, config: OverlongConfig) -> float:
-    """DAPO's soft length penalty: 0 up to max_tokens − buffer, then linear to −penalty at max_tokens."""
+    """DAPO's soft length penalty of a response, which is added to its reward.
+
+    The penalty is 0 up to max_tokens − buffer tokens, and then falls linearly to −penalty at max_tokens. length,
+    max_tokens: in tokens.
+
+    >>> config = OverlongConfig(buffer=4, penalty=1.0)
+    >>> [overlong_penalty(length, 12, config) for length in (8, 9, 12)]
+    [-0.0, -0.25, -1.0]
+    """
     if config.buffer <= 0:
         return 0.0
     excess = length - (max_tokens - config.buffer)
@@ -28,16 +36,17 @@ class AdvantageEstimator:
     advantage: Advantage
     overlong: OverlongConfig
     max_tokens: int
-    """Longest response, in tokens."""
+    """The length of the longest response, in tokens."""
     mask_truncated: bool
-    """Leave responses cut off at max_tokens out of the loss."""
+    """Whether responses that were cut off at max_tokens are left out of the loss."""
     style: Callable[[Problem, str], str | None]
-    """Solution style of a response; see `Task.style`."""
+    """The solution style of a response (`Task.style`)."""
     reference_logprobs: Callable[[Sequence[Tokens]], list[list[float]]] | None = None
-    """log π_ref of every response token of every row; needed if the advantage reads it."""
+    """Computes log π_ref of every response token of every row, in nats; needed if the advantage reads it."""
 
     def rows(self, groups: Sequence[Group]) -> list[list[Row | None]]:
-        """A row for each rollout of each group; None for one not judged, or cut off if `mask_truncated` is set."""
+        """A row for each rollout of each group. It is None for a rollout that could not be judged and, with
+        `mask_truncated`, for a rollout that was cut off."""
         references: list[list[list[float]] | None] = [None] * len(groups)
         if self.advantage.needs_reference:
             assert self.reference_logprobs is not None, "an advantage that reads π_ref is given one"

@@ -16,29 +16,30 @@ from dph.verifiers import Verifiers
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """This process's share of a step's groups."""
+    """The groups of a step that this process drew."""
 
     groups: list[Group]
     places: list[int]
-    """Place of each group among the step's groups over all processes."""
+    """The place of each group among the groups of the step over all processes."""
     total: int
-    """The step's groups over all processes."""
+    """The number of groups of the step over all processes."""
     attempted: int
-    """Prompts drawn over all processes, also for dropped groups."""
+    """The number of prompts that were drawn over all processes, those of dropped groups included."""
     cursor: int
-    """Position in the endless order of prompts after this step."""
+    """The position in the endless order of prompts after this step."""
     dropped: Sequence[Group] | None = None
-    """This process's groups that dynamic sampling dropped; None if it is off."""
+    """The groups of this process that dynamic sampling dropped; None if dynamic sampling is off."""
 
     @property
     def sampled(self) -> list[Group]:
-        """This process's groups, those that were dropped included."""
+        """All groups of this process, those that were dropped included."""
         return [*self.groups, *(self.dropped or ())]
 
 
 @dataclass(frozen=True)
 class RolloutCollector:
-    """Draws groups for D_exp (or, for baselines, for the whole training set)."""
+    """Draws the prompts of a step, from D_exp or, for baselines, from the whole training set; samples and judges
+    responses to each."""
 
     policy: Policy
     sampler: Sampler
@@ -57,8 +58,11 @@ class RolloutCollector:
         return EpochOrder(len(self.items), self.seed, "explore")
 
     def draw(self, cursor: int) -> Drawn:
-        """Groups for one step, from a position of the endless order on. With dynamic sampling, groups that are all
-        correct or all wrong are replaced by the next prompts, for at most `max_attempts` rounds."""
+        """The groups of one step, whose prompts begin at a position of the endless order.
+
+        With dynamic sampling, groups that are all correct or all wrong are replaced by groups of the next prompts, for
+        at most `max_attempts` rounds.
+        """
         wanted, dynamic = self.rollout.prompts, self.dynamic
         kept: list[tuple[int, Group]] = []
         dropped: list[Group] = []
@@ -98,6 +102,16 @@ class RolloutCollector:
 
 
 def is_informative(group: Group) -> bool:
-    """Whether a group holds both correct and incorrect responses; shaping of rewards does not matter."""
+    """Whether a group holds both correct and incorrect responses. The rewards, which a length penalty changes, do not
+    matter.
+
+    >>> from dph.types import Completion, Outcome, Problem, Rollout, Verdict
+    >>> def group(*outcomes):
+    ...     problem, completion = Problem("1", "6 × 7?", "42", "math"), Completion([5], [-0.1], "stop")
+    ...     rollouts = [Rollout(completion, "", Verdict(outcome, 0.0)) for outcome in outcomes]
+    ...     return Group(problem, [1, 2], rollouts)
+    >>> is_informative(group(Outcome.CORRECT, Outcome.WRONG)), is_informative(group(Outcome.WRONG, Outcome.INFRA_ERROR))
+    (True, False)
+    """
     outcomes = {rollout.verdict.correct for rollout in group.rollouts if rollout.verdict.scored}
     return len(outcomes) == 2
