@@ -25,7 +25,7 @@ from hostile import finished
 from hostile_seeds import HUGE, LOG, PROBLEMS, QUESTIONS, SAMPLES
 
 from complaints import complaint, run
-from dph.models.loading import as_os_errors
+from dph.models.saving import as_os_errors
 from dph.runs.coverage import as_few, read_visits
 from helpers import base_run, kept_aside, presampled
 from report_support import write_eval, write_train

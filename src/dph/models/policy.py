@@ -1,6 +1,5 @@
 """A policy: a causal language model with its tokenizer: log-probabilities, texts as token ids, hashes, and files."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -10,11 +9,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from transformers.utils import logging as transformers_logging
 
 from dph.config import EvaluatedModelConfig, ReferenceModelConfig, SupervisedModelConfig
 from dph.errors import ModelError
-from dph.models.adapters import merged_state, refuse_adapters, ties_embeddings
+from dph.models.adapters import refuse_adapters
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
 from dph.models.chat import (
@@ -30,8 +28,9 @@ from dph.models.chat import (
 )
 from dph.models.device import choose_precision, computed_in
 from dph.models.lean import cast_layers, make_lean
-from dph.models.loading import as_os_errors, load_model, save_tokenizer
+from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
+from dph.models.saving import save_model, weight_hash
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import (
     Arguments,
@@ -380,28 +379,16 @@ class Policy:
     # Files -----------------------------------------------------------------------------------------------------
 
     def save(self, path: Path, state: Mapping[str, Tensor] | None = None) -> None:
-        """Write the model, adapters merged, and the tokenizer, as AutoModelForCausalLM and vLLM load them. Embeddings
-        that differ, as after adapters of one were merged, are not tied in the config: loading would read one for both.
+        """Write the model, with adapters merged into the weights, and the tokenizer into a folder, as
+        AutoModelForCausalLM and vLLM load them.
 
-        state: what to write instead of `merged_state`, under the same names.
+        state: the weights to write in place of the model's own, under the names that `merged_state` gives them.
         """
-        transformers_logging.disable_progress_bar()
-        model, state = self.causal_lm, merged_state(self.causal_lm) if state is None else state
-        configs = [model.config, model.config.get_text_config()]
-        wrong = [x for x in configs if getattr(x, "tie_word_embeddings", False) and not ties_embeddings(model, state)]
-        with replaced((config, "tie_word_embeddings", False) for config in wrong), as_os_errors(path):
-            model.save_pretrained(path, state_dict=dict(state))
-        save_tokenizer(self.tokenizer, path)
+        save_model(self.causal_lm, self.tokenizer, path, state)
 
     def weight_hash(self) -> str:
         """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, parameter in sorted(self.causal_lm.named_parameters()):
-            if "lora_" in name:
-                continue
-            digest.update(name.replace(".base_layer", "").encode())
-            digest.update(parameter.detach().to("cpu").float().contiguous().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        return weight_hash(self.causal_lm)
 
     def tokenizer_hash(self) -> str:
         """Hash of everything that determines how text is tokenised."""
