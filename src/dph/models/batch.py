@@ -58,11 +58,14 @@ class Inputs:
 
 
 def padded_length(longest: int, context: int | None = None) -> int:
-    """Length to which rows of up to `longest` tokens are padded: a multiple of a sixteenth of the next power of two, at
-    most `context`.
+    """The length to which rows of up to `longest` tokens are padded: a multiple of a sixteenth of the next power of
+    two, at most `context`.
 
-    Padding adds 4 % on average, 12.5 % at most. If every micro-batch had a length of its own, none of its tensors would
-    fit where one of the last micro-batch was freed, and gaps would pile up in memory.
+    Padding adds 4 % on average, and 12.5 % at most. If every micro-batch had a length of its own, no tensor would fit
+    where a tensor of the last micro-batch was freed, and gaps would pile up in memory.
+
+    >>> padded_length(100), padded_length(100, context=102)  # multiples of 128/16 = 8
+    (104, 102)
     """
     step = max(1, (1 << longest.bit_length()) // 16)
     length = -(-longest // step) * step
@@ -70,8 +73,13 @@ def padded_length(longest: int, context: int | None = None) -> int:
 
 
 def microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
-    """Cut rows into micro-batches of similar lengths and at most `token_budget` input tokens each, padding included. A
-    row longer than the budget forms one of its own."""
+    """Cut rows into micro-batches of rows of similar lengths, with at most `token_budget` input tokens each, padding
+    included. A row that is longer than the budget forms a micro-batch of its own.
+
+    >>> rows = [Tokens([1], [2] * length) for length in (3, 7, 3)]
+    >>> [[row.length for row in batch] for batch in microbatches(rows, token_budget=8)]
+    [[8], [4, 4]]
+    """
     batches: list[list[R]] = []
     for row in sorted(rows, key=lambda row: row.length, reverse=True):
         if batches and (len(batches[-1]) + 1) * padded_length(batches[-1][0].length) <= token_budget:
@@ -82,12 +90,13 @@ def microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
 
 
 def by_prompt(rows: Sequence[R]) -> list[list[R]]:
-    """Rows as groups with one prompt each, in the order of their first rows."""
+    """Rows as groups, each the rows of one prompt, in the order of the first rows of the prompts."""
     return [[rows[index] for index in indices] for indices in group_by_prompt(rows)]
 
 
 def packed_microbatches(groups: Sequence[Sequence[R]], token_budget: int) -> list[list[R]]:
-    """As `microbatches`, for packed rows, given the rows of each prompt, which stay together as far as they fit."""
+    """Cut groups, each the rows of one prompt, into micro-batches of at most `token_budget` tokens when packed. The
+    rows of a prompt stay together as far as they fit."""
     sized = [(packed_tokens(piece), piece) for group in groups for piece in _pieces(group, token_budget)]
     batches: list[list[R]] = []
     room = 0
@@ -117,7 +126,12 @@ def _pieces(group: Sequence[R], token_budget: int) -> list[list[R]]:
 
 
 def padded(values: Sequence[Sequence[float]], width: int, dtype: torch.dtype) -> Tensor:
-    """Rows of different lengths as one tensor [rows, width], zero-padded on the right."""
+    """Rows of different lengths as one tensor [rows, width], padded with zeros on the right.
+
+    >>> padded([[1, 2], [3]], width=3, dtype=torch.long)
+    tensor([[1, 2, 0],
+            [3, 0, 0]])
+    """
     out = torch.zeros(len(values), width, dtype=dtype)
     for index, row in enumerate(values):
         out[index, : len(row)] = torch.tensor(row, dtype=dtype)

@@ -26,7 +26,8 @@ _LARGEST_PADDING = 0.75
 
 
 def moved(value: Any, device: torch.device | str) -> Any:
-    """A tensor on a device, or a tuple, layout or dataclass whose tensors are; other values as they are."""
+    """A value with its tensors on a device. The value is a tensor, a layout, or a tuple or dataclass of values; any
+    other value stays as it is."""
     if isinstance(value, Tensor | PrefixLayout):
         return value.to(device)
     if isinstance(value, tuple):
@@ -39,7 +40,11 @@ def moved(value: Any, device: torch.device | str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Token ids of a prompt and one response."""
+    """The token ids of a prompt and of one response to it.
+
+    >>> Tokens(prompt_ids=[1, 2], response_ids=[3, 4, 5]).length
+    5
+    """
 
     prompt_ids: Sequence[int]
     response_ids: Sequence[int]
@@ -185,7 +190,12 @@ class _Group:
 
 
 def group_by_prompt(rows: Sequence[Tokens]) -> list[list[int]]:
-    """Row indices for each distinct prompt; prompts in the order of their first rows, indices ascending."""
+    """The indices of the rows of each distinct prompt. Prompts are in the order of their first rows, and the indices of
+    a prompt ascend.
+
+    >>> group_by_prompt([Tokens([1], [5]), Tokens([2], [6]), Tokens([1], [7])])
+    [[0, 2], [1]]
+    """
     prompts: dict[int, tuple[int, ...]] = {}  # by id: the rows of a group usually hold the same list object
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, row in enumerate(rows):

@@ -1,9 +1,9 @@
 """The checks of a presample run before training uses it.
 
-The manifest holds hashes of the weights, the tokenizer and the files, the sampling temperature and top-p, the
-threshold, the seed, and the versions of packages. A set with another model, tokenizer, temperature or top-p than the
-training is refused, and so is one whose files have changed since they were written. Changed versions are only reported,
-because the recomputed log-probabilities measure their effect.
+The manifest of the run holds hashes of the weights, the tokenizer and the files, the sampling temperature and top-p,
+the threshold, the seed, and the versions of packages. A set that was made with another model, tokenizer, temperature or
+top-p than the training has is refused. So is a set whose files have changed since they were written. Changed versions
+are only reported, because the recomputed log-probabilities measure their effect.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,27 +28,31 @@ _LOW_PRECISION = 1.0
 
 
 def check_fit(run: RunDir, policy: Policy, params: SamplingParams, *, same_weights: bool) -> None:
-    """Refuse a rehearsal set that was made with another tokenizer, sampling parameter, or date or variables of the
-    chat template than the policy's and training's or, with `same_weights`, with another model than the policy."""
+    """Compare a presample run with the policy and the sampling parameters of a training.
+
+    Raises UserError if the run had another tokenizer, another sampling parameter, or another date or other variables of
+    the chat template. With `same_weights`, the run must also have had the weights of the policy.
+    """
     facts = {**policy_facts(policy, weights=same_weights), **sampling_facts(params)}
     check_facts(run, facts, model_of(policy))
 
 
 def policy_facts(policy: Policy, *, weights: bool) -> dict[str, Any]:
-    """What the manifest of a set must say for a policy: its tokenizer, how it renders prompts and, if they are to be
-    the same, its weights."""
+    """What the manifest of a presample run must say for a policy: the hash of the tokenizer, the date and the variables
+    of the chat template and, with `weights`, the hash of the weights."""
     facts = rendering_facts(policy.rendering, policy.tokenizer)
     return facts | ({"weight_hash": policy.weight_hash()} if weights else {})
 
 
 def rendering_facts(rendering: Rendering, tokenizer: Any) -> dict[str, Any]:
-    """The same of a tokenizer alone, and of what its chat template is given."""
+    """What the manifest of a presample run must say for a tokenizer, and for a date and variables of its chat
+    template."""
     facts = {"tokenizer_hash": tokenizer_hash(tokenizer), "chat_template_kwargs": None, "chat_template_date": None}
     return facts | rendering.facts(tokenizer)
 
 
 def model_of(policy: Policy) -> str:
-    """The folder or name from which a policy's model was loaded, for messages; "" if it was made otherwise."""
+    """The folder or name from which the model of a policy was loaded, for messages; "" if it was not loaded."""
     return str(getattr(policy.causal_lm, "name_or_path", ""))
 
 
@@ -57,10 +61,10 @@ _OF_MODEL = ("weight_hash", "tokenizer_hash")
 
 
 def check_facts(run: RunDir, facts: Mapping[str, Any], model: str = "") -> None:
-    """Raises UserError if a rehearsal set's manifest differs from the facts of this training in one of their keys. A
-    set of an older version does not say on which day its prompts were rendered, which is only reported.
+    """Raises UserError if the manifest of a presample run differs from one of the facts of this training.
 
-    model: where this training's model is, for the message.
+    A run of an older version does not say on which day its prompts were rendered, which is only reported. model: where
+    the model of this training is, for the message.
     """
     manifest, wrong = run.manifest, []
     for name, now in facts.items():
@@ -85,14 +89,18 @@ _JUDGES_ALIKE = {"verifier.workers", "verifier.timeout", "reward.in_process"}
 
 
 def judging_rules(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a stage's settings, as nested dictionaries, those that decide verdicts, by their dotted names."""
+    """The settings of a stage that decide verdicts, by their names with dots. settings: nested dictionaries.
+
+    >>> judging_rules({"verifier": {"policy": "symbolic", "workers": 4}, "out": "runs/a"})
+    {'verifier.policy': 'symbolic'}
+    """
     rules = flatten({key: settings.get(key, {}) for key in ("verifier", "reward")})
     return {name: value for name, value in rules.items() if name not in _JUDGES_ALIKE}
 
 
 def warn_of_another_judge(presampled: RunDir, verifier: VerifierConfig, reward: RewardConfig) -> None:
-    """Warn, in one line, if a rehearsal set was judged by other rules than a training with these settings judges by:
-    what it rehearses as correct need not be what training pays for."""
+    """Warn, in one line, if a rehearsal set was judged by other rules than a training with these settings judges by.
+    The responses that are rehearsed as correct need not be responses that the training pays for."""
     there = judging_rules(presampled.settings())
     here = judging_rules({"verifier": to_dict(verifier), "reward": to_dict(reward)})
     del here["verifier.reward"]  # a wrong response's reward: it is not rehearsed
@@ -106,8 +114,8 @@ def warn_of_another_judge(presampled: RunDir, verifier: VerifierConfig, reward: 
 
 
 def other_versions(manifest: Mapping[str, Any]) -> list[str]:
-    """Packages whose versions differ from those that made the set, as "name there → here", and the rules of judging
-    that do."""
+    """The packages and the rules of judging whose versions differ from those that made a set, as "name there → here".
+    manifest: of the presample run."""
     there, here = manifest.get("versions"), package_versions()
     packages = there if isinstance(there, dict) else {}
     names = sorted(packages.keys() & here.keys())
@@ -116,9 +124,11 @@ def other_versions(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token_budget: int) -> float:
-    """Largest deviation of stored log-probabilities from recomputed ones, in nats.
+    """Recompute the log-probabilities of stored responses by the forward pass of training.
 
-    Raises UserError for a stored token that the model does not have.
+    rows: the stored responses. temperature: of sampling. token_budget: tokens per micro-batch. Returns the largest
+    deviation of a stored log-probability from the recomputed one, in nats. Raises UserError for a stored token that the
+    model does not have.
     """
     vocabulary = int(policy.model.config.get_text_config().vocab_size)
     if any(max(*row.prompt_ids, *row.response_ids) >= vocabulary for row in rows):
@@ -136,8 +146,12 @@ _LEAST_TOKENS = 100
 
 
 def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence[float]], precision: str) -> None:
-    """Raises UserError if a sampler's log-probabilities of its responses' tokens, in nats (empty if it gives none),
-    differ from the trainer's forward pass in a precision by more than rounding explains: they are not the policy's."""
+    """Raises UserError if the log-probabilities that a sampler reports are not those of the policy.
+
+    sampled, trained: for each response, the log-probabilities of its tokens in nats, by the sampler (empty if it
+    reports none) and by the forward pass of training. precision: of the forward pass, "fp32" or "bf16", which says how
+    large a difference rounding explains.
+    """
     bands: dict[int, list[float]] = {0: []}  # some errors begin at a length, and a mean over all would hide them
     for by_trainer, by_sampler in zip(trained, sampled, strict=True):
         for place, (sampled_logprob, trained_logprob) in enumerate(
