@@ -16,7 +16,7 @@ from dph.config import read_settings
 from dph.config.checks import unfinished
 from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
-from dph.measure.metrics import MEASURES, METRICS, metric, summarise
+from dph.measure.metrics import DIVERSITY_METRICS, METRICS, metric, summarise
 from dph.measure.passk import mean_at_k, pass_at_k
 from dph.process.places import check_links
 from dph.runs.coverage import are_counts
@@ -138,7 +138,9 @@ def read_eval(path: Path) -> EvalRun:
     if not splits:
         raise RunError(f"{file} holds no split; {EVALUATE_AGAIN}")
     columns = ["split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct"]
-    problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", *MEASURES), EVALUATE_AGAIN)
+    problems = read_problems(
+        path / "problems.parquet", columns, ("prompt", "answer", *DIVERSITY_METRICS), EVALUATE_AGAIN
+    )
     return EvalRun(path, label, model, splits, problems, _rules(path))
 
 

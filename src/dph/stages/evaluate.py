@@ -14,7 +14,7 @@ from dph.build import make_sampler, make_task, make_verifiers, select, split_nam
 from dph.config import EvalConfig, EvaluatedModelConfig, absolute, differences
 from dph.errors import UserError, counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
-from dph.measure.metrics import MEASURES, Scores, diversity_of, greedy_verdict, score_group, summarise
+from dph.measure.metrics import DIVERSITY_METRICS, Scores, diversity_of, greedy_verdict, score_group, summarise
 from dph.models.chat import noted_rendering
 from dph.models.device import settled
 from dph.models.policy import Policy
@@ -32,7 +32,7 @@ from dph.verifiers.function import RewardFunction
 
 _Item = tuple[str, Prompted]
 """A split, and one of its problems."""
-_OF_PROBLEM = ("samples", "correct", "greedy", "styles", "styles_correct", *MEASURES)
+_OF_PROBLEM = ("samples", "correct", "greedy", "styles", "styles_correct", *DIVERSITY_METRICS)
 """What problems.parquet has of a problem's scores."""
 
 
