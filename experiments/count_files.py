@@ -252,7 +252,9 @@ def _read(file: Path, labels: Mapping[str, str]) -> dict[str, dict[int, EvalRun]
 
 def _evaluation(path: Path, label: str, rows: Sequence[dict[str, Any]]) -> EvalRun:
     """An evaluation of these problems, without the columns that other runs of the file have and this one has not."""
-    absent = [name for name in ("content", "style_counts", *DIVERSITY_METRICS) if all(row.get(name) is None for row in rows)]
+    absent = [
+        name for name in ("content", "style_counts", *DIVERSITY_METRICS) if all(row.get(name) is None for row in rows)
+    ]
     rows = [{name: value for name, value in row.items() if name not in absent} for row in rows]
     return EvalRun(path, label, path, _splits(rows), rows)
 

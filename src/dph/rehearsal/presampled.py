@@ -72,12 +72,12 @@ class Presampled:
         UserError as `read_rehearsal` does, and if there are none."""
         stored = read_rehearsal(self.run.path / STORED)
         if not stored:
-            found, remedy = "no near-perfect prompt", "lower its threshold"
+            found, remedy = "found no near-perfect prompt", "lower its threshold"
             if k := self.run.manifest.get("for_k"):
-                found = f"no prompt that can lose pass@{k} (its for_k)"
+                found = f"found no prompt that can lose pass@{k} (its for_k)"
                 remedy = "draw more samples or choose another for_k"
             raise DataError(
-                f"the presample run {self.run.path} found {found}, so there is nothing to rehearse; {remedy}, train "
+                f"the presample run {self.run.path} {found}, so there is nothing to rehearse; {remedy}, train "
                 "with a method without rehearsal or, if the model solves nothing, begin with `dph sft`: "
                 "docs/guides/your-data.md, 'When the model solves nothing'"
             )
