@@ -172,10 +172,8 @@ def _read_verify(path: Path, scores: Any) -> EvalRun:
 
 def _judged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     outcomes = [Outcome(row["outcome"]) for row in rows]
-    counts = {
-        "samples": sum(outcome not in UNSCORED for outcome in outcomes),
-        "correct": outcomes.count(Outcome.CORRECT),
-    }
+    scored = [outcome for outcome in outcomes if outcome not in UNSCORED]
+    counts = {"samples": len(scored), "correct": outcomes.count(Outcome.CORRECT)}
     kind, answer = str(rows[0].get("difficulty") or ""), str(rows[0].get("gold"))
     return {"kind": kind, "content": "", **counts, "answer": answer}
 

@@ -205,14 +205,16 @@ def strata_table(comparison: EvaluationTable) -> ReportTable | None:
     rows = []
     for (label, k), classes in found.items():
         named = f"{label}, pass@{k}"
-        rows.append([Cell(f"{named}: part of the change"), *(Cell(points(_of_interval(one.part))) for one in classes)])
+        rows.append(
+            [Cell(f"{named}: part of the change"), *(Cell(points(_of_interval(stratum.part))) for stratum in classes)]
+        )
         inside = [
-            points(_of_interval(one.change)) if one.problems * _problems(comparison) >= FEWEST_PROBLEMS else "–"
-            for one in classes
+            points(_of_interval(stratum.change)) if stratum.problems * _problems(comparison) >= FEWEST_PROBLEMS else "–"
+            for stratum in classes
         ]
         rows.append([Cell(f"{named}: in the class"), *map(Cell, inside)])
     first = next(iter(found.values()))
-    columns = [f"{one.title} ({100 * one.problems:.0f} % of the problems)" for one in first]
+    columns = [f"{stratum.title} ({100 * stratum.problems:.0f} % of the problems)" for stratum in first]
     note = (
         f"Points of percent. Classes by the share of {comparison.base}'s samples that are correct; the class and the "
         "level before come from different halves of its samples, in the mean over all ways to halve them, so that no "
