@@ -39,9 +39,8 @@ from dph.config import (
 from dph.models.batch import by_prompt
 from dph.models.policy import Policy
 from dph.objective import Objective, group_advantages
-from dph.rehearsal.check import open_presampled
-from dph.rehearsal.partition import training_problems
-from dph.rehearsal.store import RehearsalSet, read_rehearsal
+from dph.rehearsal.presampled import Presampled
+from dph.rehearsal.store import RehearsalSet
 from dph.sampling.generate import HFSampler
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.sampling.seeding import EpochOrder, derive_key
@@ -52,15 +51,16 @@ from dph.training.update import count_rows
 
 def train(config: TrainConfig) -> Iterator[dict[str, float]]:
     """Take the steps that the settings ask for; yields the metrics of each."""
-    rollout, seed, presampled = config.rollout, config.seed, Path(config.rehearsal.path)
+    rollout, seed = config.rollout, config.seed
+    presampled = Presampled.open(Path(config.rehearsal.path))
     policy = Policy.load(config.model, seed)
     sampler = HFSampler(policy)
     objective = Objective(config.loss)
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps)
-    rehearsal = RehearsalSet(read_rehearsal(presampled / "rehearsal.parquet"), seed)  # D_pef, in an endless order
+    rehearsal = RehearsalSet(presampled.stored, seed)  # D_pef, in an endless order
     with make_verifiers(config.verifier) as verifiers:
         _, problems = load_problems(config.task)
-        problems = training_problems(open_presampled(presampled), config.task, "explore", problems)  # D_exp
+        problems = presampled.training_problems(config.task, "explore", problems)  # D_exp
         problems = usable_problems(verifiers, problems)
         prompts = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
         order = EpochOrder(len(prompts), seed, "explore")

@@ -22,7 +22,7 @@ from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import progress, show_messages
-from dph.rehearsal.check import open_set
+from dph.rehearsal.presampled import Presampled
 from dph.rehearsal.store import Rehearsal
 from dph.report.data import EvalRun, read_eval
 from dph.report.plots import canvas, tidy
@@ -54,7 +54,7 @@ class Point:
 
 def measure(stored: Path, base: Path, runs: Sequence[Path], temperature: float = 1.0) -> list[Point]:
     """A point for each run. Raises UserError if a run has other problems."""
-    rows = open_set(stored).stored
+    rows = Presampled.open(stored).stored
     mastered = sorted({row.problem_id for row in rows})
     before = _success(read_eval(base), mastered)
     points = []

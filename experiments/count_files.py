@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from dph.config import to_dict
 from dph.errors import RunError, UserError
-from dph.measure.metrics import MEASURES, powers_of_two
+from dph.measure.metrics import DIVERSITY_METRICS, powers_of_two
 from dph.measure.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
 from dph.report.data import EvalRun, MetricValue, Split, read_problems
@@ -55,10 +55,10 @@ def waiting_for(folder: Path) -> Iterator[None]:
         unlock(folder)
 
 
-_OPTIONAL = ("kind", "content", "style_counts", *MEASURES)
+_OPTIONAL = ("kind", "content", "style_counts", *DIVERSITY_METRICS)
 _COLUMNS = (
     *("split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct", "style_counts"),
-    *MEASURES,
+    *DIVERSITY_METRICS,
 )
 _DECIMALS = 3
 _DICTIONARY_BYTES = 2**26
@@ -252,7 +252,9 @@ def _read(file: Path, labels: Mapping[str, str]) -> dict[str, dict[int, EvalRun]
 
 def _evaluation(path: Path, label: str, rows: Sequence[dict[str, Any]]) -> EvalRun:
     """An evaluation of these problems, without the columns that other runs of the file have and this one has not."""
-    absent = [name for name in ("content", "style_counts", *MEASURES) if all(row.get(name) is None for row in rows)]
+    absent = [
+        name for name in ("content", "style_counts", *DIVERSITY_METRICS) if all(row.get(name) is None for row in rows)
+    ]
     rows = [{name: value for name, value in row.items() if name not in absent} for row in rows]
     return EvalRun(path, label, path, _splits(rows), rows)
 
@@ -276,7 +278,7 @@ def _split(rows: Sequence[Mapping[str, Any]]) -> Split:
     if counts:
         mean = float(mean_at_k(*zip(*counts, strict=True)).mean())
         metrics[f"mean@{n}"] = MetricValue(mean, problems=len(counts), of=len(rows))
-    for name in ("greedy", "styles", "styles_correct", *MEASURES):
+    for name in ("greedy", "styles", "styles_correct", *DIVERSITY_METRICS):
         found = [float(row[name]) for row in rows if row.get(name) is not None]
         if found:
             metrics[name] = MetricValue(sum(found) / len(found), problems=len(found), of=len(rows))

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from dph.errors import ModelError, UserError, how_to_install, reason_of, refused
-from dph.models.loading import save_tokenizer
+from dph.models.saving import save_tokenizer
 from dph.process.progress import say, show_messages
 from dph.runs.files import cache_folder, directory_written_atomically
 from experiments.count_files import waiting_for

@@ -247,12 +247,11 @@ ASIDE = AsideConfig(share=0.7, samples=2)
 
 def read_partition(path: Path, task: TaskConfig) -> dict[str, str]:
     """The set of every problem id in a presample run of a task."""
-    from dph.rehearsal.check import open_presampled
-    from dph.rehearsal.partition import check_task, partition_of
+    from dph.rehearsal.presampled import Presampled
 
-    run = open_presampled(path)
-    check_task(run, task)
-    return {**partition_of(run)}
+    presampled = Presampled.open(path)
+    presampled.check_task(task)
+    return {**presampled.partition}
 
 
 @functools.cache

@@ -22,7 +22,8 @@ from dph.models.policy import Policy
 from dph.process.interrupts import CommandInterrupts
 from dph.runs.directory import RunDir
 from dph.stages import train
-from dph.training import checkpoints, monitor, rollouts, update
+from dph.training import checkpoints, rollouts, update
+from dph.training.callbacks import monitor
 from dph.verifiers import Verifiers
 
 SIZE = 64

@@ -4,8 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
-from dph.rehearsal.check import file_hashes, open_presampled
-from dph.rehearsal.partition import can_be_lost, reference_counts
+from dph.rehearsal.partition import can_be_lost
+from dph.rehearsal.presampled import Presampled, file_hashes
 from dph.rehearsal.store import read_rehearsal, write_rehearsal
 from dph.runs.files import write_atomically
 
@@ -24,8 +24,8 @@ def write_rare(near: Path, seen: Path, out: Path) -> None:
     """
     if out.exists():
         return
-    counts = reference_counts(open_presampled(seen))
-    if counts != reference_counts(open_presampled(near)):
+    counts = Presampled.open(seen).reference_counts
+    if counts != Presampled.open(near).reference_counts:
         raise ValueError(f"{near} and {seen} did not draw the same responses")
     stored = [row for row in read_rehearsal(seen / "rehearsal.parquet") if can_be_lost(*counts[row.problem_id], FOR_K)]
     made = out.with_name(out.name + ".part")
@@ -36,4 +36,4 @@ def write_rare(near: Path, seen: Path, out: Path) -> None:
     manifest |= {"files": file_hashes(made), "stored_responses": len(stored)}
     write_atomically(made / "manifest.json", json.dumps(manifest, indent=2))
     made.rename(out)
-    open_presampled(out)
+    Presampled.open(out)

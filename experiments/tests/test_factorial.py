@@ -12,8 +12,7 @@ import pytest
 
 from dph.cli.main import parse
 from dph.errors import UserError
-from dph.rehearsal.check import file_hashes, open_set
-from dph.rehearsal.partition import partition_of
+from dph.rehearsal.presampled import Presampled, file_hashes
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
 from experiments.anchor.counts import Evaluated
@@ -191,9 +190,9 @@ def test_rare_rows_are_of_problems_that_are_solved_one_to_three_times(tmp_path: 
     near = presampled(tmp_path / NEAR, solved, ("always",))
     seen = presampled(tmp_path / SEEN, solved, ("once", "thrice", "half", "always"))
     write_rare(near, seen, tmp_path / RARE)
-    made = open_set(tmp_path / RARE)
+    made = Presampled.open(tmp_path / RARE)
     assert [row.problem_id for row in made.stored] == ["once", "thrice"]
-    assert partition_of(made.run) == partition_of(open_set(near).run), "the explored problems stay the same"
+    assert made.partition == Presampled.open(near).partition, "the explored problems stay the same"
     assert made.run.manifest["stored_responses"] == 2
     other = presampled(tmp_path / "other", solved | {"half": 5}, ("half",))
     with pytest.raises(ValueError, match="did not draw the same"):

@@ -44,16 +44,13 @@ from dph.process.distributed import World as World
 from dph.process.places import own as own
 from dph.process.progress import say as say, show as show, show_messages as show_messages, warn as warn
 from dph.rehearsal.check import (
-    CheckedSet as CheckedSet,
     check_deviation as check_deviation,
     check_facts as check_facts,
     check_fit as check_fit,
     check_start as check_start,
-    open_presampled as open_presampled,
-    open_set as open_set,
     rendering_facts as rendering_facts,
 )
-from dph.rehearsal.partition import training_problems as training_problems
+from dph.rehearsal.presampled import Presampled as Presampled
 from dph.rehearsal.store import Rehearsal as Rehearsal, RehearsalSet as RehearsalSet
 from dph.runs.coverage import Ledger as Ledger
 from dph.runs.files import (
@@ -64,7 +61,8 @@ from dph.runs.files import (
 )
 from dph.sampling.generate import HFSampler as HFSampler
 from dph.sampling.rollouts import usable_problems as usable_problems
-from dph.training.monitor import Certifier as Certifier, monitored_sets as monitored_sets
-from dph.training.rollouts import Shaping as Shaping
+from dph.training.callbacks.certifier import Certifier as Certifier
+from dph.training.callbacks.monitor import monitored_sets as monitored_sets
+from dph.training.advantages import AdvantageEstimator as AdvantageEstimator
 from dph.training.rows import Row as Row, collate as collate, rehearsal_row as rehearsal_row
 from dph.training.update import count_rows as count_rows

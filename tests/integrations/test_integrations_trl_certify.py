@@ -20,7 +20,7 @@ from dph.models.policy import Policy
 from dph.runs.coverage import CERTIFICATE, read_visits
 from dph.stages.certify import certify
 from dph.stages.presample import presample
-from dph.training import monitor as module
+from dph.training.callbacks import certifier as module
 from helpers import base_run, presample_config
 
 pytestmark = [

@@ -10,7 +10,7 @@ import torch
 from dph.config import OverlongConfig
 from dph.integrations.verl.settings import DPHSettings
 from dph.objective import Advantage
-from dph.training.rollouts import Shaping
+from dph.training.advantages import AdvantageEstimator
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 from helpers import needs
 
@@ -59,12 +59,12 @@ def in_the_native_engine(advantage: Advantage) -> list[Any]:
     def live(rows):
         return [reference(list(row.response_ids)) for row in rows]
 
-    shaping = Shaping(advantage, OverlongConfig(), 8, False, lambda *_: None, live)
+    estimator = AdvantageEstimator(advantage, OverlongConfig(), 8, False, lambda *_: None, live)
     found = {}
     for group in set(GROUPS):
         members = [index for index, own in enumerate(GROUPS) if own == group]
         rollouts = list(map(rollout_of, members))
-        (rows,) = shaping.rows([Group(Problem("p", "q", "a", "exact"), [1], rollouts)])
+        (rows,) = estimator.rows([Group(Problem("p", "q", "a", "exact"), [1], rollouts)])
         found |= {index: row.advantage for index, row in zip(members, rows, strict=True) if row is not None}
     return [found[index] for index in sorted(found)]
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
 from dph.config.sampling import SamplingParams
 from dph.measure.metrics import (
-    MEASURES,
+    DIVERSITY_METRICS,
     Scores,
     canonical_sql,
     diversity_of,
@@ -307,8 +307,8 @@ def test_the_files_of_a_run_hold_them(tmp_path: Path):
     run = evaluate(settings)
     metrics = json.loads((run / "scores.json").read_text())["splits"]["dev"]["metrics"]
     others = {f"distinct_{name}{of}" for name in ("sql", "plans", "solutions") for of in ("", "_correct")}
-    wanted = set(MEASURES) - others - {"maj@32", "unparsed"}
-    assert wanted <= metrics.keys() and not (set(MEASURES) - wanted) & metrics.keys()
+    wanted = set(DIVERSITY_METRICS) - others - {"maj@32", "unparsed"}
+    assert wanted <= metrics.keys() and not (set(DIVERSITY_METRICS) - wanted) & metrics.keys()
     rows = pq.read_table(run / "problems.parquet").to_pylist()
     texts: dict[str, set[str]] = {row["id"]: set() for row in rows}
     for row in pq.read_table(run / "completions.parquet").to_pylist():

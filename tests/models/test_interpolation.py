@@ -18,7 +18,6 @@ from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.stages.sft import sft
 from dph.stages.train import train
-from dph.training.run_loop import load_policy
 from helpers import TEXTS, TINY, base_run, tiny_policy, train_config, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
@@ -149,7 +148,7 @@ def test_folders_of_adapters_are_refused_before_anything_is_trained(tmp_path):
     folder = str(tmp_path / "adapters")
     for config in (ModelConfig(folder, device="cpu"), ModelConfig(folder, device="cpu", lora_rank=2)):
         with pytest.raises(ModelError, match="holds adapters"):
-            load_policy(config, 0, None)
+            Policy.to_train(config)
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "x", "response": "y"}')
     with pytest.raises(ModelError, match="holds adapters"):

@@ -22,7 +22,6 @@ from dph.models.fitting import kept_bytes
 from dph.models.memory_saving import use_memory_saving_layers
 from dph.models.policy import Policy
 from dph.sampling.generate import HFSampler
-from dph.training.run_loop import load_policy
 from helpers import random_policy, random_rows
 
 
@@ -370,9 +369,9 @@ def test_only_a_model_that_is_trained_is_changed(tmp_path: Path) -> None:
     policy_of().save(tmp_path / "model")
     model = ModelConfig(path=str(tmp_path / "model"), device="cpu", precision="bf16")
     assert changed(Policy.load(model).model) == []
-    assert len(changed(load_policy(model, 0, None).model)) == 7
-    assert len(changed(load_policy(model, 0, tmp_path).model)) == 7, "from a checkpoint"
-    assert changed(load_policy(replace(model, precision="fp32"), 0, None).model) == []
+    assert len(changed(Policy.to_train(model).model)) == 7
+    assert len(changed(Policy.to_train(model, 0, tmp_path).model)) == 7, "from a checkpoint"
+    assert changed(Policy.to_train(replace(model, precision="fp32")).model) == []
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks
@@ -387,9 +386,9 @@ def test_frozen_weights_are_kept_in_bf16_if_it_holds_their_values(
             parameter.data = parameter.data.bfloat16().float()
     base.save(tmp_path / "base")
     config = ModelConfig(str(tmp_path / "base"), device="cpu", precision="bf16", lora_rank=2)
-    policy = load_policy(config, 0, None)
+    policy = Policy.to_train(config)
     monkeypatch.setattr(memory_saving, "_held_by_bf16", lambda _: [])
-    wide = load_policy(config, 0, None)
+    wide = Policy.to_train(config)
     with torch.no_grad():
         for (_, one), (_, other) in zip(policy.trainable(), wide.trainable(), strict=True):
             other.copy_(one.normal_(0.0, 0.3, generator=torch.Generator().manual_seed(one.numel())))

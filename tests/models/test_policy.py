@@ -15,6 +15,7 @@ from dph.config import ModelConfig
 from dph.errors import ModelError, SettingsError
 from dph.models import logprobs as module
 from dph.models.batch import by_prompt, microbatches, padded_length
+from dph.models.packing import Tokens
 from dph.models.policy import Policy
 from dph.models.scratch import bpe_tokenizer, new_policy, word_tokenizer
 from dph.training.rows import Row, batches, collate
@@ -455,3 +456,23 @@ def test_a_template_may_not_make_a_prompt_huge():
         policy.encode_prompt("easy 1")
     policy.tokenizer.chat_template = "{{ messages[0]['content'] }}"
     assert len(policy.encode_prompt("yes " * 300_000)) == 300_001, "a long prompt of the data is not the template's"
+
+
+WRONG_INPUTS = {
+    "present": (lambda batch: batch.present.long(), "a bool tensor [B, T] = [2, 3], but is int64 [2, 3]"),
+    "response_ids": (lambda batch: batch.response_ids[:1], "an int tensor [B, T] = [2, 3], but is int64 [1, 3]"),
+    "input_ids": (lambda batch: batch.input_ids[:1], r"an int tensor [B, L] = [2, 6], but is int64 [1, 6]"),
+    "sources": (lambda batch: batch.sources.float(), "an int tensor [U] = [5], but is float32 [5]"),
+    "states": (lambda batch: batch.states[1:], "an int tensor [K] = [5], but is int64 [4]"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_INPUTS)
+def test_inputs_of_another_shape_or_type_are_refused(name):
+    """Two rows of 2 + 3 and 4 + 2 tokens are padded to 6 tokens."""
+    policy = tiny_policy()
+    batch = policy.collate([Tokens([1, 2], [3, 4, 5]), Tokens([1, 2, 3, 4], [5, 6])])
+    change, wanted = WRONG_INPUTS[name]
+    with pytest.raises(ValueError) as caught:
+        policy.logprobs(replace(batch, **{name: change(batch)}))
+    assert str(caught.value) == f"{name} must be {wanted}"

@@ -25,12 +25,11 @@ from dph.rehearsal.check import (
     check_fit,
     check_sampler,
     check_start,
-    file_hashes,
-    open_set,
     other_versions,
     recheck,
     warn_of_another_judge,
 )
+from dph.rehearsal.presampled import Presampled, file_hashes
 from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal, write_rehearsal
 from dph.runs.directory import RunDir, package_versions
 from dph.stages.train import train
@@ -132,7 +131,7 @@ def test_training_refuses_stored_logprobs_that_are_not_the_models(tmp_path, whic
 def test_what_bf16_rounds_is_no_reason_to_refuse(tmp_path):
     path = copied(tmp_path / "set", lambda rows: shifted(rows, {4}, 0.5))
     RunDir.open(path, "presample").update(precision="bf16")
-    assert check_start(open_set(path), policy(), rollout(), 4, 1000) == pytest.approx(0.5, abs=1e-5)
+    assert check_start(Presampled.open(path), policy(), rollout(), 4, 1000) == pytest.approx(0.5, abs=1e-5)
 
 
 def test_the_start_says_how_well_the_set_agrees_and_with_which_other_versions(tmp_path, capsys):
@@ -175,15 +174,15 @@ def test_files_that_are_not_those_that_were_written(tmp_path, name):
     path = copied(tmp_path / "set")
     with (path / name).open("ab") as file:
         file.write(b"x")
-    for use in (open_set, lambda path: read_partition(path, TaskConfig(name="toy"))):
+    for use in (Presampled.open, lambda path: read_partition(path, TaskConfig(name="toy"))):
         with pytest.raises(RunError, match=f"{name} is not the file"):
             use(path)
     (path / name).unlink()
     with pytest.raises(RunError, match=rf"{name} cannot be read: No such file"):
-        open_set(path)
+        Presampled.open(path)
     RunDir.open(path, "presample").update(files=None)
     with pytest.raises(RunError, match="does not say what its files hold"):
-        open_set(path)
+        Presampled.open(path)
 
 
 DAMAGED = {

@@ -832,7 +832,7 @@ def at_resume(rng: random.Random, w: World, here: Path) -> list[Any]:
 
 
 def at_presampled(rng: random.Random, w: World, here: Path) -> list[Any]:
-    from dph.rehearsal.check import file_hashes
+    from dph.rehearsal.presampled import file_hashes
 
     source = rng.choice([w.presampled, w.presampled, w.aside])
     run = copied(source, here / "run")

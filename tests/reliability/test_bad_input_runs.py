@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from complaints import complaint, run
 from dph.cli.main import main
-from dph.rehearsal.check import file_hashes
+from dph.rehearsal.presampled import file_hashes
 from helpers import base_run, folder, presampled
 
 TOY = ["--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2"]

@@ -154,7 +154,7 @@ LOADERS = {
 """The functions that load code of others; FunctionVerifier, load_plugin and the reading of models ask `require`."""
 OWN = {"process/user_code.py", "registry.py", "__init__.py", "measure/__init__.py", "cli/main.py", "cli/loaded.py"}
 """Files that import modules of this package by a variable name, or hold the import itself."""
-INSTALLED = {"doctor.py", "runs/tracking.py", "verifiers/sandbox/pool.py"}
+INSTALLED = {"doctor.py", "runs/tracking.py", "verifiers/sandbox/worker.py"}
 """Files that import an installed library, or a worker of ours, by a name that no file gives."""
 
 

@@ -244,11 +244,11 @@ def test_few_lost_verdicts_leave_their_groups_and_the_run_goes_on(tmp_path, monk
 
     monkeypatch.setattr(Verifiers, "verify", lose(1 / 16))
     seen = []
-    rows = loop.Shaping.rows
-    monkeypatch.setattr(loop.Shaping, "rows", lambda shaping, groups: watched(shaping, groups))
+    rows = loop.AdvantageEstimator.rows
+    monkeypatch.setattr(loop.AdvantageEstimator, "rows", lambda estimator, groups: watched(estimator, groups))
 
-    def watched(shaping, groups):
-        made = rows(shaping, groups)
+    def watched(estimator, groups):
+        made = rows(estimator, groups)
         seen.extend(zip(groups, made, strict=True))
         return made
 
@@ -284,12 +284,12 @@ def test_a_judge_that_rewards_nothing_is_told_of(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
-    rows = loop.Shaping.rows
+    rows = loop.AdvantageEstimator.rows
 
-    def poisoned(shaping, groups):
-        return [[row and replace(row, advantage=value) for row in group] for group in rows(shaping, groups)]
+    def poisoned(estimator, groups):
+        return [[row and replace(row, advantage=value) for row in group] for group in rows(estimator, groups)]
 
-    monkeypatch.setattr(loop.Shaping, "rows", poisoned)
+    monkeypatch.setattr(loop.AdvantageEstimator, "rows", poisoned)
     settings = {"steps": 9, "checkpoint_every": 9, "optim": {"max_skipped": 5}}  # two updates a step
     with pytest.raises(SharedUserError, match="not finite in 6 updates in a row, up to"):
         train(train_config(tmp_path / "run", "grpo", settings))
@@ -303,15 +303,15 @@ def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
 
 
 def test_one_bad_step_is_left_out_and_counted(tmp_path, monkeypatch):
-    rows, calls = loop.Shaping.rows, []
+    rows, calls = loop.AdvantageEstimator.rows, []
 
-    def poisoned(shaping, groups):
+    def poisoned(estimator, groups):
         calls.append(1)
-        first, *others = rows(shaping, groups)
+        first, *others = rows(estimator, groups)
         spoilt = [row and replace(row, advantage=float("nan")) for row in first]
         return [spoilt if len(calls) == 1 else first, *others]
 
-    monkeypatch.setattr(loop.Shaping, "rows", poisoned)
+    monkeypatch.setattr(loop.AdvantageEstimator, "rows", poisoned)
     settings = {"steps": 2, "optim": {"max_skipped": 2}}
     assert [line["skipped_updates"] for line in read_metrics(train(train_config(tmp_path, "grpo", settings)))] == [1, 0]
 

@@ -10,7 +10,7 @@ import pytest
 
 from dph.config import EvalConfig, ModelConfig, MonitorConfig, RehearsalConfig, TaskConfig
 from dph.errors import DataError, RunError
-from dph.rehearsal.check import file_hashes
+from dph.rehearsal.presampled import file_hashes
 from dph.report import report
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.pinned import content_hashes

@@ -25,7 +25,7 @@ from hostile import finished
 from hostile_seeds import HUGE, LOG, PROBLEMS, QUESTIONS, SAMPLES
 
 from complaints import complaint, run
-from dph.models.loading import as_os_errors
+from dph.models.saving import as_os_errors
 from dph.runs.coverage import as_few, read_visits
 from helpers import base_run, kept_aside, presampled
 from report_support import write_eval, write_train
@@ -488,7 +488,7 @@ def test_hundreds_of_monitored_sets(tmp_path, capsys):
 
 @pytest.mark.parametrize("counts", [(9, 8), (-1, 8), (1, None), ("1", 8)])
 def test_partitions_of_impossible_counts(tmp_path, capsys, counts):
-    from dph.rehearsal.check import file_hashes
+    from dph.rehearsal.presampled import file_hashes
 
     path = hostile_seeds.copied(presampled(), tmp_path / "set")
     rows = pq.read_table(path / "partition.parquet").to_pylist()

@@ -21,8 +21,7 @@ from dph import verifiers
 from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, ModelConfig, to_toml
 from dph.errors import UserError
 from dph.evaluation.certification import CertificationSet
-from dph.rehearsal.check import open_presampled
-from dph.rehearsal.partition import training_problems
+from dph.rehearsal.presampled import Presampled
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.coverage import CERTIFICATE, read_visits
 from dph.runs.directory import RunDir, find_model, read_metrics
@@ -32,7 +31,7 @@ from dph.stages.evaluate import evaluate
 from dph.stages.interpolate import interpolate
 from dph.stages.presample import presample
 from dph.stages.train import train
-from dph.training import monitor as module
+from dph.training.callbacks import certifier as module
 from dph.training.update import Updater
 from helpers import (
     ASIDE,
@@ -91,7 +90,7 @@ def test_a_share_of_the_near_perfect_problems_is_kept_aside():
     from dph.build import load_problems
 
     problems = load_problems(TASK)[1]
-    trained = {problem.id for problem in training_problems(open_presampled(kept_aside()), TASK, "all", problems)}
+    trained = {problem.id for problem in Presampled.open(kept_aside()).training_problems(TASK, "all", problems)}
     assert trained == {problem.id for problem in problems} - aside
     other = presample(presample_config(folder() / "other", task=TASK, certify=replace(ASIDE, share=0.2)))
     smaller = {id for id, where in read_partition(other, TASK).items() if where == "certify"}
@@ -260,9 +259,7 @@ def test_what_cannot_be_certified_is_refused_before_training(tmp_path):
 
 
 def test_an_unjudged_sample_counts_against_the_certificate(tmp_path, monkeypatch):
-    from dph.evaluation import certification
-
-    monkeypatch.setattr(certification, "new_counts", lambda run: dict.fromkeys(kept(), (0, 1)))  # one of two was judged
+    monkeypatch.setattr(Presampled, "new_counts", lambda self: dict.fromkeys(kept(), (0, 1)))  # one of two was judged
     held = CertificationSet.open(CertifyConfig(set=str(kept_aside()), epsilon=0.1))
     assert set(held.base.values()) == {(1, 2)}
 

@@ -20,7 +20,7 @@ from dph.build import load_problems
 from dph.config import ModelConfig, TaskConfig, TrainConfig, VerifierConfig, from_dict
 from dph.errors import DataError, JudgeError, ModelError, RunError, SettingsError
 from dph.models.policy import Policy
-from dph.rehearsal.check import open_presampled, open_set, recheck
+from dph.rehearsal.check import recheck
 from dph.rehearsal.partition import (
     can_be_lost,
     is_near_perfect,
@@ -28,8 +28,8 @@ from dph.rehearsal.partition import (
     missed_by,
     place_of,
     responses_to_store,
-    training_problems,
 )
+from dph.rehearsal.presampled import Presampled
 from dph.rehearsal.store import RehearsalSet, read_rehearsal
 from dph.runs.directory import RunDir, find_model, read_metrics
 from dph.stages import presample as module
@@ -155,8 +155,8 @@ def test_what_can_be_lost_is_rehearsed_in_place_of_what_is_mastered(tmp_path, mo
     prompts = "1 prompt" if len(expected) == 1 else "3 prompts"
     rows = f"{len(expected)} stored response" + ("s" if len(expected) > 1 else "")
     assert f"to rehearse: {prompts} that can lose pass@4 ({rows})" in caplog.messages
-    assert open_presampled(tmp_path / "for-k").manifest["for_k"] == 4
-    assert "for_k" not in open_presampled(tmp_path / "plain").manifest
+    assert Presampled.open(tmp_path / "for-k").run.manifest["for_k"] == 4
+    assert "for_k" not in Presampled.open(tmp_path / "plain").run.manifest
 
 
 def test_a_chunk_is_whole_batches_of_the_sampler(tmp_path, monkeypatch):
@@ -441,7 +441,7 @@ def test_a_set_for_k_without_a_prompt_is_refused_by_training(tmp_path, monkeypat
     config = presample_config(tmp_path / "none", task=task, threshold=3, for_k=4)
     presample(replace(config, rollout=replace(config.rollout, n=4)))
     with pytest.raises(DataError, match=r"found no prompt that can lose pass@4 \(its for_k\)"):
-        open_set(tmp_path / "none")
+        _ = Presampled.open(tmp_path / "none").stored
 
 
 def test_a_partition_of_another_task(tmp_path):
@@ -483,9 +483,9 @@ def test_relative_paths_of_a_run_are_found_from_anywhere(tmp_path, monkeypatch):
     assert find_model("../run").model == str(tmp_path / "model")
 
 
-def opened(config: TrainConfig) -> RunDir:
+def opened(config: TrainConfig) -> Presampled:
     """The presample run of a training run."""
-    return open_presampled(Path(config.rehearsal.path))
+    return Presampled.open(Path(config.rehearsal.path))
 
 
 def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
@@ -495,7 +495,7 @@ def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
     trained = TaskConfig(name="toy", split="train")
     config = train_config(tmp_path / "run", "dph_js", task=trained)
     config = replace(config, prompt_set="all", rehearsal=replace(config.rehearsal, path=str(tmp_path / "both")))
-    chosen = training_problems(opened(config), config.task, config.prompt_set, load_problems(trained)[1])
+    chosen = opened(config).training_problems(config.task, config.prompt_set, load_problems(trained)[1])
     assert {problem.id.partition("/")[0] for problem in chosen} == {"train"}
     stored = {row.problem_id.partition("/")[0] for row in read_rehearsal(tmp_path / "both" / "rehearsal.parquet")}
     assert stored == {"train", "easy"}
@@ -510,25 +510,25 @@ def test_a_published_partition_is_two_tasks(tmp_path):
     config = train_config(tmp_path / "run", "dph_js", task=explore)
     config = replace(config, prompt_set="other", rehearsal=replace(config.rehearsal, path=str(tmp_path / "pef")))
     everything = load_problems(explore)[1]
-    assert training_problems(opened(config), explore, "other", everything) == everything
+    assert opened(config).training_problems(explore, "other", everything) == everything
     train(config)
     assert any("pef/forgotten" in line for line in read_metrics(tmp_path / "run")), "stored responses were rehearsed"
     easy = TaskConfig(name="toy", split="easy")
     with pytest.raises(DataError, match="problems are in the presample run"):
-        training_problems(opened(config), easy, "other", load_problems(easy)[1])
+        opened(config).training_problems(easy, "other", load_problems(easy)[1])
 
 
 @pytest.mark.parametrize("prompt_set", ["explore", "all"])
 def test_problems_added_after_presampling_are_named_and_not_trained_on(tmp_path, capsys, prompt_set):
     config = train_config(tmp_path, "dph_js")
     problems = load_problems(config.task)[1]
-    chosen = training_problems(opened(config), config.task, prompt_set, problems)
+    chosen = opened(config).training_problems(config.task, prompt_set, problems)
     assert "not trained on" not in capsys.readouterr().err
     added = [*problems, *(replace(problems[0], id=f"new{i}") for i in range(2))]
-    assert training_problems(opened(config), config.task, prompt_set, added) == chosen
+    assert opened(config).training_problems(config.task, prompt_set, added) == chosen
     told = " ".join(capsys.readouterr().err.split())
     assert told.count(f"not trained on: 2 of {len(added)} problems (first 'new0')") == 1
-    assert training_problems(opened(config), config.task, prompt_set, added, fresh=False) == chosen
+    assert opened(config).training_problems(config.task, prompt_set, added, fresh=False) == chosen
     assert not capsys.readouterr().err  # a resumed run has said it
 
 

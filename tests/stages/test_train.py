@@ -34,9 +34,10 @@ from dph.stages import train as module
 from dph.stages.presample import presample
 from dph.stages.train import train
 from dph.training import loop, rollouts
-from dph.training.rollouts import Drawn, Shaping
+from dph.training.advantages import AdvantageEstimator
+from dph.training.callbacks.statistics import StepStats
+from dph.training.rollouts import Drawn
 from dph.training.update import recomputes_old
-from dph.training.watch import StepStats
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 from faults_support import same
 from helpers import (
@@ -355,9 +356,11 @@ def test_no_responses_are_kept_if_none_are_asked_for(tmp_path):
 
 
 def test_a_response_that_is_not_in_the_loss_has_no_advantage():
-    shaping = Shaping(Advantage("group", {}), OverlongConfig(), 8, mask_truncated=True, style=lambda *_: None)
+    estimator = AdvantageEstimator(
+        Advantage("group", {}), OverlongConfig(), 8, mask_truncated=True, style=lambda *_: None
+    )
     judged = group((GOOD, 1.0, 3, "stop"), (LOST, 0.0, 4, "stop"), (BAD, 0.0, 8, "length"), (BAD, 0.0, 2, "stop"))
-    ((first, lost, cut, last),) = shaping.rows([judged])
+    ((first, lost, cut, last),) = estimator.rows([judged])
     assert first is not None and lost is None and cut is None and last is not None
     assert first.advantage == pytest.approx(2 / 3**0.5, abs=1e-5)  # rewards 1, 0, 0: mean 1/3, deviation 1/√3
 

@@ -16,6 +16,7 @@ import torch
 from dph.config import LossConfig, MonitorConfig, MonitorSet, OptimConfig
 from dph.errors import Interrupted, UserError
 from dph.models.batch import by_prompt
+from dph.models.policy import Policy
 from dph.objective import Objective
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
@@ -112,7 +113,7 @@ def faulty(out, world):
 
     with in_process(0, Metrics, "__init__", 1, mistake):
         refused("tracker", config)
-    with in_process(1, module, "load_policy", 1, mistake):
+    with in_process(1, Policy, "to_train", 1, mistake):
         refused("loading", config)
     with in_process(1, rollouts, "sample_groups", 2, mistake):
         refused("sampling", config)

@@ -12,9 +12,12 @@ from dph.config import MonitorConfig, MonitorSet
 from dph.errors import SettingsError
 from dph.runs.coverage import MONITORED, read_visits
 from dph.stages.train import train
-from dph.training import loop, monitor, rollouts
-from dph.training.monitor import Best, PassAlarm
-from dph.training.watch import StepStats, VerdictAlarm
+from dph.training import loop, rollouts
+from dph.training.callbacks import monitor
+from dph.training.callbacks.guards import VerdictAlarm
+from dph.training.callbacks.monitor import PassAlarm
+from dph.training.callbacks.statistics import StepStats
+from dph.training.checkpoints import BestCheckpoint
 from dph.types import Outcome, Verdict
 from helpers import interrupted_at, train_config
 
@@ -28,7 +31,7 @@ def line(step: int):
 
 
 def choose(steps, metric="eval/greedy", within=0.02):
-    best = Best(metric, within, "runs/base/model")
+    best = BestCheckpoint(metric, within, "runs/base/model")
     noted = [best.note(step, line(step)) for step in steps]
     return best, noted
 
@@ -48,7 +51,7 @@ def test_another_metric_and_none():
     best, noted = choose(RUN, metric="")
     assert best.step is None and not any(noted)
     with pytest.raises(SettingsError, match="keep_best is 'eval/styles', but the"):
-        Best("eval/styles", 0.02, "").check({"eval/greedy": 0.5})
+        BestCheckpoint("eval/styles", 0.02, "").check({"eval/greedy": 0.5})
 
 
 def test_the_base_model_may_be_the_best(tmp_path):
@@ -74,15 +77,15 @@ def write_run(path, steps, saved):
 def test_a_resumed_run_has_the_best_of_the_uninterrupted_one(tmp_path):
     """Also when the step of the highest accuracy, which is still the measure of the others, is not kept."""
     write_run(tmp_path, [0, 1, 2, 3, 4], saved=[2, 4])
-    best = Best.so_far(tmp_path, "eval/greedy", 0.02, "base")
+    best = BestCheckpoint.so_far(tmp_path, "eval/greedy", 0.02, "base")
     assert best.step == 2 and best.note(5, line(5)) is False
-    best = Best.so_far(tmp_path, "eval/greedy", 0.015, "base")
+    best = BestCheckpoint.so_far(tmp_path, "eval/greedy", 0.015, "base")
     assert best.step == 2
 
 
 def test_a_best_checkpoint_that_was_deleted_is_replaced_by_one_that_is_there(tmp_path):
     write_run(tmp_path, [0, 1, 2, 3, 4], saved=[1, 4])
-    assert Best.so_far(tmp_path, "eval/greedy", 0.02, "base").step == 4
+    assert BestCheckpoint.so_far(tmp_path, "eval/greedy", 0.02, "base").step == 4
 
 
 def judged(outcomes, rewarded=0):

@@ -16,7 +16,8 @@ from dph.rehearsal.store import Rehearsal
 from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder, derive_key
-from dph.training.rollouts import RolloutCollector, Shaping, is_informative, overlong_penalty
+from dph.training.advantages import AdvantageEstimator, overlong_penalty
+from dph.training.rollouts import RolloutCollector, is_informative
 from dph.training.rows import mix, rehearsal_row
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 
@@ -182,8 +183,10 @@ def test_overlong_penalty_by_hand():
 
 def group_rows(one, config):
     rollout = config.rollout
-    shaping = Shaping(Advantage(), config.overlong, rollout.max_tokens, rollout.mask_truncated, lambda *_: None)
-    return [row for row in shaping.rows([one])[0] if row is not None]
+    estimator = AdvantageEstimator(
+        Advantage(), config.overlong, rollout.max_tokens, rollout.mask_truncated, lambda *_: None
+    )
+    return [row for row in estimator.rows([one])[0] if row is not None]
 
 
 def test_advantages_of_a_group_by_hand():

@@ -334,7 +334,8 @@ def main():
 """
 _TWO_POOLS = """
 import sys, warnings
-from dph.verifiers.sandbox.pool import Request, WorkerPool
+from dph.verifiers.sandbox.pool import WorkerPool
+from dph.verifiers.sandbox.worker import Request
 
 for _ in range(2):
     pool = WorkerPool("without_limits", {}, path=[sys.argv[1]])

@@ -14,7 +14,8 @@ import pytest
 from dph.errors import UserError
 from dph.types import Outcome, Problem
 from dph.verifiers import Verifiers
-from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool
+from dph.verifiers.sandbox.pool import WorkerPool
+from dph.verifiers.sandbox.worker import Reply, Request
 from dph.verifiers.sql.rules import RULES
 from dph.verifiers.sql.verifier import SqlVerifier
 

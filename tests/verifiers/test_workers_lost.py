@@ -12,7 +12,8 @@ from dph.errors import UserError
 from dph.types import Problem
 from dph.verifiers.function import FunctionVerifier
 from dph.verifiers.math.verifier import MathVerifier
-from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool
+from dph.verifiers.sandbox.pool import WorkerPool
+from dph.verifiers.sandbox.worker import Reply, Request
 from dph.verifiers.sql.verifier import SqlVerifier
 from kills import killing
 from workers import COUNTING, of_seconds, one_row

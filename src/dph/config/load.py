@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config.files import read_bytes
+from dph.config.permitted import Permitted, code_of
 from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig
 from dph.config.text import decoded
 from dph.config.train import TrainConfig
@@ -39,7 +40,11 @@ def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
 
 
 def preset_names() -> list[str]:
-    """Names of the presets that come with the package: models and worlds, a file each, and methods, a table each."""
+    """The names of the presets that come with the package: models and worlds, a file each, and methods, a table each.
+
+    >>> {"grpo", "dph_js"} <= set(preset_names())
+    True
+    """
     files = {path.stem for path in _PRESETS.glob("*.toml")} - {_METHODS.stem}
     return sorted({*files, *_methods()})
 
@@ -50,12 +55,20 @@ def _methods() -> dict[str, Any]:
 
 
 def preset_label(name: str) -> str:
-    """The name of a method preset in tables; "" for a preset of something else, such as a model or a world."""
+    """The name of a method preset in tables; "" for a preset of something else, such as a model or a world.
+
+    >>> preset_label("dph_js")
+    'DPH-JS'
+    """
     return str(_table(_preset_file(name), "meta", f"the preset {name!r}").get("label", ""))
 
 
 def is_settings_file(name: str) -> bool:
-    """Whether a preset is named by the path of its file."""
+    """Whether a preset is named by the path of its file.
+
+    >>> is_settings_file("mine.toml"), is_settings_file("grpo")
+    (True, False)
+    """
     return name.endswith((".toml", *_YAML))
 
 
@@ -213,12 +226,22 @@ def _table(tree: Mapping[str, Any], key: str, where: str, prefix: str = "") -> M
 def load_settings(
     stage: str, presets: Sequence[str] = (), files: Sequence[Path] = (), overrides: Mapping[str, Any] | None = None
 ) -> Any:
-    """The settings of a stage, named by its command, as its command line fills them: presets, then files, then
-    overrides, nested dictionaries in place of flags: {"out": "runs/a", "optim": {"lr": 1e-4}}. Raises SettingsError for
-    an unknown preset or key, for a value of the wrong type or out of bounds, and for code that presets or files name
-    and the overrides do not."""
-    from dph.config.permitted import Permitted, code_of
+    """The settings of a stage, filled as its command line fills them: presets, then files, then overrides.
 
+    Args:
+        stage: the command of the stage, such as "train".
+        presets: names of presets, or paths of preset files; a later preset overrides an earlier one.
+        files: settings files, which override all presets.
+        overrides: nested dictionaries in the place of flags.
+
+    Raises:
+        SettingsError: a preset or a key is unknown, a value has the wrong type or is out of bounds, or a preset or a
+            file names code to run that the overrides do not name.
+
+    >>> settings = load_settings("train", ["grpo"], overrides={"out": "runs/a", "optim": {"lr": 1e-4}})
+    >>> settings.method, settings.optim.lr
+    ('grpo', 0.0001)
+    """
     merged = merge_settings(stage, presets, files)
     _merge(merged, overrides or {})
     settings = from_dict(STAGES[stage], merged)

@@ -17,7 +17,12 @@ from dph.errors import SettingsError
 
 
 class Named(NamedTuple):
-    """Code of others that settings name."""
+    """Code of others that settings name.
+
+    >>> code = Named("reward.function", "reward.py:score", "--reward")
+    >>> code.words
+    ['--reward', 'reward.py:score']
+    """
 
     setting: str
     """The setting's name with dots, such as reward.function."""
@@ -36,12 +41,22 @@ class Named(NamedTuple):
 
 
 def words_of(config: Any) -> list[str]:
-    """The words of a command line that let all code run that settings name."""
+    """The words of a command line that let all code run that settings name.
+
+    >>> from dph.config import TrainConfig
+    >>> words_of(TrainConfig(plugins=("mine.py",)))
+    ['--plugin', 'mine.py']
+    """
     return [word for code in code_of(config) for word in code.words]
 
 
 def code_of(config: Any) -> list[Named]:
-    """All code of others that a stage's settings name."""
+    """All code of others that the settings of a stage name.
+
+    >>> from dph.config import TrainConfig
+    >>> [code.value for code in code_of(TrainConfig(plugins=("mine.py",)))]
+    ['mine.py']
+    """
     found = []
     for setting in every_setting(config):
         for mark in setting.bounds:
@@ -52,13 +67,24 @@ def code_of(config: Any) -> list[Named]:
 
 
 class Permitted:
-    """The code of others that a call may run."""
+    """The code of others that a call may run.
+
+    >>> permitted = Permitted({"plugins": ["mine.py"]})
+    >>> permitted.allows(Named("plugins", "mine.py", "--plugin"))
+    True
+    >>> permitted.allows(Named("plugins", "theirs.py", "--plugin"))
+    False
+    """
 
     def __init__(
         self, named: Mapping[str, Any], command: Sequence[str] = (), flags: Sequence[str] | None = None
     ) -> None:
-        """named: the settings that the call itself gives, nested as in a file. command: its words, for the message that
-        says what to type; without any, the call is of a program. flags: those that the command has; None: all."""
+        """
+        Args:
+            named: the settings that the call itself gives, nested as in a file.
+            command: the words of the command, for the message that says what to type; none if a program calls.
+            flags: the flags that the command has; None for all.
+        """
         self._named, self._command, self._flags = flatten(named), list(command), flags
 
     def allows(self, code: Named) -> bool:
@@ -67,8 +93,9 @@ class Permitted:
         return any(code.same(name, value) for name, value in values)
 
     def check(self, codes: Sequence[Named], where: str) -> None:
-        """Raises SettingsError, with what to type, if the call does not itself name some of this code; where: what
-        does."""
+        """Raises SettingsError, with the words to type, if the call does not itself name some of this code.
+
+        where: what names the code, for the message."""
         refused = [code for code in codes if not self.allows(code)]
         if not refused:
             return
@@ -79,7 +106,7 @@ class Permitted:
             raise SettingsError(f"{fault}; if you trust it, pass the same settings yourself")
         if lacking := [code.flag for code in refused if self._flags is not None and code.flag not in self._flags]:
             raise SettingsError(f"{fault}, and this command has no {lacking[0]}; leave it out")
-        line = shlex.join([*self._command, *(word for each in words for word in each)])
+        line = shlex.join([*self._command, *(word for flag in words for word in flag)])
         raise SettingsError(f"{fault}; if you trust {'it' if len(words) == 1 else 'them'}, type: {line}")
 
 
@@ -93,7 +120,13 @@ _of_call: list[Permitted] = []
 
 @contextmanager
 def only(permitted: Permitted) -> Iterator[None]:
-    """In this block, in every thread of the process, `require` lets only this code run."""
+    """Context in which `require` lets only this code run, in every thread of the process.
+
+    >>> with only(Permitted({})):
+    ...     require(Named("plugins", "mine.py", "--plugin"), "the file")
+    Traceback (most recent call last):
+    dph.errors.SettingsError: the file names code to run (plugins = mine.py), which only a flag can allow; ...
+    """
     _of_call.append(permitted)
     try:
         yield
@@ -102,7 +135,8 @@ def only(permitted: Permitted) -> Iterator[None]:
 
 
 def named_by(config: Any) -> Permitted:
-    """What the present call names: the flags of its command, or in a program the settings that it passes."""
+    """The code that the present call names: by the flags of its command or, in a program, by the settings that the
+    program passes."""
     if _of_call:
         return _of_call[-1]
     named: dict[str, list[Any]] = {}

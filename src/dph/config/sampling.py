@@ -133,9 +133,9 @@ def verl_settings(params: SamplingParams) -> tuple[dict[str, Any], dict[str, Any
     verl's configuration), by their names here."""
     shown = params if params.temperature > 0 else params.greedy()
     values = {name: plain(getattr(shown, name)) for name in marks()}
-    others = {name: value for name, value in values.items() if not marks()[name].of_verl}
-    ours = {name: value for name, value in others.items() if value != plain(DEFAULTS[name])}
-    return {name: value for name, value in values.items() if name not in others}, ours
+    unshared = {name: value for name, value in values.items() if not marks()[name].of_verl}
+    changed = {name: value for name, value in unshared.items() if value != plain(DEFAULTS[name])}
+    return {name: value for name, value in values.items() if name not in unshared}, changed
 
 
 # transformers and TRL ------------------------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ def named_params(settings: Mapping[str, Any], names: Mapping[str, str]) -> Sampl
     """The parameters in the settings of an engine, by its names (`transformers_names`, `vllm_names`). A setting that is
     absent or None has its default; one text stands for a list of texts."""
     values: dict[str, Any] = {}
-    for name, theirs in names.items():
-        value = settings.get(theirs)
+    for name, engine_name in names.items():
+        value = settings.get(engine_name)
         if value is not None:
             lists = isinstance(DEFAULTS[name], tuple)
             values[name] = (value,) if lists and isinstance(value, str) else tuple(value) if lists else value

@@ -90,8 +90,8 @@ def _is_deep(value: Any) -> bool:
     for _ in range(_DEEPEST + 1):  # types, not isinstance: every row of a file comes here
         level = [
             item
-            for each in level
-            for item in (each.values() if type(each) is dict else each)
+            for container in level
+            for item in (container.values() if type(container) is dict else container)
             if type(item) is dict or type(item) is list
         ]
         if not level:

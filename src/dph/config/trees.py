@@ -35,7 +35,12 @@ class Setting(NamedTuple):
 
 
 def every_setting(config: Any, prefix: str = "") -> Iterator[Setting]:
-    """The settings of a config and of the configs in it, in the order of their declaration."""
+    """The settings of a config and of the configs in it, in the order of their declaration.
+
+    >>> from dph.config import OverlongConfig
+    >>> [(setting.name, setting.value) for setting in every_setting(OverlongConfig(buffer=4))]
+    [('buffer', 4), ('penalty', 1.0)]
+    """
     for key, kind, marks in hints_of(type(config)):
         name, value = f"{prefix}{key}", getattr(config, key)
         if _is_config(value):
@@ -46,17 +51,29 @@ def every_setting(config: Any, prefix: str = "") -> Iterator[Setting]:
 
 
 def unusual(config: Any) -> list[str]:
-    """A sentence for each number of a config outside its usual values."""
+    """A sentence for each number of a config that lies outside the usual values of its field.
+
+    >>> from dph.config import OptimConfig
+    >>> unusual(OptimConfig(lr=1e-6))
+    []
+    >>> len(unusual(OptimConfig(lr=1.0)))
+    1
+    """
     marked = [(s, mark) for s in every_setting(config) for mark in s.bounds if isinstance(mark, Usual)]
     return [f"{s.name} is {s.value:g}, {m.words}" for s, m in marked if s.value and not m.low <= abs(s.value) <= m.high]
 
 
 @cache
 def field_docs(cls: type[Any]) -> Mapping[str, str]:
-    """The string below each field of a class and of its base classes, as in the source."""
+    """The string below each field of a class and of its base classes, by the name of the field, as in the source.
+
+    >>> from dph.config import AdvantageConfig
+    >>> field_docs(AdvantageConfig)["options"]
+    'Settings of the advantage, as key value pairs.'
+    """
     docs: dict[str, str] = {}
-    for one in reversed(cls.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0].body  # type: ignore[attr-defined]
+    for parent in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(parent))).body[0].body  # type: ignore[attr-defined]
         for item, below in pairwise(body):
             if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr):
                 docs[item.target.id] = inspect.cleandoc(below.value.value)  # type: ignore[attr-defined]
@@ -64,7 +81,12 @@ def field_docs(cls: type[Any]) -> Mapping[str, str]:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """A config as nested plain dictionaries."""
+    """A config as nested plain dictionaries.
+
+    >>> from dph.config import AdvantageConfig
+    >>> to_dict(AdvantageConfig("rs_grpo", {"beta": "3"}))
+    {'name': 'rs_grpo', 'options': {'beta': '3'}}
+    """
     return {item.name: _plain(getattr(config, item.name)) for item in dataclasses.fields(config)}
 
 
@@ -75,7 +97,11 @@ def _plain(value: Any) -> Any:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as one with dotted keys."""
+    """Nested dictionaries as one dictionary, whose keys are joined by dots.
+
+    >>> flatten({"loss": {"eta": 0.2}, "seed": 1})
+    {'loss.eta': 0.2, 'seed': 1}
+    """
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
@@ -86,7 +112,11 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """A dictionary with dotted keys as nested ones."""
+    """A dictionary whose keys are joined by dots as nested dictionaries: the inverse of `flatten`.
+
+    >>> nested({"loss.eta": 0.2, "seed": 1})
+    {'loss': {'eta': 0.2}, 'seed': 1}
+    """
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *path, key = name.split(".")
@@ -98,7 +128,11 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def absolute(text: str) -> str:
-    """The path of an existing file or folder in one spelling, absolute and without links; any other text as it is."""
+    """The path of an existing file or folder in one spelling, absolute and without links; any other text as it is.
+
+    >>> absolute("org/a-model-on-the-hub")
+    'org/a-model-on-the-hub'
+    """
     try:
         path = expanded(text)
         return str(path.resolve()) if text and path.exists() else text
@@ -107,7 +141,12 @@ def absolute(text: str) -> str:
 
 
 def comparable(value: Any) -> Any:
-    """Settings, as plain dictionaries, with every path in one spelling, also the path in FILE.py:NAME."""
+    """Settings, as plain dictionaries, with every path in one spelling (`absolute`), also the path in FILE.py:NAME.
+    Tuples become lists.
+
+    >>> comparable({"plugins": ("no_such_file.py",), "steps": 2})
+    {'plugins': ['no_such_file.py'], 'steps': 2}
+    """
     if isinstance(value, str):
         file, colon, name = value.rpartition(":")
         return absolute(file) + colon + name if file.endswith(".py") else absolute(value)
@@ -117,13 +156,24 @@ def comparable(value: Any) -> Any:
 
 
 def to_toml(config: Any, cls: type[Any] | None = None) -> str:
-    """A config as TOML text that `--config` reads back; cls: with the settings of this smaller class only."""
+    """A config as TOML text that `--config` reads back. cls: a smaller class, whose settings alone are written.
+
+    >>> from dph.config import OverlongConfig
+    >>> print(to_toml(OverlongConfig(buffer=4)), end="")
+    buffer = 4
+    penalty = 1.0
+    """
     values = to_dict(config)
     return tomli_w.dumps(values if cls is None else {item.name: values[item.name] for item in dataclasses.fields(cls)})
 
 
 def narrowed(cls: type[T], config: Any) -> T:
-    """A config as a smaller class, with the fields that both declare: one stage passes it on to another."""
+    """A config as a smaller class, with the fields of that class: so a stage passes settings on to another stage.
+
+    >>> from dph.config import EvaluatedModelConfig, ModelConfig
+    >>> narrowed(EvaluatedModelConfig, ModelConfig("org/name", lora_rank=8)).path
+    'org/name'
+    """
     return cls(**{item.name: getattr(config, item.name) for item in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
 
@@ -131,11 +181,26 @@ _SOMEWHERE = "the settings"
 
 
 def from_dict(cls: type[T], settings: Mapping[str, Any], where: str = _SOMEWHERE, default: T | None = None) -> T:
-    """Build a config from nested dictionaries over a default. Raises SettingsError for a key that does not exist or
-    that the stage does not read, for a value of the wrong type, and for settings that are out of bounds or contradict
-    each other: a file or a preset alone may, if what is laid over it mends that, so they are joined before.
+    """Build a config from nested dictionaries over a default.
 
-    where: what holds the settings, for messages.
+    Presets, files and flags are joined before, because one of them alone may contradict itself until another mends it.
+
+    Args:
+        cls: the class of the config.
+        settings: the settings, which may leave out any.
+        where: what holds the settings, for messages.
+        default: the config whose values the other settings have; by default `cls()`.
+
+    Raises:
+        SettingsError: a key does not exist, or the stage does not read it; a value has the wrong type; or settings are
+            out of bounds or contradict each other.
+
+    >>> from dph.config import LossConfig
+    >>> from_dict(LossConfig, {"eta": 0.5}).eta
+    0.5
+    >>> from_dict(LossConfig, {"etta": 0.5})
+    Traceback (most recent call last):
+    dph.errors.SettingsError: the settings have an unknown key 'etta'; perhaps you meant eta; known here are: ...
     """
     values = read_tree(cls, settings, where)
     try:
@@ -171,8 +236,13 @@ def _table_of(config: Any, key: str) -> type[Any] | None:
 
 
 def read_tree(cls: type[Any], settings: Mapping[str, Any], where: str = _SOMEWHERE) -> dict[str, Any]:
-    """Nested dictionaries with the values of a config's fields, read as their types. Raises SettingsError for a key
-    that does not exist or that the stage does not read, and for a value of the wrong type."""
+    """Settings as nested dictionaries, whose values are read as the types of the fields of a config. Raises
+    SettingsError for a key that does not exist or that the stage does not read, and for a value of the wrong type.
+
+    >>> from dph.config import LossConfig
+    >>> read_tree(LossConfig, {"eta": 1})  # eta is a float
+    {'eta': 1.0}
+    """
     return _read(cls, settings, where, lambda key: False)
 
 
@@ -195,7 +265,13 @@ def _read(cls: type[Any], settings: Any, where: str, unread: Callable[[str], boo
 
 
 def laid_over(cls: type[Any], base: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a class as nested dictionaries, with others in their place: parts are joined, the rest replaced."""
+    """Settings of a class as nested dictionaries, with other settings laid over them: parts are joined, and all else is
+    replaced.
+
+    >>> from dph.config import TrainConfig
+    >>> laid_over(TrainConfig, {"loss": {"eta": 0.2, "kl": "k3"}, "seed": 1}, {"loss": {"eta": 0.5}})
+    {'loss': {'eta': 0.5, 'kl': 'k3'}, 'seed': 1}
+    """
     kinds = {name: kind for name, kind, _ in hints_of(cls)}
     joined = dict(base)
     for key, value in settings.items():
@@ -239,7 +315,11 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Dotted keys whose values differ, as "key: old → new" lines."""
+    """The settings whose values differ between two nested dictionaries, as lines "key: old → new".
+
+    >>> differences({"loss": {"eta": 0.2}, "seed": 1}, {"loss": {"eta": 0.5}, "seed": 1})
+    ['loss.eta: 0.2 → 0.5']
+    """
     before, after = flatten(old), flatten(new)
     keys = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
     return [f"{key}: {before.get(key)!r} → {after.get(key)!r}" for key in keys]

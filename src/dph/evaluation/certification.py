@@ -23,8 +23,8 @@ from dph.measure.certificate import MOST_PROBLEMS, Certificate, Counts, certific
 from dph.models.chat import Rendering
 from dph.models.policy import Policy
 from dph.process.progress import warn
-from dph.rehearsal.check import check_facts, judging_rules, model_of, open_presampled, policy_facts
-from dph.rehearsal.partition import check_problems, new_counts
+from dph.rehearsal.check import check_facts, judging_rules, model_of, policy_facts
+from dph.rehearsal.presampled import Presampled
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import Sampler
 from dph.types import Problem
@@ -36,7 +36,7 @@ class CertificationSet:
     """Problems that the base model mastered, its new samples of them, and the settings of a check."""
 
     run: RunDir
-    made: PresampleConfig
+    settings: PresampleConfig
     """Settings of the presample run, by which checkpoints are sampled."""
     problems: Sequence[Problem]
     base: Counts
@@ -46,15 +46,16 @@ class CertificationSet:
     def open(cls, allowed: CertifySetConfig) -> "CertificationSet":
         """The set of the presample run `allowed.set`. Raises UserError if the run or its problems have changed, it kept
         nothing aside, or the set is too small to certify epsilon even if nothing is lost."""
-        run = open_presampled(Path(allowed.set))
-        made = from_dict(PresampleConfig, run.settings(), f"the settings of {run.path}")
+        presampled = Presampled.open(Path(allowed.set))
+        run = presampled.run
+        settings = from_dict(PresampleConfig, run.settings(), f"the settings of {run.path}")
         # the manifest has the paths of the task's files from anywhere, the settings from where the run was started
-        made = replace(made, task=from_dict(TaskConfig, run.manifest["task"], f"the manifest of {run.path}"))
-        problems, counts = load_problems(made.task)[1], new_counts(run)
-        check_problems(run, problems, made.task.split)
-        n = made.certify.samples  # a sample that could not be judged counts against the certificate
+        settings = replace(settings, task=from_dict(TaskConfig, run.manifest["task"], f"the manifest of {run.path}"))
+        problems, counts = load_problems(settings.task)[1], presampled.new_counts()
+        presampled.check_problems(problems, settings.task.split)
+        n = settings.certify.samples  # a sample that could not be judged counts against the certificate
         base = {id: (n - judged + correct, n) for id, (correct, judged) in counts.items()}
-        opened = cls(run, made, [problem for problem in problems if problem.id in counts], base, allowed)
+        opened = cls(run, settings, [problem for problem in problems if problem.id in counts], base, allowed)
         opened._check_rules()
         if not opened.certificate(base).certified:
             enough = smallest_set(allowed.epsilon, allowed.alpha) or f"more than {MOST_PROBLEMS:,}"
@@ -68,7 +69,7 @@ class CertificationSet:
     def _check_rules(self) -> None:
         """Raises UserError if the base model was judged by other versions of the verifiers' rules than checkpoints will
         be; warns if the run does not record them."""
-        used = () if self.made.reward.function else {problem.verifier for problem in self.problems}
+        used = () if self.settings.reward.function else {problem.verifier for problem in self.problems}
         for changed in other_rules(self.run.manifest.get("versions"), used):
             if NOT_RECORDED not in changed:
                 raise RunError(
@@ -80,7 +81,7 @@ class CertificationSet:
     @property
     def rendering(self) -> Rendering:
         """How the presample run rendered prompts."""
-        return Rendering.of(self.made.model)
+        return Rendering.of(self.settings.model)
 
     def check_apart(self, what: str, ids: Iterable[str]) -> None:
         """Raises UserError if one of the problems is in the set."""
@@ -96,17 +97,17 @@ class CertificationSet:
     def check_judging(self, verifier: VerifierConfig, reward: RewardConfig) -> None:
         """Raises UserError for settings that judge otherwise than the presample run."""
         here = judging_rules({"verifier": to_dict(verifier), "reward": to_dict(reward)})
-        if changed := differences(judging_rules(to_dict(self.made)), here):
+        if changed := differences(judging_rules(to_dict(self.settings)), here):
             how = f"{self.run.path} judged the base model otherwise ({'; '.join(changed)})"
             raise RunError(f"{how}; use its settings, or run `dph presample` again")
 
     def evaluator(self, policy: Policy, sampler: Sampler, verifiers: Verifiers) -> Evaluator:
         """An evaluator that samples a policy as the base model was sampled, with the random keys of the new samples:
         these chose no problem and trained no policy. So chance makes both sides differ only if the policies do."""
-        rollout = self.made.rollout
-        params = rollout.params(self.made.certify.samples)
+        rollout = self.settings.rollout
+        params = rollout.params(self.settings.certify.samples)
         return Evaluator(
-            policy, sampler, verifiers, params, rollout.max_prompt_tokens, self.made.seed, False, "certify"
+            policy, sampler, verifiers, params, rollout.max_prompt_tokens, self.settings.seed, False, "certify"
         )
 
     def certificate(self, counts: Counts) -> Certificate:
@@ -119,7 +120,7 @@ class CertificationSet:
         """Sample a policy, which may have other weights than `model`, and check it; prompts are the presample run's."""
         policy.rendering = self.rendering
         self.check(policy)
-        sampler = make_sampler(config, policy, model, self.made.rollout.longest, training=True)
+        sampler = make_sampler(config, policy, model, self.settings.rollout.longest, training=True)
         counts = solved(self.evaluator(policy, sampler, verifiers), self.problems)
         sampler.close()
         return self.certificate(counts)

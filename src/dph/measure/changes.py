@@ -126,6 +126,18 @@ def compare(
         ks: the k of pass@k and maj@k; empty: 1, 2, 4 … and the number of samples.
         partial: compare the problems that both have; otherwise different problems raise DataError.
         same_prompts: refuse a prompt that differs under one id.
+
+    Two problems with two samples each; training loses the first problem:
+
+    >>> from dph.measure import Samples, verdict
+    >>> def judged(name, *right):
+    ...     problem = np.repeat(np.arange(2), 2)
+    ...     return Samples(name, ["a", "b"], problem, np.array(right, dtype=bool), None, None, "")
+    >>> comparison = compare(judged("before", 1, 0, 1, 1), judged("after", 0, 0, 1, 1))
+    >>> comparison.changes[0].differences["pass@2"].estimate
+    -0.5
+    >>> [problem.id for problem in comparison.changes[0].lost]
+    ['a']
     """
     for side in others:
         _check_problems(before, side, partial, same_prompts)

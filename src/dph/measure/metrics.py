@@ -79,7 +79,7 @@ METRICS = (
     _count("styles_correct", "styles (correct)", table="main", measured=False),
 )
 """In the order in which they are reported."""
-MEASURES = tuple(entry.name for entry in METRICS if entry.measured)
+DIVERSITY_METRICS = tuple(entry.name for entry in METRICS if entry.measured)
 """The names of those that `diversity_of` measures."""
 
 
@@ -283,7 +283,7 @@ def metric_values(scored: Sequence[Scores], n: int) -> dict[str, NDArray[np.floa
         return {name: [item[name] for item in scored if item.get(name) is not None] for name in names}
 
     counts = [(item["samples"], item["correct"]) for item in scored]
-    metrics = of("greedy") | sample_metrics(counts, n) | of("styles", "styles_correct", *MEASURES)
+    metrics = of("greedy") | sample_metrics(counts, n) | of("styles", "styles_correct", *DIVERSITY_METRICS)
     arrays = {name: np.asarray(values, dtype=float) for name, values in metrics.items()}
     return {name: values for name, values in arrays.items() if values.size}
 

@@ -78,6 +78,11 @@ def read_samples(path: str | Path, reading: Reading | None = None, *, each: bool
 
     each: keep also the samples without a verdict (`Samples.judged`), and read a run of `dph eval` from its completions,
     which have numbers, instead of the counts of its problems.
+
+    >>> _ = Path("samples.jsonl").write_text('{"id": "a", "correct": true}' + chr(10) + '{"id": "a", "correct": false}')
+    >>> samples = read_samples("samples.jsonl")
+    >>> samples.problems, samples.right.tolist()
+    (['a'], [True, False])
     """
     reading = reading or Reading()
     named = {reading.answer, reading.prompt, *(text.partition("=")[0] for text in reading.filter)}

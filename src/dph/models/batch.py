@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dph.models.packing import Packed, PrefixLayout, Tokens, group_by_prompt, moved, pack, packed_tokens
+from dph.shapes import check_tensor
 
 R = TypeVar("R", bound=Tokens)
 
@@ -38,13 +39,33 @@ class Inputs:
     present: Tensor
     """bool [B, T]: True if a response has a token there."""
 
+    def targets(self) -> Tensor:
+        """int64 [K]: the response tokens, row by row. Raises ValueError if a tensor has another shape or type than
+        documented here."""
+        if self.present.ndim != 2:
+            raise ValueError(f"present must be a bool tensor [B, T], but has the shape {list(self.present.shape)}")
+        rows, steps = self.present.shape
+        sizes = {"B": rows, "T": steps, "L": self.input_ids.shape[-1], "U": self.sources.numel(), "1": 1}
+        check_tensor("present", self.present, "bool", sizes, "BT")
+        check_tensor("response_ids", self.response_ids, "int", sizes, "BT")
+        check_tensor("input_ids", self.input_ids, "int", sizes, "BL" if self.layout is None else "1L")
+        check_tensor("sources", self.sources, "int", sizes, "U")
+        if self.position_ids is not None:
+            check_tensor("position_ids", self.position_ids, "int", sizes, "1L")
+        targets = self.response_ids[self.present]
+        check_tensor("states", self.states, "int", {"K": len(targets)}, "K")
+        return targets
+
 
 def padded_length(longest: int, context: int | None = None) -> int:
-    """Length to which rows of up to `longest` tokens are padded: a multiple of a sixteenth of the next power of two, at
-    most `context`.
+    """The length to which rows of up to `longest` tokens are padded: a multiple of a sixteenth of the next power of
+    two, at most `context`.
 
-    Padding adds 4 % on average, 12.5 % at most. If every micro-batch had a length of its own, none of its tensors would
-    fit where one of the last micro-batch was freed, and gaps would pile up in memory.
+    Padding adds 4 % on average, and 12.5 % at most. If every micro-batch had a length of its own, no tensor would fit
+    where a tensor of the last micro-batch was freed, and gaps would pile up in memory.
+
+    >>> padded_length(100), padded_length(100, context=102)  # multiples of 128/16 = 8
+    (104, 102)
     """
     step = max(1, (1 << longest.bit_length()) // 16)
     length = -(-longest // step) * step
@@ -52,8 +73,13 @@ def padded_length(longest: int, context: int | None = None) -> int:
 
 
 def microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
-    """Cut rows into micro-batches of similar lengths and at most `token_budget` input tokens each, padding included. A
-    row longer than the budget forms one of its own."""
+    """Cut rows into micro-batches of rows of similar lengths, with at most `token_budget` input tokens each, padding
+    included. A row that is longer than the budget forms a micro-batch of its own.
+
+    >>> rows = [Tokens([1], [2] * length) for length in (3, 7, 3)]
+    >>> [[row.length for row in batch] for batch in microbatches(rows, token_budget=8)]
+    [[8], [4, 4]]
+    """
     batches: list[list[R]] = []
     for row in sorted(rows, key=lambda row: row.length, reverse=True):
         if batches and (len(batches[-1]) + 1) * padded_length(batches[-1][0].length) <= token_budget:
@@ -64,12 +90,13 @@ def microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
 
 
 def by_prompt(rows: Sequence[R]) -> list[list[R]]:
-    """Rows as groups with one prompt each, in the order of their first rows."""
+    """Rows as groups, each the rows of one prompt, in the order of the first rows of the prompts."""
     return [[rows[index] for index in indices] for indices in group_by_prompt(rows)]
 
 
 def packed_microbatches(groups: Sequence[Sequence[R]], token_budget: int) -> list[list[R]]:
-    """As `microbatches`, for packed rows, given the rows of each prompt, which stay together as far as they fit."""
+    """Cut groups, each the rows of one prompt, into micro-batches of at most `token_budget` tokens when packed. The
+    rows of a prompt stay together as far as they fit."""
     sized = [(packed_tokens(piece), piece) for group in groups for piece in _pieces(group, token_budget)]
     batches: list[list[R]] = []
     room = 0
@@ -99,7 +126,12 @@ def _pieces(group: Sequence[R], token_budget: int) -> list[list[R]]:
 
 
 def padded(values: Sequence[Sequence[float]], width: int, dtype: torch.dtype) -> Tensor:
-    """Rows of different lengths as one tensor [rows, width], zero-padded on the right."""
+    """Rows of different lengths as one tensor [rows, width], padded with zeros on the right.
+
+    >>> padded([[1, 2], [3]], width=3, dtype=torch.long)
+    tensor([[1, 2, 0],
+            [3, 0, 0]])
+    """
     out = torch.zeros(len(values), width, dtype=dtype)
     for index, row in enumerate(values):
         out[index, : len(row)] = torch.tensor(row, dtype=dtype)

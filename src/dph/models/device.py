@@ -18,7 +18,11 @@ M = TypeVar("M", bound=EvaluatedModelConfig)
 
 
 def weight_type(precision: str) -> torch.dtype:
-    """The type in which a model's weights are kept, for a setting `model.precision`."""
+    """The type in which the weights of a model are kept, for a setting `model.precision`.
+
+    >>> weight_type("bf16"), weight_type("bf16_master")
+    (torch.float32, torch.bfloat16)
+    """
     return torch.bfloat16 if precision == "bf16_master" else torch.float32
 
 

@@ -93,8 +93,8 @@ def wrong_value(folder: Path) -> str:
                 *above, key = keys
                 owner = copy.deepcopy(table)
                 value = functools.reduce(lambda inner, name: inner[name], above, owner).pop(key)
-                with _with(folder, file, owner) as other:
-                    if _reads(read, other):
+                with _with(folder, file, owner) as reduced:
+                    if _reads(read, reduced):
                         return one_line(f"{file} has {'.'.join(keys)} {json.dumps(value):.80}", 300)
             return " or ".join(there)
     return ""
@@ -166,21 +166,21 @@ def _suspects(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[st
         keys = [key for key in sorted(table, key=_LAST.__contains__) if key != "model_type"]
         yield from ((name, table, (key,)) for key in keys)
         inner = {key: value for key in keys if isinstance(value := table[key], dict) and len(value) <= _MOST_KEYS}
-        yield from ((name, table, (key, each)) for key, value in inner.items() for each in value)
+        yield from ((name, table, (key, item)) for key, value in inner.items() for item in value)
 
 
 @contextmanager
 def _with(folder: Path, file: str, table: Mapping[str, Any]) -> Iterator[Path]:
     """A folder with the same files, but for one, which holds another object."""
-    other = Path(tempfile.mkdtemp())
+    copy = Path(tempfile.mkdtemp())
     try:
         for path in folder.iterdir():
             if path.is_file() and path.name != file and not path.name.endswith(_WEIGHTS):
-                (other / path.name).symlink_to(path.resolve())
-        (other / file).write_text(json.dumps(table))
-        yield other
+                (copy / path.name).symlink_to(path.resolve())
+        (copy / file).write_text(json.dumps(table))
+        yield copy
     finally:
-        shutil.rmtree(other, ignore_errors=True)
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 @contextmanager

@@ -11,8 +11,11 @@ from torch import Tensor
 from dph.models.batch import padded_length
 from dph.models.packing import Tokens
 from dph.models.policy import Policy
+from dph.process.distributed import World
 from dph.process.interrupts import launched_processes
 from dph.process.memory import free_memory
+from dph.process.progress import say
+from dph.runs.directory import RunDir
 
 KEPT_ON_CPU = 5 << 26
 """Bytes of activations that a micro-batch may keep on a CPU. Larger ones are not faster there: with 135 million
@@ -24,6 +27,20 @@ MOST_ROWS_OTHERWISE = 1024
 """More responses at once are hardly faster: a step of decoding then takes time in proportion to its rows."""
 _PROBED = (64, 192)  # tokens of the two checks
 _FEWEST, _MOST = 256, 16384
+
+
+def settled_tokens(asked: int, policy: Policy, run: RunDir, world: World) -> int:
+    """Tokens of a micro-batch of training: the number that the settings ask for or, for 0, as many as fit into memory
+    (`fitting_tokens`). The run's manifest keeps a number that was chosen, so that a resumed run has the same one."""
+    if asked:
+        return asked
+
+    def choose() -> int:
+        tokens = fitting_tokens(policy)
+        say(f"{tokens} tokens pass through the model at once")
+        return tokens
+
+    return world.decided(lambda: run.kept("tokens_per_microbatch", choose))
 
 
 def fitting_tokens(policy: Policy) -> int:
@@ -47,11 +64,11 @@ def fitting_rows(policy: Policy, prompt: int, response: int, *, step: int = 0) -
     config, narrow = policy.config, policy.precision == "bf16"
     heads, width = (getattr(config, name, None) for name in ("num_key_value_heads", "head_dim"))
     numbers = 2 * config.num_hidden_layers * (heads * width if heads and width else config.hidden_size)
-    each = numbers * (2 if narrow else 4) * (prompt + 2 * response) + 16 * config.vocab_size
+    bytes_per_row = numbers * (2 if narrow else 4) * (prompt + 2 * response) + 16 * config.vocab_size
     taken = sum(2 * p.numel() for p in policy.model.parameters() if narrow and p.dtype.itemsize >= 4)  # casts
     taken += _state(policy) if step else 0
     most = max(step, MOST_ROWS.get(policy.device.type, MOST_ROWS_OTHERWISE))
-    return max(1, min(most, int(_SHARE * (_free(policy.device) - taken)) // each))
+    return max(1, min(most, int(_SHARE * (_free(policy.device) - taken)) // bytes_per_row))
 
 
 def _state(policy: Policy) -> int:

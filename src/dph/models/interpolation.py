@@ -58,8 +58,8 @@ def _between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], weight: flo
     mixes: dict[tuple[int, int, torch.Size], Tensor] = {}
     places = {name: (start[name].data_ptr(), end[name].data_ptr(), end[name].shape) for name in end}
     for name, place in places.items():
-        one, other = start[name], end[name].detach().cpu()
+        first, last = start[name], end[name].detach().cpu()
         if place not in mixes:
-            mixed = torch.lerp(one.detach().cpu().float(), other.float(), weight)
-            mixes[place] = mixed.to(other.dtype) if other.is_floating_point() else other
+            mixed = torch.lerp(first.detach().cpu().float(), last.float(), weight)
+            mixes[place] = mixed.to(last.dtype) if last.is_floating_point() else last
     return {name: mixes[place] for name, place in places.items()}

@@ -4,8 +4,6 @@ A failure is reported in one sentence. No code in the files is run. Weights are 
 model's own folder, because the older format (pytorch_model.bin) is a pickle, which can contain code.
 """
 
-import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,10 +32,6 @@ from dph.models.model_files import (
 )
 from dph.process.progress import say
 from dph.runs.files import cache_folder
-
-_LOADING = ("is_local", "local_files_only")
-"""Notes of transformers in a tokenizer about its loading, which it would write with it: whether from a directory,
-and whether the hub was forbidden. A resumed run loads from its checkpoint, and must write the same files."""
 
 
 def load_model(config: EvaluatedModelConfig, seed: int = 0) -> tuple[Any, Any]:
@@ -232,28 +226,3 @@ def model_folder(path: str) -> str:
     if path and Path(path).name == path and not Path(path).exists() and kept.is_dir():
         return str(kept)
     return str(expanded(path)) if path.startswith("~") else path
-
-
-def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write a tokenizer: the same files for the same tokenizer, wherever it was loaded from."""
-    for key in _LOADING:
-        tokenizer.init_kwargs.pop(key, None)
-    with as_os_errors(folder):
-        tokenizer.save_pretrained(folder)
-
-
-_OS_ERROR = re.compile(r"\(os error (\d+)\)")
-
-
-@contextmanager
-def as_os_errors(path: Path) -> Iterator[None]:
-    """Raises OSError for what libraries written in Rust (tokenizers, safetensors) raise if a file cannot be written:
-    an error of their own whose text ends with the system's number."""
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:
-        if (number := _OS_ERROR.search(str(error))) is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error

@@ -187,7 +187,7 @@ def compiles(
 
     def check() -> str:
         numbers = [torch.full((len(logits),), 5.0, device=device) for _ in range(per_row)]
-        results, expected = (one(logits, 0.7, *numbers) for one in (kernel(function), function))
+        results, expected = (compute(logits, 0.7, *numbers) for compute in (kernel(function), function))
         pairs = zip(results, expected, strict=True) if isinstance(expected, tuple) else [(results, expected)]
         errors = (relative_error(*pair) for pair in pairs)
         return "" if all(error <= _COMPILED_TOLERANCE for error in errors) else "their results differ"

@@ -205,9 +205,9 @@ def casts_itself(model: nn.Module) -> set[nn.Module]:
 
 def cast_layers(model: Any) -> None:
     """Let autocast cast the trained weights of linear layers now, instead of among tensors that are freed soon."""
-    others = {model.get_output_embeddings(), *casts_itself(model)}
+    excluded = {model.get_output_embeddings(), *casts_itself(model)}
     for layer in model.modules():
-        if type(layer) is nn.Linear and layer not in others and layer.weight.requires_grad:
+        if type(layer) is nn.Linear and layer not in excluded and layer.weight.requires_grad:
             nn.functional.linear(layer.weight.new_zeros(1, layer.in_features), layer.weight)
 
 
@@ -253,7 +253,7 @@ def _same(part: Any, forward: Forward, scale: float) -> bool:
         if not fuses(device) and not torch.equal(changed[0], expected[0]):
             return "its outputs would differ"
         pairs = zip(changed, expected, strict=True)
-        close = all(_distance(one, other) <= _UNIT * float(other.float().norm()) for one, other in pairs)
+        close = all(_distance(found, wanted) <= _UNIT * float(wanted.float().norm()) for found, wanted in pairs)
         return "" if close else "its outputs or gradients would differ"
 
     reason = attempt(differs)  # this device may lack an operation
@@ -301,4 +301,4 @@ def _outcome(model: Any, autocast: bool = True) -> list[Tensor]:
     slope = torch.randn(logits.shape, generator=generator).to(device, logits.dtype)
     slopes = torch.autograd.grad(logits, embedded, slope, materialize_grads=True)
     logits = logits.detach()
-    return [logits.to(torch.bfloat16) if autocast else logits, *(one.float() for one in slopes)]
+    return [logits.to(torch.bfloat16) if autocast else logits, *(gradient.float() for gradient in slopes)]

@@ -26,7 +26,8 @@ _LARGEST_PADDING = 0.75
 
 
 def moved(value: Any, device: torch.device | str) -> Any:
-    """A tensor on a device, or a tuple, layout or dataclass whose tensors are; other values as they are."""
+    """A value with its tensors on a device. The value is a tensor, a layout, or a tuple or dataclass of values; any
+    other value stays as it is."""
     if isinstance(value, Tensor | PrefixLayout):
         return value.to(device)
     if isinstance(value, tuple):
@@ -39,7 +40,11 @@ def moved(value: Any, device: torch.device | str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Token ids of a prompt and one response."""
+    """The token ids of a prompt and of one response to it.
+
+    >>> Tokens(prompt_ids=[1, 2], response_ids=[3, 4, 5]).length
+    5
+    """
 
     prompt_ids: Sequence[int]
     response_ids: Sequence[int]
@@ -185,7 +190,12 @@ class _Group:
 
 
 def group_by_prompt(rows: Sequence[Tokens]) -> list[list[int]]:
-    """Row indices for each distinct prompt; prompts in the order of their first rows, indices ascending."""
+    """The indices of the rows of each distinct prompt. Prompts are in the order of their first rows, and the indices of
+    a prompt ascend.
+
+    >>> group_by_prompt([Tokens([1], [5]), Tokens([2], [6]), Tokens([1], [7])])
+    [[0, 2], [1]]
+    """
     prompts: dict[int, tuple[int, ...]] = {}  # by id: the rows of a group usually hold the same list object
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, row in enumerate(rows):
@@ -200,7 +210,7 @@ def _group(rows: Sequence[Tokens], indices: list[int], one_target: bool = False)
     prompt = tuple(rows[indices[0]].prompt_ids)
     responses = list(dict.fromkeys(tuple(rows[index].response_ids) for index in indices))
     first, last = min(responses), max(responses)  # all have the prefix that these two share
-    agreed = (index for index, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    agreed = (index for index, (first_id, last_id) in enumerate(zip(first, last, strict=False)) if first_id != last_id)
     common = next(agreed, min(len(first), len(last)))
     alone = len(responses) == 1 and common > 0  # a single response has no suffix, and its last token is left out
     return _Group(prompt, indices, responses, len(prompt) + common - (alone or (one_target and len(responses) > 1)))
@@ -252,8 +262,8 @@ def pack(rows: Sequence[Tokens], *, one_target: bool = False, first_positions: S
     longest = max(len(row.prompt_ids) + len(row.response_ids) for row in rows)
     count = len(groups)
     buckets = [bucket for part in (spans[:count], spans[count:]) for bucket in _buckets([x for x in part if x[1]])]
-    every = torch.tensor([place for row in sources for place in row], dtype=torch.long)
-    distinct, states = every.unique(return_inverse=True)
+    places = torch.tensor([place for row in sources for place in row], dtype=torch.long)
+    distinct, states = places.unique(return_inverse=True)
     return Packed(
         input_ids=torch.tensor([tokens]),
         position_ids=torch.tensor([positions]),

@@ -1,19 +1,18 @@
 """A policy: a causal language model with its tokenizer: log-probabilities, texts as token ids, hashes, and files."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from transformers.utils import logging as transformers_logging
 
-from dph.config import EvaluatedModelConfig, ReferenceModelConfig
+from dph.config import EvaluatedModelConfig, ReferenceModelConfig, SupervisedModelConfig
 from dph.errors import ModelError
-from dph.models.adapters import merged_state, ties_embeddings
+from dph.models.adapters import refuse_adapters
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
 from dph.models.capability import GrowingCheck, replaced, scale, with_first_layers
@@ -29,9 +28,10 @@ from dph.models.chat import (
     tokenizer_hash,
 )
 from dph.models.device import choose_precision, computed_in
-from dph.models.loading import as_os_errors, load_model, save_tokenizer
+from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.memory_saving import cast_layers, use_memory_saving_layers
+from dph.models.saving import save_model, weight_hash
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import (
     Arguments,
@@ -102,6 +102,21 @@ class Policy:
         rendering = Rendering.of(config)
         policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shared, rendering=rendering)
         _ = policy.head  # refuses a model that cannot be a policy
+        return policy
+
+    @classmethod
+    def to_train(cls, model: SupervisedModelConfig, seed: int = 0, checkpoint: Path | None = None) -> "Policy":
+        """Load the policy that training begins with, or the one in the folder of a checkpoint.
+
+        Adapters are added to the model of the settings in both cases; a checkpoint's adapters are restored into them
+        later (`dph.training.checkpoints.restore`). Raises UserError as `load` does, and for a folder of adapters.
+        """
+        if checkpoint is None or model.lora_rank:
+            policy = cls.load(model, seed)
+            refuse_adapters(model.path, policy.model)
+        else:
+            policy = cls.load(replace(model, path=str(checkpoint / "model")))
+        policy.save_memory()
         return policy
 
     @property
@@ -280,13 +295,18 @@ class Policy:
         """log π_θ(y_t | x, y_<t) of every response token.
 
         Args:
-            batch: B rows with up to T response tokens, packed, or padded on the right: no token attends to later ones.
+            batch: B rows with up to T response tokens. The rows are packed, or padded on the right, where no token
+                attends to a later one.
             temperature: divides the logits, as in sampling.
-            entropy: also return the entropy of each token's distribution, as a "value" or with "gradient".
+            entropy: also return the entropy of the distribution of each token, as a "value" or with "gradient".
         Returns:
-            Log-probabilities in nats, float32 [B, T], and entropies [B, T] or None; 0 beyond a row's tokens.
+            Log-probabilities in nats, float32 [B, T], and entropies in nats, float32 [B, T], or None. Both are 0 beyond
+            the tokens of a row.
+        Raises:
+            ValueError: a tensor of the batch has another shape or type than `Inputs` documents.
+            UserError: the model cannot be a policy, or defines no probability of sequences of this length.
         """
-        targets = batch.response_ids[batch.present]
+        targets = batch.targets()
         head = self.head
         self.check_length(batch.input_ids.shape[1] if batch.layout is None else batch.layout.longest)
         with self.autocast(), self.evaluating(), recomputing(self.model):
@@ -307,8 +327,8 @@ class Policy:
     def _states(self, ids: Tensor) -> Tensor:
         """As `_predict`, for all tokens of rows [B, L] of ids: [B·L, …]."""
         ids = ids.to(self.device)
-        every = torch.arange(ids.numel(), device=self.device)
-        return self._predict(Inputs(ids, None, None, every, every, ids, torch.ones_like(ids, dtype=torch.bool)))
+        indices = torch.arange(ids.numel(), device=self.device)
+        return self._predict(Inputs(ids, None, None, indices, indices, ids, torch.ones_like(ids, dtype=torch.bool)))
 
     def _predict(self, batch: Inputs) -> Tensor:
         """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""
@@ -360,28 +380,16 @@ class Policy:
     # Files -----------------------------------------------------------------------------------------------------
 
     def save(self, path: Path, state: Mapping[str, Tensor] | None = None) -> None:
-        """Write the model, adapters merged, and the tokenizer, as AutoModelForCausalLM and vLLM load them. Embeddings
-        that differ, as after adapters of one were merged, are not tied in the config: loading would read one for both.
+        """Write the model, with adapters merged into the weights, and the tokenizer into a folder, as
+        AutoModelForCausalLM and vLLM load them.
 
-        state: what to write instead of `merged_state`, under the same names.
+        state: the weights to write in place of the model's own, under the names that `merged_state` gives them.
         """
-        transformers_logging.disable_progress_bar()
-        model, state = self.causal_lm, merged_state(self.causal_lm) if state is None else state
-        configs = [model.config, model.config.get_text_config()]
-        wrong = [x for x in configs if getattr(x, "tie_word_embeddings", False) and not ties_embeddings(model, state)]
-        with replaced((config, "tie_word_embeddings", False) for config in wrong), as_os_errors(path):
-            model.save_pretrained(path, state_dict=dict(state))
-        save_tokenizer(self.tokenizer, path)
+        save_model(self.causal_lm, self.tokenizer, path, state)
 
     def weight_hash(self) -> str:
         """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, parameter in sorted(self.causal_lm.named_parameters()):
-            if "lora_" in name:
-                continue
-            digest.update(name.replace(".base_layer", "").encode())
-            digest.update(parameter.detach().to("cpu").float().contiguous().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        return weight_hash(self.causal_lm)
 
     def tokenizer_hash(self) -> str:
         """Hash of everything that determines how text is tokenised."""

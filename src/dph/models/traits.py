@@ -43,7 +43,7 @@ class Arguments:
         """The arguments of a transformers model, or of the model that peft wraps."""
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         # A subclass may hand its arguments on, as forward(self, *args, **kwargs)
-        inherited = (vars(each)["forward"] for each in type(base).__mro__ if "forward" in vars(each))
+        inherited = (vars(parent)["forward"] for parent in type(base).__mro__ if "forward" in vars(parent))
         for forward in (base.forward, *inherited):
             named = frozenset(inspect.signature(forward).parameters)
             if "input_ids" in named:

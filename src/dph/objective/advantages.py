@@ -1,9 +1,12 @@
 """Advantages: GRPO's, relative to the group (arXiv 2509.07430, eq. 9), and published alternatives, by name.
 
-An advantage sees one group of rollouts and returns one value for each, or one for each of its tokens. Its keyword-only
-parameters are its settings (`advantage.options`). In the formulas r is the reward, p the share of correct responses in
-the group, G the number of judged ones, and Â GRPO's advantage (r − mean)/std. Responses that could not be judged are
-left out of all of these, and get 0.
+An advantage is a function of one group of rollouts. The function returns one value for each rollout, or one value for
+each token of each rollout. The keyword-only parameters of the function are the settings of the advantage
+(`advantage.options`).
+
+In the formulas, r is the reward of a response, p the share of correct responses in the group, G the number of judged
+responses, and Â GRPO's advantage (r − mean)/std. Responses that could not be judged are left out of all of these
+numbers, and their advantage is 0.
 """
 
 from collections import Counter
@@ -23,7 +26,20 @@ from dph.types import Verdict
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """One prompt's G rollouts, as an advantage sees them."""
+    """The G rollouts of one prompt, as an advantage sees them.
+
+    >>> from dph.types import Outcome, Verdict
+    >>> group = GroupView(
+    ...     rewards=torch.tensor([1.0, 0.0]),
+    ...     verdicts=[Verdict(Outcome.CORRECT, 1.0), Verdict(Outcome.WRONG, 0.0)],
+    ...     old_logprobs=[torch.tensor([-0.1, -0.2]), torch.tensor([-0.3])],
+    ...     texts=["6 × 7 = 42", "41"],
+    ... )
+    >>> group.correct
+    tensor([ True, False])
+    >>> group.centred  # the mean reward is 0.5
+    tensor([ 0.5000, -0.5000])
+    """
 
     rewards: Tensor
     """float [G], the length penalty included."""
@@ -47,7 +63,7 @@ class GroupView:
 
     @property
     def correct(self) -> Tensor:
-        """bool [G]"""
+        """bool [G]: True for the responses that were judged correct."""
         return torch.tensor([verdict.correct for verdict in self.verdicts])
 
     @property
@@ -58,27 +74,51 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Which parts of a `GroupView` an advantage reads that not every engine has."""
+    """The parts of a `GroupView` that an advantage reads and that not every engine has."""
 
     reference: bool = False
-    """`ref_logprobs`, for which training holds a reference model."""
+    """Whether the advantage reads `ref_logprobs`. Training then holds a reference model."""
     logprobs: bool = False
-    """`old_logprobs`, which not every engine has when it computes advantages."""
+    """Whether the advantage reads `old_logprobs`. Some engines compute advantages before they have them."""
     problems: Callable[[Mapping[str, str]], bool] = lambda _options: False
-    """Whether, with these options, styles or answers, which take the problem: trainers of other libraries have none."""
+    """Whether the advantage, with these options, reads styles or answers. Both need the problem, which the trainers of
+    other libraries do not hand on."""
 
 
 ADVANTAGES: Registry[Callable[..., Tensor]] = Registry("advantage", Reads)
 register_advantage = ADVANTAGES.register
-"""Decorator: make an advantage available under a name: (GroupView, **settings) → [G], or [G, T] with T at least the
-tokens of the longest response. Keyword arguments: as `Reads`."""
+"""Decorator that makes an advantage available under a name.
+
+The function takes a `GroupView` and, by keyword, the advantage's settings. It returns a tensor [G], or [G, T] with T at
+least the number of tokens of the longest response. The keyword arguments of the decorator are the fields of `Reads`.
+"""
 
 
 class Advantage:
-    """An advantage with its settings, built once for a training run."""
+    """An advantage with its settings, built once for a training run and called for every group.
+
+    >>> from dph.types import Outcome, Verdict
+    >>> group = GroupView(
+    ...     rewards=torch.tensor([1.0, 0.0, 0.0, 0.0]),
+    ...     verdicts=[Verdict(Outcome.CORRECT, 1.0)] + 3 * [Verdict(Outcome.WRONG, 0.0)],
+    ...     old_logprobs=4 * [torch.tensor([-0.5])],
+    ...     texts=["42", "41", "40", "39"],
+    ... )
+    >>> Advantage("group")(group)  # GRPO: (r − 1/4)/std, with std 1/2
+    tensor([ 1.5000, -0.5000, -0.5000, -0.5000])
+    >>> Advantage("w_reinforce", {"positive": "0.5"})(group)
+    tensor([ 0.5000, -1.0000, -1.0000, -1.0000])
+    """
 
     def __init__(self, name: str = "group", options: Mapping[str, str] | None = None) -> None:
-        """Raises UserError for a name that nobody registered, and for options that it does not take."""
+        """
+        Args:
+            name: the name under which the advantage was registered.
+            options: the settings of the advantage, as text; settings that are left out have their defaults.
+
+        Raises:
+            UserError: nobody registered the name, or the advantage does not take an option.
+        """
         self._name = name
         self._function = ADVANTAGES.bind(name, options or {})
         reads: Reads = ADVANTAGES.traits(name)
@@ -86,10 +126,10 @@ class Advantage:
         self.needs_problems = reads.problems(options or {})
 
     def __call__(self, group: GroupView) -> Tensor:
-        """Advantages of a group, [G] or [G, T], finite, and 0 for responses that could not be judged.
+        """The advantages of a group, [G] or [G, T]. All are finite; those of responses that could not be judged are 0.
 
-        Raises SettingsError if the function raises, or returns another shape, or a value that is not finite for a
-        judged response.
+        Raises SettingsError if the registered function raises an error, returns a tensor of another shape, or returns a
+        value that is not finite for a judged response.
         """
         what, count = f"advantage {self._name!r}", len(group.verdicts)
         longest = max(map(len, group.old_logprobs), default=0)
@@ -110,16 +150,26 @@ class Advantage:
 def group_advantages(
     rewards: Tensor, valid: Tensor | None = None, *, normalize_std: bool = True, eps: float = 1e-6
 ) -> Tensor:
-    """A = (r − mean) / (std + eps) over the rollouts of each prompt; std is the unbiased one (n − 1).
+    """A = (r − mean)/(std + eps) over the rollouts of each prompt, where std is the unbiased one (n − 1).
 
     Args:
-        rewards: float [P, G], P prompts with G rollouts each, or [G] of one prompt.
-        valid: bool, of the same shape; False if judging failed. Such a rollout leaves its group: mean and std ignore
-            it, its reward may be anything, NaN included, and its advantage is 0.
-        normalize_std: False leaves the division out (Dr. GRPO).
+        rewards: float [P, G] for P prompts with G rollouts each, or [G] for one prompt.
+        valid: bool, of the same shape; False if the judging failed. Such a rollout leaves its group: mean and std
+            ignore it, its reward may be anything, NaN included, and its advantage is 0. None: all rollouts are valid.
+        normalize_std: whether to divide by the standard deviation; Dr. GRPO does not.
+        eps: is added to the standard deviation.
     Returns:
-        The shape and dtype of `rewards`, computed in fp64; at most (n − 1)/√n in size for n valid rollouts if divided
-        by the std. A group with fewer than two valid rollouts, or with equal rewards, gets 0.
+        A tensor with the shape and dtype of `rewards`, computed in fp64. With the division, n valid rollouts have
+        advantages of at most (n − 1)/√n in size. A group with fewer than two valid rollouts, or with equal rewards,
+        gets 0.
+
+    >>> rewards = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    >>> group_advantages(rewards, normalize_std=False)  # the mean is 1/4
+    tensor([ 0.7500, -0.2500, -0.2500, -0.2500])
+    >>> group_advantages(rewards)  # std = √((0.75² + 3·0.25²)/3) = 1/2
+    tensor([ 1.5000, -0.5000, -0.5000, -0.5000])
+    >>> group_advantages(rewards, torch.tensor([True, True, False, False]), normalize_std=False)
+    tensor([ 0.5000, -0.5000,  0.0000,  0.0000])
     """
     if valid is None:
         valid = torch.ones_like(rewards, dtype=torch.bool)
@@ -139,20 +189,21 @@ def group_advantages(
 
 @register_advantage("group")
 def grpo(group: GroupView, *, normalize_std: bool = True, eps: float = 1e-6) -> Tensor:
-    """Â, GRPO's advantage (arXiv 2402.03300), [G]; see `group_advantages`."""
+    """Â, the advantage of GRPO (arXiv 2402.03300), [G]: `group_advantages` of one group."""
     return group_advantages(group.rewards, group.valid, normalize_std=normalize_std, eps=eps)
 
 
 @register_advantage("maxrl")
 def maxrl(group: GroupView) -> Tensor:
-    """MaxRL (arXiv 2602.02710), the gradient of log p instead of p, up to the order that a group can estimate.
+    """MaxRL (arXiv 2602.02710): the gradient of log p instead of p, up to the order that a group can estimate.
 
-    A = (r − m)/m̄ with m the mean reward of the group and m̄ the mean of |r|, [G]; 0 if no reward is above 0. With binary
-    rewards (1/G)·Σ A·∇log π is an unbiased estimate of ∇E[Σ_{k<G} −(1 − p)^k/k], the expansion of log p that G samples
-    reach: the rarer success is, the more it weighs (1/p against GRPO's 1/√p).
+    A = (r − m)/m̄, [G], where m is the mean reward of the group and m̄ the mean of |r|. All advantages are 0 if no reward
+    is above 0. With binary rewards, (1/G)·Σ A·∇log π is an unbiased estimate of ∇E[Σ_{k<G} −(1 − p)^k/k], which is the
+    expansion of log p up to the order that G samples reach. The rarer a success is, the more it weighs: as 1/p, where
+    it weighs as 1/√p in GRPO.
 
-    The paper divides by m, which is the same if no reward is negative. With negative ones (a length penalty, say) m may
-    be as good as 0; divided by m̄, advantages lie between −(G − 1) and G − 1 for any rewards.
+    The paper divides by m, which is the same if no reward is negative. If some are negative, because of a length
+    penalty for example, m may be as good as 0. Divided by m̄, advantages lie between −(G − 1) and G − 1 for any rewards.
     """
     judged = group.rewards[group.valid].double()
     if not bool((judged > 0).any()):
@@ -162,15 +213,16 @@ def maxrl(group: GroupView) -> Tensor:
 
 @register_advantage("passk")
 def passk(group: GroupView, *, k: int = 4) -> Tensor:
-    """Pass@k training (arXiv 2508.10751, analytical form): a response has the reward of the k-subsets that contain it.
+    """Pass@k training (arXiv 2508.10751, analytical form): a response earns the rewards of the k-subsets that hold it.
 
-    A subset of k responses has reward R = 1 if any is correct. With w wrong responses of G, the advantages [G] are the
-    mean of (R − R̄)/σ over the subsets that contain the response, all 0 if σ = 0:
+    A subset of k responses has the reward R = 1 if any of them is correct, and else 0. The advantage of a response is
+    the mean of (R − R̄)/σ over the subsets that contain the response. With w wrong responses of G, the advantages [G]
+    are, all 0 if σ = 0:
 
         R̄ = 1 − C(w, k)/C(G, k),  σ = √(R̄·(1 − R̄)),
         correct: (1 − R̄)/σ,       wrong: (1 − C(w − 1, k − 1)/C(G − 1, k − 1) − R̄)/σ.
 
-    Raises UserError for k < 1. In a group of fewer than k judged responses, k is their number.
+    In a group of fewer than k judged responses, k is the number of judged responses. Raises UserError for k < 1.
     """
     if k < 1:
         raise SettingsError(f"advantage.options k must be at least 1, but is {k}")
@@ -190,8 +242,9 @@ def passk(group: GroupView, *, k: int = 4) -> Tensor:
 def rs_grpo(group: GroupView, *, beta: float = 2.0) -> Tensor:
     """RS-GRPO (arXiv 2509.24261): the risk-seeking objective (1/β)·log E[exp(β·r)] instead of the mean reward.
 
-    A = (exp(β(r − V)) − 1)/β with V = (1/β)·log mean exp(β·r) over the group, [G]; from −1/β to (G − 1)/β. β → 0 is
-    r − mean, large β looks at the best response alone. Raises UserError for β ≤ 0 and an infinite β.
+    A = (exp(β(r − V)) − 1)/β, [G], with V = (1/β)·log mean exp(β·r) over the group. The advantages lie between −1/β
+    and (G − 1)/β. In the limit β → 0 they are r − mean; a large β looks at the best response alone. Raises UserError
+    for β ≤ 0 and for an infinite β.
     """
     if not 0 < beta < torch.inf:
         raise SettingsError(f"advantage.options beta must be above 0, and finite, but is {beta}")
@@ -208,7 +261,7 @@ def rs_grpo(group: GroupView, *, beta: float = 2.0) -> Tensor:
 def f_grpo(group: GroupView, *, gamma: float = 1.0) -> Tensor:
     """F-GRPO (arXiv 2602.06717): groups that mostly succeed move the policy less.
 
-    A = (1 − p)^gamma · Â, [G]; gamma = 0 is GRPO. Raises UserError for a negative gamma.
+    A = (1 − p)^gamma · Â, [G]. gamma = 0 is GRPO. Raises UserError for a negative gamma.
     """
     if not gamma >= 0:
         raise SettingsError(f"advantage.options gamma must not be negative, but is {gamma}")
@@ -220,8 +273,8 @@ def f_grpo(group: GroupView, *, gamma: float = 1.0) -> Tensor:
 def gated(group: GroupView, *, above: float = 0.75) -> Tensor:
     """GRPO that leaves solved prompts alone, after the view of collapse as overtraining of arXiv 2606.15455.
 
-    A = Â if p ≤ `above`, else 0, [G]; above = 1 is GRPO. The paper's own gate weighs a prompt by a posterior of its
-    pass rate over many steps; this one sees the group alone.
+    A = Â if p ≤ `above`, and else 0, [G]. above = 1 is GRPO. The gate of the paper weighs a prompt by a posterior of
+    the prompt's pass rate over many steps; this gate sees the present group alone.
     """
     solved = group.correct[group.valid].to(group.rewards.dtype).mean() > above
     return torch.where(solved, 0.0, grpo(group))
@@ -231,8 +284,9 @@ def gated(group: GroupView, *, above: float = 0.75) -> Tensor:
 def w_reinforce(group: GroupView, *, positive: float = 0.1) -> Tensor:
     """W-REINFORCE (arXiv 2506.01347): REINFORCE on rewards of ±1 in which correct responses weigh little.
 
-    A = `positive` for correct responses and −1 for wrong ones, [G]; neither baseline nor standard deviation. Groups of
-    equal rewards train too. positive = 0 is the paper's negative sample reinforcement, 1 plain REINFORCE.
+    A = `positive` for correct responses and −1 for wrong ones, [G]. There is neither a baseline nor a standard
+    deviation, so that groups of equal rewards train too. positive = 0 is the paper's negative sample reinforcement,
+    positive = 1 is plain REINFORCE.
     """
     return group.rewards.new_tensor([-1.0, positive])[group.correct.long()]
 
@@ -241,9 +295,9 @@ def w_reinforce(group: GroupView, *, positive: float = 0.1) -> Tensor:
 def diff_smoothing(group: GroupView, *, correct: float = 0.01, wrong: float = 0.01) -> Tensor:
     """Differential smoothing (arXiv 2511.19942): likely correct responses gain less, likely wrong ones lose less.
 
-    A = Â − `correct`·log π_old(y) for correct y, Â + `wrong`·log π_old(y) for wrong y, [G], with the sum over the
-    response's tokens, in nats. The paper's analysis has the base model's probability, its algorithm the old
-    policy's; this is the algorithm. Groups of equal rewards train too.
+    A = Â − `correct`·log π_old(y) for a correct response y, and Â + `wrong`·log π_old(y) for a wrong one, [G]. log
+    π_old(y) is the sum over the tokens of the response, in nats. The paper's analysis takes the probability of the base
+    model, and the paper's algorithm that of the old policy; this is the algorithm. Groups of equal rewards train too.
     """
     logprobs = torch.stack([values.sum() for values in group.old_logprobs]).to(group.rewards.dtype)
     return grpo(group) + group.rewards.new_tensor([wrong, -correct])[group.correct.long()] * logprobs
@@ -253,9 +307,9 @@ def diff_smoothing(group: GroupView, *, correct: float = 0.01, wrong: float = 0.
 def unlikeliness(group: GroupView, *, beta: float = 0.25) -> Tensor:
     """Unlikeliness reward (arXiv 2506.02355): correct responses that the policy finds likely are rewarded less.
 
-    A is Â of the rewards r·(1 − β·rank/G), [G]. rank orders the group's G responses by mean log π_old per token: 0 is
-    the least likely one, G − 1 the most likely. Equal ones have the mean of their ranks. The authors train with a KL
-    penalty of 0.1 and two epochs per batch.
+    A is Â of the rewards r·(1 − β·rank/G), [G]. The rank orders the G responses of the group by their mean log π_old
+    per token: 0 is the least likely response, G − 1 the most likely. Equally likely responses have the mean of their
+    ranks. The authors train with a KL penalty of 0.1 and two epochs per batch.
     """
     means = torch.stack([values.mean() if len(values) else torch.tensor(0.0) for values in group.old_logprobs])
     valid = group.valid
@@ -270,12 +324,13 @@ def unlikeliness(group: GroupView, *, beta: float = 0.25) -> Tensor:
 def uniqueness(group: GroupView, *, alpha: float = 0.5, by: str = "style") -> Tensor:
     """Uniqueness-aware advantages (arXiv 2601.08763): the more common a response's kind, the less it moves the policy.
 
-    A = Â·f^(−alpha), [G], with f the number of the group's responses of the same kind, correct or not.
+    A = Â·f^(−alpha), [G], where f is the number of responses of the same kind in the group, correct or not. alpha = 0
+    is GRPO.
 
-    The kind is a response's solution style (by = "style"), its answer in one way of writing ("answer": of SQL the
-    normalised query), or its text ("text"). The paper has a language model judge the kind. alpha = 0 is GRPO.
+    by: what makes two responses of one kind: the solution style ("style"), the answer in one way of writing ("answer",
+    for SQL the normalised query), or the text ("text"). In the paper a language model decides.
 
-    Raises UserError for another `by`, for a negative alpha, and if the task has no styles.
+    Raises UserError for another `by`, for a negative alpha, and if the task has no styles but `by` asks for them.
     """
     if not alpha >= 0:
         raise SettingsError(f"advantage.options alpha must not be negative, but is {alpha}")

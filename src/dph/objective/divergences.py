@@ -45,47 +45,65 @@ LOG_2 = math.log(2.0)
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A generator and its pull weight, both elementwise functions of ℓ = log(π_θ/π_ref) of any shape."""
+    """A generator and its pull weight. Both are elementwise functions of ℓ = log(π_θ/π_ref), a tensor of any shape.
+
+    >>> squared = Divergence("squared", f=lambda ratio: ratio**2 / 2, pull_weight=lambda ratio: ratio)
+    >>> squared.f(torch.tensor([0.0, 2.0]))
+    tensor([0., 2.])
+    """
 
     name: str
     f: Callable[[Tensor], Tensor]
-    """ℓ ↦ f(u)."""
+    """ℓ ↦ f(u), in nats."""
     pull_weight: Callable[[Tensor], Tensor]
-    """ℓ ↦ u·f′(u), the weight on ∇log π_θ; equal to the derivative of f with respect to ℓ."""
+    """ℓ ↦ u·f′(u), the weight on ∇log π_θ, which equals the derivative of f with respect to ℓ."""
 
 
 DIVERGENCES: Registry[Callable[..., Divergence]] = Registry("divergence")
 register_divergence = DIVERGENCES.register
-"""Decorator: make a divergence available under a name. The keyword-only parameters of the factory are its settings:
-`alpha` and `official` come from the fields of these names in `LossConfig`, others from `loss.divergence_options`."""
+"""Decorator that makes a divergence available under a name. The function that is decorated returns a `Divergence`. Its
+keyword-only parameters are the settings of the divergence: `alpha` and `official` come from the fields of these names
+in `LossConfig`, other settings from `loss.divergence_options`."""
 
 
 def get_divergence(
     name: str, options: Mapping[str, str] | None = None, *, alpha: float = 0.5, official: bool = False
 ) -> Divergence:
-    """The divergence called `name`: forward_kl, forward_kl_raw, reverse_kl, js, alpha, or one that was registered.
+    """The divergence with a name.
 
-    options: further settings, as text. alpha: order of the α-divergence, between 0 (reverse KL) and 1 (forward KL).
-    official: the authors' code's formula if it differs from ours (forward_kl). Raises UserError for an unknown name,
-    options that the divergence does not take, and an α out of range.
+    Args:
+        name: forward_kl, forward_kl_raw, reverse_kl, js, alpha, or a name that a plug-in registered.
+        options: further settings of the divergence, as text.
+        alpha: the order of the α-divergence, between 0 (the limit reverse KL) and 1 (the limit forward KL).
+        official: whether to take the formula of the authors' code where it differs from ours (forward_kl).
+
+    Raises:
+        UserError: the name is unknown, the divergence does not take an option, or α is out of range.
+
+    >>> kl = get_divergence("forward_kl")
+    >>> log_ratios = torch.tensor([0.0, 2.0]).log()  # u = 0, a token that is forgotten, and u = 2
+    >>> kl.f(log_ratios)  # u − 1 − log u: infinite, and 1 − log 2
+    tensor([   inf, 0.3069])
+    >>> kl.pull_weight(log_ratios)  # u − 1
+    tensor([-1.,  1.])
     """
     factory, what = DIVERGENCES[name], f"divergence {name!r}"
     bound = DIVERGENCES.bind(name, options or {}, alpha=alpha, official=official)
-    made = ask(what, factory, bound, lambda value: isinstance(value, Divergence), "a Divergence")
+    divergence = ask(what, factory, bound, lambda value: isinstance(value, Divergence), "a Divergence")
 
     def checked(function: Callable[[Tensor], Tensor], ratio: Tensor) -> Tensor:
         alike = lambda values: isinstance(values, Tensor) and values.shape == ratio.shape  # noqa: E731
         return ask(what, factory, lambda: function(ratio), alike, f"a tensor {list(ratio.shape)}")
 
     if is_ours(factory):
-        return made
-    return replace(made, f=partial(checked, made.f), pull_weight=partial(checked, made.pull_weight))
+        return divergence
+    return replace(divergence, f=partial(checked, divergence.f), pull_weight=partial(checked, divergence.pull_weight))
 
 
 def log_ratio_to_mixture(log_ratio: Tensor) -> Tensor:
-    """log π_θ − log m = log(2u/(u+1)) with m = (π_θ + π_ref)/2, from ℓ; at −ℓ it is log π_ref − log m.
+    """log π_θ − log m = log(2u/(u+1)) with m = (π_θ + π_ref)/2, computed from ℓ, of any shape.
 
-    Between −∞ and log 2; its derivative is 1/(1+u).
+    At −ℓ the same function gives log π_ref − log m. The values lie between −∞ and log 2, and the derivative is 1/(1+u).
     """
     return LOG_2 - F.softplus(-log_ratio)
 
@@ -108,7 +126,7 @@ def _forward_kl_clamped_pull(log_ratio: Tensor) -> Tensor:
 def forward_kl(*, official: bool = False) -> Divergence:
     """KL(π_ref‖π_θ), the divergence of DPH-F: f = u − 1 − log u.
 
-    `official` clamps ℓ to ±20 and the value to 10 as the authors' code does, so a token with ℓ below about −11 gets no
+    official: clamp ℓ to ±20 and the value to 10, as the authors' code does. A token with ℓ below about −11 then gets no
     pull at all.
     """
     if official:
@@ -120,8 +138,9 @@ def forward_kl(*, official: bool = False) -> Divergence:
 def forward_kl_raw() -> Divergence:
     """KL(π_ref‖π_θ) without centring: f = −log u, which is supervised training on the stored responses.
 
-    It pulls with weight −1 even at u = 1. With one stored response a prompt it keeps raising that one response and so
-    narrows the policy in the end; `forward_kl` has the same expectation without this.
+    This divergence pulls with weight −1 even at u = 1. If each prompt has one stored response, it keeps raising the
+    probability of that response, and so narrows the policy in the end. `forward_kl` has the same expectation without
+    this effect.
     """
     return Divergence("forward_kl_raw", torch.neg, lambda log_ratio: -torch.ones_like(log_ratio))
 
@@ -162,9 +181,10 @@ def _alpha_pull(log_ratio: Tensor, alpha: float) -> Tensor:
 
 @register_divergence("alpha")
 def alpha_divergence(*, alpha: float = 0.5) -> Divergence:
-    """α-divergence, 0 < α < 1: f = (u^(1−α) − (1−α)u − α) / (α(α−1)); α → 1 is forward KL, α → 0 reverse KL.
+    """α-divergence, 0 < α < 1: f = (u^(1−α) − (1−α)u − α) / (α(α−1)).
 
-    The paper tries α = 0.2, 0.5 and 0.8. Raises UserError for α outside (0, 1).
+    The limit α → 1 is forward KL, and α → 0 is reverse KL. The paper tries α = 0.2, 0.5 and 0.8. Raises UserError for α
+    outside (0, 1).
     """
     if not 0.0 < alpha < 1.0:
         raise SettingsError(
@@ -175,13 +195,16 @@ def alpha_divergence(*, alpha: float = 0.5) -> Divergence:
 
 
 def js_reference_half(*, scale: float = 1.0, official: bool = False) -> Divergence:
-    """First half of JS by its definition, ½·KL(π_ref‖m), m = (π_θ + π_ref)/2, from samples of π_ref (eqs. 14, 15).
+    """The first half of JS by its definition, ½·KL(π_ref‖m) with m = (π_θ + π_ref)/2, from samples of π_ref (eqs. 14,
+    15).
 
         f = scale · ½·[(log π_ref − log m) + (u − 1)/2]
 
-    The bracket's second term centres the generator, as everywhere in this file, and changes neither the expected value
-    nor the expected gradient. `official`: the authors' k3 estimator of KL(π_ref‖m), which is the same formula with the
-    clamps of their forward KL.
+    The second term in the bracket centres the generator, as everywhere in this file, and changes neither the expected
+    value nor the expected gradient.
+
+    scale: multiplies the value. official: use the authors' k3 estimator of KL(π_ref‖m), which is the same formula with
+    the clamps of their forward KL.
     """
 
     def f(log_ratio: Tensor) -> Tensor:

@@ -6,14 +6,16 @@
     pooled      1/(N_exp + N_pef)  η/(N_exp + N_pef)  η·N_pef/N_exp
     per_set     1/N_exp            η/N_pef            η
 
-N counts response tokens (sequences for the two aggregations by sequence) of the *whole mini-batch*: over all of its
-micro-batches and all ranks. Every micro-batch contributes its sums over these global counts, so the contributions add
-up to the mini-batch's loss however it is cut, ordered or padded. (A trainer that averages gradients over ranks
-multiplies by their number.) Which set a row belongs to is a property of the row.
+N counts the response tokens of the *whole mini-batch*, over all of its micro-batches and all ranks. The two
+aggregations by sequence count sequences instead. Every micro-batch contributes its sums divided by these global counts.
+The contributions therefore add up to the loss of the mini-batch, however the mini-batch is cut, ordered or padded. (A
+trainer that averages gradients over ranks multiplies by the number of ranks.) The set that a row belongs to is a
+property of the row.
 
-ω_t = 1, unless another engine than the trainer sampled the rollouts: then it is the importance weight of token t (see
-`sampler_correction`). It is on every term whose expectation over the sampled token is meant to be one under π_old.
-The entropy H_t is such an expectation already, computed from all tokens; a weight would only add noise to it.
+ω_t is 1 if the trainer sampled the rollouts itself. If another engine sampled them, ω_t is the importance weight of
+token t (`sampler_correction`). The weight is on every term that is meant as an expectation over the sampled token under
+π_old. The entropy H_t is such an expectation already, computed from all tokens of the vocabulary, so that a weight
+would only add noise to it.
 """
 
 from collections.abc import Mapping
@@ -27,6 +29,7 @@ from dph.errors import SettingsError
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
 from dph.objective.policy_losses import PolicyLoss, js_definition_policy_term, kl_loss, masked_log_ratio
 from dph.registry import settings_of
+from dph.shapes import check_tensor
 
 FORGOTTEN_BELOW = 0.1
 """A rehearsal token counts as forgotten when u = π_θ/π_ref is below this."""
@@ -34,35 +37,58 @@ FORGOTTEN_BELOW = 0.1
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """The inputs of the loss: B rows with T response positions; `dph.training.rows.Batch` adds the model's inputs."""
+    """The inputs of the loss: B rows with T response positions. `dph.training.rows.Batch` adds the inputs of the model.
+
+    A rollout with an advantage of 1, and a stored response, of two tokens each:
+
+    >>> batch = TokenBatch(
+    ...     old_logprobs=torch.full((2, 2), -1.0),
+    ...     ref_logprobs=torch.full((2, 2), -1.0),
+    ...     response_mask=torch.ones(2, 2),
+    ...     advantages=torch.tensor([1.0, 0.0]),
+    ...     is_rehearsal=torch.tensor([False, True]),
+    ... )
+    """
 
     old_logprobs: Tensor
-    """[B, T] under the policy that generated the rollouts; not read on D_pef rows."""
+    """float [B, T]: log-probabilities in nats under the policy that generated the rollouts. They are not read on D_pef
+    rows."""
     ref_logprobs: Tensor | None
-    """[B, T] under π_ref; on D_exp rows read only if `Objective.needs_reference`."""
+    """float [B, T]: log-probabilities in nats under π_ref. On D_exp rows they are read only if
+    `Objective.needs_reference`."""
     response_mask: Tensor
-    """[B, T], nonzero on response tokens that count."""
+    """[B, T]: nonzero on the response tokens that count."""
     advantages: Tensor
-    """[B], or [B, T] if they differ by token; finite; without effect on D_pef rows."""
+    """float [B], or [B, T] if they differ by token. They are finite, and without effect on D_pef rows."""
     is_rehearsal: Tensor
     """bool [B]: True for D_pef rows."""
     selected: Tensor | None = None
-    """bool [B, T]: what `PolicyLoss.select` chose among the D_exp tokens of the mini-batch; None without a choice."""
+    """bool [B, T]: the tokens that `PolicyLoss.select` chose among the D_exp tokens of the mini-batch; None if the
+    policy loss selects none."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossCounts:
-    """Denominators of a mini-batch: add them over its micro-batches and ranks before the first loss."""
+    """The denominators of a mini-batch. They are added over its micro-batches and ranks before the first loss.
+
+    >>> mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
+    >>> batch = TokenBatch(mask, mask, mask, torch.zeros(2), torch.tensor([False, True]))
+    >>> LossCounts.of(batch)
+    LossCounts(exp_tokens=2, pef_tokens=3, exp_sequences=1, pef_sequences=1)
+    """
 
     exp_tokens: float = 0.0
+    """Tokens of D_exp rows."""
     pef_tokens: float = 0.0
+    """Tokens of D_pef rows."""
     exp_sequences: float = 0.0
     """Rows of D_exp with at least one token in the mask."""
     pef_sequences: float = 0.0
+    """Rows of D_pef with at least one token in the mask."""
 
     @classmethod
     def of(cls, batch: TokenBatch) -> "LossCounts":
-        """Count one batch."""
+        """The counts of one batch."""
         mask = batch.response_mask.bool()
         pef = batch.is_rehearsal.bool()
         tokens, rows = mask.sum(-1), mask.any(-1)
@@ -71,10 +97,25 @@ class LossCounts:
 
 
 class Objective:
-    """The objective of one training run, called for every micro-batch."""
+    """The objective of one training run, called for every micro-batch.
+
+    A rollout with an advantage of 1, and a stored response, of two tokens each. At π_θ = π_old = π_ref the policy loss
+    of a token is −1 and the divergence is 0. The reduction per set divides the sum −2 by the 2 tokens of the rollout:
+
+    >>> logprobs = torch.full((2, 2), -1.0)
+    >>> flags = torch.tensor([False, True])
+    >>> batch = TokenBatch(logprobs, logprobs, torch.ones(2, 2), torch.tensor([1.0, 0.0]), flags)
+    >>> objective = Objective(LossConfig(divergence="forward_kl", eta=0.2))
+    >>> loss, sums = objective(logprobs, batch, LossCounts.of(batch))
+    >>> loss
+    tensor(-1.)
+    >>> mean_metrics(sums)["pef/divergence"]
+    0.0
+    """
 
     def __init__(self, config: LossConfig) -> None:
-        """Raises UserError for settings that name what nobody registered, or that it does not take."""
+        """Raises UserError if the settings name a divergence or a policy loss that nobody registered, or hold an option
+        that the divergence or the policy loss does not take."""
         self.config = config
         self.divergence = _divergence(config)
         """The divergence on D_pef: the chosen generator, or the first half of JS by its definition."""
@@ -84,27 +125,27 @@ class Objective:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether D_exp rows need ref_logprobs, so that training needs a live reference model."""
+        """Whether D_exp rows need `ref_logprobs`, so that training has to hold a reference model."""
         return self.config.kl != "none" or (self.config.estimator == "definition" and self.config.eta > 0)
 
     @property
     def learns_everywhere(self) -> bool:
-        """Whether a rollout without advantage may still have a gradient: through KL, JS by its definition, entropy, or
-        a policy loss that does not say that it has none."""
+        """Whether a rollout with an advantage of 0 may still have a gradient: through KL, JS by its definition, the
+        entropy, or a policy loss that was not registered with `needs_advantage`."""
         return self.needs_reference or bool(self.config.entropy_coef) or not self.policy.traits.needs_advantage
 
     @property
     def unused(self) -> list[str]:
-        """Names of clips that were changed and that the policy loss does not take."""
+        """The names of the clips that the settings change and that the policy loss does not take."""
         default = LossConfig()
         names = [name for name in ("clip_low", "clip_high") if name not in self.policy.clips]
         return [f"loss.{name}" for name in names if getattr(self.config, name) != getattr(default, name)]
 
     def weights(self, counts: LossCounts) -> tuple[float, float, float]:
-        """w_exp, w_pef (η included) and λ from the global counts; the N of a set that is absent counts as 1.
+        """w_exp, w_pef (with η) and λ, from the global counts. The N of a set without tokens counts as 1.
 
-        λ gives both halves of JS the same weight in the mini-batch. The paper says that it depends on the sizes of the
-        sets and η only (eq. 16); its formula is lost, so this one is our reading.
+        λ gives both halves of JS the same weight in the mini-batch. The paper says that λ depends only on the sizes of
+        the sets and on η (eq. 16). The paper does not give the formula; this one is our reading.
         """
         config = self.config
         if config.aggregation == "token":
@@ -124,21 +165,22 @@ class Objective:
         entropy: Tensor | None = None,
         importance: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """One micro-batch's contribution to the objective (eq. 7), and detached sums for metrics.
+        """The contribution of one micro-batch to the objective (eq. 7), and detached sums for metrics.
 
         Args:
-            logprobs: [B, T] log π_θ of the response tokens, in nats, with gradient.
-            batch: the micro-batch's other tensors.
-            counts: of the whole mini-batch, over micro-batches and ranks.
-            entropy: [B, T] entropies of π_θ in nats, with gradient if entropy_coef ≠ 0. KL and entropy apply to
+            logprobs: float [B, T], log π_θ of the response tokens, in nats, with gradient.
+            batch: the other tensors of the micro-batch.
+            counts: the counts of the whole mini-batch, over micro-batches and ranks.
+            entropy: float [B, T], entropies of π_θ in nats, with gradient if entropy_coef ≠ 0. KL and entropy apply to
                 D_exp rows only.
-            importance: [B, T] weights ω of the tokens of rollouts; None weighs all alike.
+            importance: float [B, T], the weights ω of the tokens of rollouts; None gives every token the weight 1.
         Returns:
-            The loss (scalar), and sums that add up over micro-batches and ranks; `mean_metrics` divides them. The keys
-            depend only on the settings and on whether entropy is given, so all ranks have the same.
+            The loss (a scalar), and sums that add up over micro-batches and ranks, which `mean_metrics` divides. The
+            keys depend only on the settings and on whether entropy is given, so that all ranks have the same keys.
         Raises:
-            ValueError: the batch lacks what the settings need.
+            ValueError: a tensor has another shape or type than documented, or the batch lacks what the settings need.
         """
+        _check_shapes(logprobs, batch, entropy, importance)
         config, (w_exp, w_pef, js_lambda) = self.config, self.weights(counts)
         mask = batch.response_mask.bool()
         pef_rows = batch.is_rehearsal.bool()[:, None]
@@ -183,6 +225,26 @@ class Objective:
         return loss, {name: value.detach() for name, value in sums.items()}
 
 
+def _check_shapes(logprobs: Tensor, batch: TokenBatch, entropy: Tensor | None, importance: Tensor | None) -> None:
+    """Raises ValueError unless every tensor has the shape and the type that `TokenBatch` and `Objective` document."""
+    if logprobs.ndim != 2 or not logprobs.dtype.is_floating_point:
+        found = f"{str(logprobs.dtype).removeprefix('torch.')} {list(logprobs.shape)}"
+        raise ValueError(f"logprobs must be a float tensor [B, T], but is {found}")
+    sizes = {"B": logprobs.shape[0], "T": logprobs.shape[1]}
+    check_tensor("old_logprobs", batch.old_logprobs, "float", sizes, "BT")
+    check_tensor("response_mask", batch.response_mask, "mask", sizes, "BT")
+    check_tensor("advantages", batch.advantages, "float", sizes, "B", "BT")
+    check_tensor("is_rehearsal", batch.is_rehearsal, "bool", sizes, "B")
+    if batch.ref_logprobs is not None:
+        check_tensor("ref_logprobs", batch.ref_logprobs, "float", sizes, "BT")
+    if batch.selected is not None:
+        check_tensor("selected", batch.selected, "bool", sizes, "BT")
+    if entropy is not None:
+        check_tensor("entropy", entropy, "float", sizes, "BT")
+    if importance is not None:
+        check_tensor("importance", importance, "float", sizes, "BT")
+
+
 def _divergence(config: LossConfig) -> Divergence:
     if config.alpha != LossConfig().alpha and "alpha" not in settings_of(DIVERGENCES[config.divergence]):
         raise SettingsError(
@@ -194,7 +256,7 @@ def _divergence(config: LossConfig) -> Divergence:
 
 
 def _token_weights(mask: Tensor, config: LossConfig) -> Tensor:
-    """[B, T]: share of each token in its row's part of the sum."""
+    """float [B, T]: the weight of each token in the sum over its row."""
     if config.aggregation == "sequence":
         return mask / mask.sum(-1, keepdim=True).clamp(min=1)
     if config.aggregation == "dr_grpo":
@@ -220,17 +282,27 @@ def _ref(batch: TokenBatch) -> Tensor:
 def sampler_correction(
     old_logprobs: Tensor, sampled_logprobs: Tensor, mask: Tensor, cap: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Importance weights [B, T] of tokens for rollouts of an engine whose probabilities differ from the trainer's by
-    rounding, and sums for metrics.
+    """Importance weights of tokens for rollouts of an engine whose probabilities differ from the trainer's by rounding,
+    and sums for metrics.
 
-    A token's weight is min(π_old / π_sampler, cap); cap = 0 leaves all at 1. Up to the cap, the mean of a term over
-    tokens of the sampler is then its expectation under π_old at the same prefix, for the policy loss, the KL penalty
-    and the policy half of JS. (How often a prefix occurs is not corrected.)
+    The weight of a token is min(π_old / π_sampler, cap). Up to the cap, the mean of a term over the tokens of the
+    sampler is then the expectation of the term under π_old at the same prefix. This holds for the policy loss, the KL
+    penalty and the policy half of JS. How often a prefix occurs is not corrected.
 
-    old_logprobs, sampled_logprobs: [B, T], in nats, under the policy that trains, as it was when the tokens were
-    sampled, and under the sampler. mask: [B, T], nonzero on the tokens that count. The sums are of
-    |log π_old − log π_sampler| ("exp/sampler_gap"), the unbiased and never negative estimate of KL(π_sampler‖π_old)
-    ("exp/sampler_kl"), and the weights ("exp/importance").
+    Args:
+        old_logprobs: float [B, T], in nats, under the policy that is trained, as it was when the tokens were sampled.
+        sampled_logprobs: float [B, T], in nats, under the sampler.
+        mask: [B, T], nonzero on the tokens that count.
+        cap: the largest weight; 0 leaves all weights at 1.
+    Returns:
+        The weights, float [B, T], and sums over the tokens that count: of |log π_old − log π_sampler|
+        ("exp/sampler_gap"), of the unbiased and never negative estimate of KL(π_sampler‖π_old) ("exp/sampler_kl"), and
+        of the weights ("exp/importance").
+
+    >>> old, sampled = torch.tensor([[0.5, 0.9]]).log(), torch.tensor([[0.4, 0.3]]).log()
+    >>> weights, _ = sampler_correction(old, sampled, torch.ones(1, 2), cap=2.0)
+    >>> weights  # 0.5/0.4, and 0.9/0.3 = 3, which is capped
+    tensor([[1.2500, 2.0000]])
     """
     counts = mask.bool()
     gap = torch.where(counts, old_logprobs - sampled_logprobs, 0.0)
@@ -245,9 +317,11 @@ def sampler_correction(
 
 
 def mean_metrics(sums: Mapping[str, Tensor]) -> dict[str, float]:
-    """Means per token from added-up sums of an `Objective`; token counts and "loss" are left unchanged.
+    """Means per token, from sums of an `Objective` that were added over micro-batches. The token counts and "loss" stay
+    as they are. A set without tokens has no means.
 
-    A set without tokens yields no means.
+    >>> mean_metrics({"exp/tokens": torch.tensor(4.0), "exp/ratio": torch.tensor(5.0), "pef/tokens": torch.tensor(0.0)})
+    {'exp/tokens': 4.0, 'exp/ratio': 1.25, 'pef/tokens': 0.0}
     """
     values = {name: float(value) for name, value in sums.items()}
     means: dict[str, float] = {}
@@ -261,10 +335,21 @@ def mean_metrics(sums: Mapping[str, Tensor]) -> dict[str, float]:
 
 @torch.no_grad()
 def rehearsal_diagnostics(log_ratios: Tensor, divergence: Divergence) -> dict[str, float]:
-    """How far the policy is from π_ref on D_pef, from [K] log π_θ − log π_ref of every rehearsal token that counts, in
-    nats: quantiles of log u (log_ratio_q01 … log_ratio_q99), the share of forgotten tokens (u < 0.1), and the mean pull
-    weight u·f′(u) of training's divergence. js and alpha lose their pull on tokens that are already forgotten; these
-    numbers show it. Empty without tokens."""
+    """Numbers that say how far the policy is from π_ref on the stored responses.
+
+    Args:
+        log_ratios: float [K], log u = log π_θ − log π_ref of every rehearsal token that counts, in nats.
+        divergence: the divergence that training uses on D_pef.
+    Returns:
+        Quantiles of log u ("log_ratio_q01" … "log_ratio_q99"), the share of forgotten tokens, whose u is below 0.1
+        ("forgotten"), and the mean pull weight u·f′(u) of the divergence ("pull_weight"). The divergences js and alpha
+        lose their pull on tokens that are already forgotten, and these numbers show it. Empty without tokens.
+
+    >>> log_ratios = torch.tensor([0.0, 0.05]).log()  # infinitely forgotten, and u = 0.05
+    >>> numbers = rehearsal_diagnostics(log_ratios, get_divergence("forward_kl"))
+    >>> numbers["forgotten"], round(numbers["pull_weight"], 3)  # the mean of 0 − 1 and 0.05 − 1
+    (1.0, -0.975)
+    """
     if log_ratios.numel() == 0:
         return {}
     quantiles = (0.01, 0.1, 0.5, 0.9, 0.99)

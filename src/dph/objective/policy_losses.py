@@ -1,19 +1,21 @@
 """Losses on rollouts, per token: PPO-clip (arXiv 2509.07430, eq. 5) and published alternatives, by name; KL estimators,
 and the policy half of JS (eqs. 13–17).
 
-All of them return [B, T] with zeros outside the mask; `objective` sums them. Log-probabilities are at the sampling
-temperature; arithmetic is in fp32 at least.
+All of them return [B, T] with zeros outside the mask; `Objective` sums them. Log-probabilities are taken at the
+sampling temperature, and the arithmetic is in fp32 at least.
 
-A policy loss takes log-probabilities, advantages and the mask of a micro-batch, and returns one value per token. It
-sees whole responses, so it may combine the tokens of one (a sequence-level ratio, say). Its keyword-only parameters
-are its settings: `clip_low`, `clip_high` and `dual_clip` come from the fields of these names in `LossConfig`, others
-from `loss.policy_options`. A dual clip that is on and that the loss does not take is refused.
+A policy loss takes log-probabilities, advantages and the mask of a micro-batch, and returns one value per token. The
+loss sees whole responses, so that it may combine the tokens of a response, for example in a ratio of sequences. The
+keyword-only parameters of the loss are its settings: `clip_low`, `clip_high` and `dual_clip` come from the fields of
+these names in `LossConfig`, other settings from `loss.policy_options`. A dual clip that is on, and that the loss does
+not take, is refused.
 
-A loss that treats some tokens of the mini-batch differently is registered with a function that selects them. It sees
-all rollout tokens of the mini-batch, over micro-batches and processes, before the first micro-batch is computed:
-`select(old_logprobs [K], advantages [K], uniform [K], **settings) → bool [K]`, with `uniform` a random number in [0, 1)
-for each token. The loss takes what was selected as `selected`, bool [B, T]. A selection with a keyword-only parameter
-`logprobs` is given log π_θ [K] as it is before the update, which costs a forward pass, or None if that is log π_old.
+A loss that treats some tokens of the mini-batch differently is registered with a function that selects these tokens.
+The selection sees all rollout tokens of the mini-batch, over micro-batches and processes, before the first micro-batch
+is computed: `select(old_logprobs [K], advantages [K], uniform [K], **settings) → bool [K]`. `uniform` is a random
+number in [0, 1) for each token. The loss takes the result as `selected`, bool [B, T]. A selection with a keyword-only
+parameter `logprobs` is given log π_θ [K] as it is before the update, which costs a forward pass, or None if that is
+log π_old.
 """
 
 import math
@@ -45,27 +47,45 @@ Selection = Callable[..., Tensor]
 
 
 def masked_log_ratio(logprobs: Tensor, other: Tensor, mask: Tensor) -> Tensor:
-    """log π_θ − log π_other, 0 outside the mask, in fp32 or better. All [B, T].
+    """log π_θ − log π_other of each token, and 0 outside the mask, in fp32 or better. All tensors are [B, T].
 
-    The difference is replaced before anything is applied to it: log-probabilities of masked positions may be −inf or
+    Masked positions are set to 0 before a function is applied to the difference. Their log-probabilities may be −inf or
     NaN, and 0 · exp(inf) in a backward pass is NaN.
+
+    >>> masked_log_ratio(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.5, -torch.inf]]), torch.tensor([[1, 0]]))
+    tensor([[0.5000, 0.0000]])
     """
     dtype = torch.promote_types(logprobs.dtype, torch.float32)
     return torch.where(mask.bool(), logprobs.to(dtype) - other.to(dtype), 0.0)
 
 
 def per_token(advantages: Tensor) -> Tensor:
-    """Advantages [B] or [B, T] as [B, 1] or [B, T]."""
+    """Advantages [B] as [B, 1], so that they broadcast over tokens; advantages [B, T] as they are.
+
+    >>> per_token(torch.tensor([1.0, -1.0])).shape
+    torch.Size([2, 1])
+    """
     return advantages if advantages.ndim == 2 else advantages[:, None]
 
 
 def importance_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """ρ = π_θ/π_old, 1 outside the mask. All [B, T]."""
+    """The importance ratio ρ = π_θ/π_old of each token, and 1 outside the mask. All tensors are [B, T], in nats.
+
+    >>> old = torch.tensor([[0.5, 0.2]]).log()
+    >>> importance_ratio(torch.tensor([[0.25, 0.4]]).log(), old, torch.ones(1, 2))
+    tensor([[0.5000, 2.0000]])
+    """
     return masked_log_ratio(logprobs, old_logprobs, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
 def sequence_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """s = (Π_t ρ_t)^(1/T): the geometric mean of a response's token ratios (GSPO), [B, 1]; 1 for one without tokens."""
+    """s = (Π_t ρ_t)^(1/T): the geometric mean of the token ratios of each response (GSPO), [B, 1]. The ratio of a
+    response without tokens is 1. The arguments are [B, T], in nats.
+
+    >>> old = torch.tensor([[0.5, 0.2]]).log()
+    >>> sequence_ratio(torch.tensor([[0.25, 0.4]]).log(), old, torch.ones(1, 2))  # √(½ · 2)
+    tensor([[1.]])
+    """
     log_ratio = masked_log_ratio(logprobs, old_logprobs, mask).sum(-1, keepdim=True)
     return (log_ratio / mask.sum(-1, keepdim=True).clamp(min=1)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
@@ -75,25 +95,33 @@ class Traits:
     """Facts of a policy loss that training and its metrics need."""
 
     select: Selection | None = None
-    """Chooses tokens of the whole mini-batch, which the loss takes as `selected`."""
+    """The function that chooses tokens of the whole mini-batch, which the loss takes as `selected`."""
     needs_advantage: bool = False
-    """A response whose advantage is 0 has no gradient, so training leaves out its backward pass."""
+    """Whether a response with an advantage of 0 has no gradient, so that training leaves its backward pass out."""
     clip_ratio: Callable[[Tensor, Tensor, Tensor], Tensor] | None = importance_ratio
-    """What the loss compares with its clips, for the metrics: (logprobs, old_logprobs, mask), each [B, T], → [B, T], or
-    [B, 1] for a ratio of whole responses; None if its clips stop no gradient."""
+    """The ratio that the loss compares with its clips, for the metrics: (logprobs, old_logprobs, mask), each [B, T], →
+    [B, T], or [B, 1] for a ratio of whole responses. None if the clips of the loss stop no gradient."""
 
 
 POLICY_LOSSES: Registry[PolicyLossFunction] = Registry("policy loss", Traits)
 register_policy_loss = POLICY_LOSSES.register
-"""Decorator: make a policy loss available under a name. Keyword arguments: as `Traits`."""
+"""Decorator that makes a policy loss available under a name. Its keyword arguments are the fields of `Traits`."""
 
 
 class PolicyLoss:
-    """A policy loss and its selection, if it has one, with their settings, built once for a training run."""
+    """A policy loss with its settings, and its selection of tokens if it has one, built once for a training run."""
 
     def __init__(self, name: str, options: Mapping[str, str], **clips: float) -> None:
-        """Raises UserError for a name that nobody registered, for options that neither takes, and for a dual clip that
-        the loss does not take."""
+        """
+        Args:
+            name: the name under which the loss was registered.
+            options: the settings of the loss and of its selection, as text.
+            clips: clip_low, clip_high and dual_clip; the loss is given those that it takes.
+
+        Raises:
+            UserError: nobody registered the name, neither the loss nor the selection takes an option, or a dual clip is
+                set that the loss does not take.
+        """
         settings = settings_of(POLICY_LOSSES[name])
         if clips.get("dual_clip") and "dual_clip" not in settings:
             raise SettingsError(
@@ -103,19 +131,19 @@ class PolicyLoss:
         self._name = name
         self.traits: Traits = POLICY_LOSSES.traits(name)
         self.clips: dict[str, Any] = {key: value for key, value in clips.items() if key in settings}
-        """The clips that it takes, of `clip_low`, `clip_high` and `dual_clip`."""
+        """Those of `clip_low`, `clip_high` and `dual_clip` that the loss takes."""
         self.select: Selection | None = None
-        """Chooses tokens of the whole mini-batch; None if all are treated alike."""
+        """The function that chooses tokens of the whole mini-batch; None if the loss treats all tokens alike."""
         self.selects_by_policy = False
         """Whether the selection takes `logprobs`."""
         filled = dict(self.clips)
         if self.traits.select is not None:
-            theirs = settings_of(self.traits.select)
-            shared = {key: text for key, text in options.items() if key in theirs}
-            options = {key: text for key, text in options.items() if key not in theirs or key in settings}
+            of_selection = settings_of(self.traits.select)
+            shared = {key: text for key, text in options.items() if key in of_selection}
+            options = {key: text for key, text in options.items() if key not in of_selection or key in settings}
             select = POLICY_LOSSES.bind(name, shared, self.traits.select, **clips, logprobs=None)
             self.select = partial(self._checked, "the selection of ", select)
-            self.selects_by_policy = "logprobs" in theirs
+            self.selects_by_policy = "logprobs" in of_selection
             filled["selected"] = None
         function = POLICY_LOSSES.bind(name, options, **filled)
         self.function: PolicyLossFunction = partial(self._checked, "", function)
@@ -123,8 +151,8 @@ class PolicyLoss:
     def _checked(
         self, prefix: str, function: Callable[..., Tensor], first: Tensor, *others: Any, **named: Any
     ) -> Tensor:
-        """What the loss or its selection returns, which has the shape of its first argument. Raises SettingsError if it
-        raises, or returns something else."""
+        """The tensor that the loss or its selection returns, which has the shape of the first argument. Raises
+        SettingsError if the function raises an error, or returns something else."""
         return ask(
             f"{prefix}policy loss {self._name!r}",
             POLICY_LOSSES[self._name],
@@ -135,8 +163,8 @@ class PolicyLoss:
 
     @torch.no_grad()
     def sums(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, and have no gradient there:
-        sums over the mask's tokens. Arguments as for a policy loss."""
+        """Sums over the tokens of the mask that say how far π_θ is from π_old on rollouts, and how many tokens lie
+        beyond a clip, so that they have no gradient. The arguments are those of a policy loss."""
         ratio = importance_ratio(logprobs, old_logprobs, mask)
         clips = self.clips if self.traits.clip_ratio else {}
         high, low = clips.get("clip_high", math.inf), clips.get("clip_low", math.inf)
@@ -166,8 +194,17 @@ def ppo_clip(
 ) -> Tensor:
     """PPO-clip per token (eq. 5): −min(ρ·A, clip(ρ, 1 − clip_low, 1 + clip_high)·A), [B, T].
 
-    dual_clip: c > 1 bounds the loss of negative advantages by −c·A (arXiv 1912.09729); 0 is off.
-    GRPO has clip_low = clip_high = 0.2, DAPO ("clip-higher") 0.2 and 0.28.
+    Args:
+        logprobs, old_logprobs: [B, T], log-probabilities in nats under π_θ, with gradient, and under π_old.
+        advantages: [B], or [B, T] if they differ by token.
+        mask: [B, T], 1 for the tokens that count, else 0.
+        clip_low, clip_high: GRPO has 0.2 and 0.2, DAPO ("clip-higher") 0.2 and 0.28.
+        dual_clip: c > 1 bounds the loss of negative advantages by −c·A (arXiv 1912.09729); 0 is off.
+
+    >>> old = torch.tensor([[0.5, 0.5]]).log()
+    >>> new = torch.tensor([[0.55, 0.75]]).log()  # ρ = 1.1, and ρ = 1.5, which is clipped to 1.2
+    >>> ppo_clip(new, old, torch.tensor([2.0]), torch.ones(1, 2), clip_low=0.2, clip_high=0.2)
+    tensor([[-2.2000, -2.4000]])
     """
     ratio = importance_ratio(logprobs, old_logprobs, mask)
     advantages = per_token(advantages).to(ratio.dtype)
@@ -184,8 +221,8 @@ def gspo(
 ) -> Tensor:
     """GSPO (arXiv 2507.18071): importance ratios of whole responses, normalised by length, instead of tokens.
 
-    −min(s·A, clip(s, 1 − clip_low, 1 + clip_high)·A) at every token, [B, T], with s the geometric mean of the
-    response's token ratios. With `loss.aggregation = "sequence"` a response counts once, as in the paper.
+    The loss is −min(s·A, clip(s, 1 − clip_low, 1 + clip_high)·A) at every token, [B, T], where s is the geometric mean
+    of the token ratios of the response. With `loss.aggregation = "sequence"` a response counts once, as in the paper.
     """
     s = sequence_ratio(logprobs, old_logprobs, mask)
     advantages = per_token(advantages)
@@ -196,8 +233,8 @@ def gspo(
 def cispo(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, *, clip_high: float) -> Tensor:
     """CISPO (MiniMax-M1, arXiv 2506.13585): REINFORCE with clipped importance weights; no token loses its gradient.
 
-    −sg[min(ρ, 1 + clip_high)]·A·log π_θ per token, [B, T]; sg stops the gradient. There is no lower clip. Its
-    value is taken relative to log π_old, which changes no gradient and keeps masked tokens finite.
+    The loss is −sg[min(ρ, 1 + clip_high)]·A·log π_θ per token, [B, T], where sg stops the gradient. There is no lower
+    clip. log π_θ is taken relative to log π_old, which changes no gradient and keeps masked tokens finite.
     """
     weight = importance_ratio(logprobs, old_logprobs, mask).detach().clamp(max=1 + clip_high)
     return -weight * per_token(advantages) * masked_log_ratio(logprobs, old_logprobs, mask) * mask
@@ -221,8 +258,10 @@ def largest(
     logprobs: Tensor | None = None,
     share: float = 2e-4,
 ) -> Tensor:
-    """The `share` of tokens with the largest part in the covariance, at least one; all arguments [K], result bool.
-    logprobs: log π_θ; None if it is log π_old."""
+    """Select the `share` of the tokens with the largest part in the covariance, and at least one token.
+
+    The arguments are [K]; the result is bool [K]. logprobs: log π_θ; None if it is log π_old.
+    """
     count = max(1, int(len(old_logprobs) * share))
     chosen = torch.zeros(len(old_logprobs), dtype=torch.bool)
     parts = _covariance(old_logprobs if logprobs is None else logprobs, advantages)
@@ -242,8 +281,12 @@ def random_within(
     clip_low: float = 1.0,
     clip_high: float = torch.inf,
 ) -> Tensor:
-    """`share` of all tokens (at least one), drawn from those whose part lies between low and high; [K] → bool [K].
-    Tokens that PPO clips, which have no gradient, are left out. logprobs: log π_θ; None if it is log π_old."""
+    """Select `share` of all tokens, and at least one, at random from the tokens whose part in the covariance lies
+    between low and high.
+
+    Tokens that PPO clips are left out, because they have no gradient. The arguments are [K]; the result is bool [K].
+    logprobs: log π_θ; None if it is log π_old.
+    """
     logprobs = old_logprobs if logprobs is None else logprobs
     parts = _covariance(logprobs, advantages)
     ratio = importance_ratio(logprobs, old_logprobs, torch.ones_like(logprobs))
@@ -267,8 +310,8 @@ def kl_cov(
 ) -> Tensor:
     """KL-Cov (arXiv 2505.22617): a penalty on the few tokens that make the entropy fall.
 
-    −ρ·A without clipping, plus kl_coef·|log π_θ − log π_old| on selected tokens, [B, T]. The penalty has no gradient
-    at π_θ = π_old: it does nothing in the first update on a batch of rollouts.
+    The loss is −ρ·A without clipping, plus kl_coef·|log π_θ − log π_old| on selected tokens, [B, T]. The penalty has no
+    gradient at π_θ = π_old, so that it does nothing in the first update on a batch of rollouts.
     """
     loss = -importance_ratio(logprobs, old_logprobs, mask) * per_token(advantages)
     penalty = kl_coef * masked_log_ratio(logprobs, old_logprobs, mask).abs()
@@ -298,7 +341,9 @@ def kl_loss(
     kind: Literal["k1", "k2", "k3", "k3_is"],
     old_logprobs: Tensor | None = None,
 ) -> Tensor:
-    """Estimators of KL(π_θ‖π_ref) per token on rollouts, [B, T] (eq. 13). With ℓ = log π_θ − log π_ref, on-policy:
+    """Estimators of KL(π_θ‖π_ref) per token on rollouts, [B, T] (eq. 13).
+
+    With ℓ = log π_θ − log π_ref, and rollouts of π_θ itself, the kinds are:
 
         kind    loss                 its expected gradient
         k1      ℓ                    zero
@@ -306,7 +351,7 @@ def kl_loss(
         k3      expm1(−ℓ) + ℓ        ∇KL(π_ref‖π_θ): forward KL's, though the value estimates reverse KL
         k3_is   ρ·(expm1(−ℓ) + ℓ)    ∇KL(π_θ‖π_ref), also for rollouts of an older policy (needs old_logprobs)
 
-    GRPO implementations and the paper's RKL runs use k3.
+    GRPO implementations and the paper's RKL runs use k3. Raises ValueError for k3_is without `old_logprobs`.
     """
     log_ratio = masked_log_ratio(logprobs, ref_logprobs, mask)
     if kind == "k1":
@@ -332,13 +377,14 @@ def js_definition_policy_term(
     baseline: float = JS_BASELINE,
     official: bool = False,
 ) -> Tensor:
-    """Second half of JS by its definition, ½·KL(π_θ‖m), m = (π_θ + π_ref)/2, on rollouts (eqs. 14, 17), [B, T].
+    """The second half of JS by its definition, ½·KL(π_θ‖m) with m = (π_θ + π_ref)/2, on rollouts (eqs. 14, 17), [B, T].
 
-    With g = ½·log(π_θ/m) and ρ = π_θ/π_old the term is scale·[ρ·(g − b) + b]: its expectation under π_old is the
-    half's value, and its gradient, through ρ *and* g, is on average ∇E_{π_θ}[g] = E_{π_θ}[g·∇log π_θ + ∇g].
-    Differentiating g alone would give minus the gradient of the first half. The baseline b changes no expectation.
+    With g = ½·log(π_θ/m) and ρ = π_θ/π_old, the term is scale·[ρ·(g − b) + b]. The expectation of the term under π_old
+    is the value of the half. The gradient of the term, through ρ *and* g, is on average ∇E_{π_θ}[g] = E_{π_θ}[g·∇log
+    π_θ + ∇g]. Differentiating g alone would give minus the gradient of the first half.
 
-    official: the authors' k3 estimate of KL(π_θ‖m), differentiated through m, with its clamps; biased as a gradient.
+    scale: multiplies the term. baseline: b, which changes no expectation. official: use the authors' k3 estimate of
+    KL(π_θ‖m), differentiated through m, with its clamps, which is biased as a gradient.
     """
     to_mixture = log_ratio_to_mixture(masked_log_ratio(logprobs, ref_logprobs, mask))
     if official:

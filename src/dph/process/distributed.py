@@ -94,7 +94,7 @@ class World:
         gathered: list[Any] = [None] * self.size
         with self._meeting():
             dist.all_gather_object(gathered, value)
-        if mistakes := [one for one in gathered if isinstance(one, _Mistake)]:
+        if mistakes := [part for part in gathered if isinstance(part, _Mistake)]:
             raise SharedUserError(mistakes[0])
         return gathered
 

@@ -143,8 +143,8 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _end_by_default(number: int) -> None:
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_DFL)
+    for handled in SIGNALS:
+        signal.signal(handled, signal.SIG_DFL)
     signal.raise_signal(number)
 
 

@@ -1,28 +1,24 @@
 """The checks of a presample run before training uses it.
 
-The manifest holds hashes of the weights, the tokenizer and the files, the sampling temperature and top-p, the
-threshold, the seed, and the versions of packages. A set with another model, tokenizer, temperature or top-p than the
-training is refused, and so is one whose files have changed since they were written. Changed versions are only reported,
-because the recomputed log-probabilities measure their effect.
+The manifest of the run holds hashes of the weights, the tokenizer and the files, the sampling temperature and top-p,
+the threshold, the seed, and the versions of packages. A set that was made with another model, tokenizer, temperature or
+top-p than the training has is refused. So is a set whose files have changed since they were written. Changed versions
+are only reported, because the recomputed log-probabilities measure their effect.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dph.config import RewardConfig, SamplingConfig, VerifierConfig, flatten, to_dict
 from dph.config.sampling import DEFAULTS, SamplingParams, plain, sampling_facts
-from dph.errors import DataError, ModelError, RunError, refused
+from dph.errors import ModelError, RunError
 from dph.models.chat import Rendering, tokenizer_hash
 from dph.models.policy import Policy
 from dph.process.progress import say, warn
-from dph.rehearsal.store import Rehearsal, read_rehearsal
+from dph.rehearsal.presampled import Presampled
+from dph.rehearsal.store import Rehearsal
 from dph.runs.directory import RunDir, package_versions
-from dph.runs.files import sha256
 from dph.verifiers import other_rules
-
-FILES = ("partition.parquet", "rehearsal.parquet")
 
 _SAME_NUMBERS = 0.1
 """Nats by which a stored log-probability may differ from the recomputed one when both were computed in fp32: kernels of
@@ -31,93 +27,32 @@ _LOW_PRECISION = 1.0
 """The same if either was computed in bf16."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedSet:
-    """A presample run whose files have not changed since they were written."""
-
-    run: RunDir
-    stored: Sequence[Rehearsal]
-    """Responses to near-perfect prompts, or to those that can lose pass@k (`presample.for_k`)."""
-
-    @property
-    def hash(self) -> str:
-        """Hash of the stored responses."""
-        return self.run.manifest["files"]["rehearsal.parquet"]
-
-
-def file_hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file of a presample run. Raises UserError for one that is missing."""
-    try:
-        return {name: sha256(folder / name) for name in FILES}
-    except OSError as error:
-        raise RunError(refused(f"{error.filename} cannot be read", error, "run `dph presample` again")) from error
-
-
-def open_presampled(path: Path) -> RunDir:
-    """A finished presample run whose files have not changed. Raises UserError otherwise."""
-    run = RunDir.open(path, "presample")
-    if not run.complete:
-        raise RunError(f"the presample run {path} is not complete; run `dph presample --resume --out {path}`")
-    written = run.manifest.get("files")
-    if not isinstance(written, dict):
-        raise RunError(f"the manifest of {path} does not say what its files hold; run `dph presample` again")
-    task = run.manifest.get("task")
-    if not isinstance(task, dict) or not isinstance(task.get("split"), str):
-        raise RunError(f"the manifest of {path} does not say which problems it sampled; run `dph presample` again")
-    hashes = file_hashes(path)
-    for name in FILES:
-        if written.get(name) != hashes[name]:
-            raise RunError(
-                f"{path / name} is not the file that the run wrote (it was changed, damaged or replaced); run "
-                "`dph presample` again"
-            )
-    return run
-
-
-def open_set(path: Path) -> CheckedSet:
-    """A presample run with its stored responses. Raises UserError as `open_presampled` and `set_of` do."""
-    return set_of(open_presampled(path))
-
-
-def set_of(run: RunDir) -> CheckedSet:
-    """A presample run that was opened, with its stored responses. Raises UserError as `read_rehearsal` does, and if
-    there are none."""
-    checked = CheckedSet(run, read_rehearsal(run.path / "rehearsal.parquet"))
-    if not checked.stored:
-        k = run.manifest.get("for_k")
-        what, remedy = ("no near-perfect prompt", "lower its threshold")
-        if k:
-            what, remedy = f"no prompt that can lose pass@{k} (its for_k)", "draw more samples or choose another for_k"
-        raise DataError(
-            f"the presample run {run.path} found {what}, so there is nothing to rehearse; {remedy}, train with a "
-            "method without rehearsal or, if the model solves nothing, begin with `dph sft`: docs/guides/your-data.md, "
-            "'When the model solves nothing'"
-        )
-    return checked
-
-
 def check_fit(run: RunDir, policy: Policy, params: SamplingParams, *, same_weights: bool) -> None:
-    """Refuse a rehearsal set that was made with another tokenizer, sampling parameter, or date or variables of the
-    chat template than the policy's and training's or, with `same_weights`, with another model than the policy."""
+    """Compare a presample run with the policy and the sampling parameters of a training.
+
+    Raises UserError if the run had another tokenizer, another sampling parameter, or another date or other variables of
+    the chat template. With `same_weights`, the run must also have had the weights of the policy.
+    """
     facts = {**policy_facts(policy, weights=same_weights), **sampling_facts(params)}
     check_facts(run, facts, model_of(policy))
 
 
 def policy_facts(policy: Policy, *, weights: bool) -> dict[str, Any]:
-    """What the manifest of a set must say for a policy: its tokenizer, how it renders prompts and, if they are to be
-    the same, its weights."""
+    """What the manifest of a presample run must say for a policy: the hash of the tokenizer, the date and the variables
+    of the chat template and, with `weights`, the hash of the weights."""
     facts = rendering_facts(policy.rendering, policy.tokenizer)
     return facts | ({"weight_hash": policy.weight_hash()} if weights else {})
 
 
 def rendering_facts(rendering: Rendering, tokenizer: Any) -> dict[str, Any]:
-    """The same of a tokenizer alone, and of what its chat template is given."""
+    """What the manifest of a presample run must say for a tokenizer, and for a date and variables of its chat
+    template."""
     facts = {"tokenizer_hash": tokenizer_hash(tokenizer), "chat_template_kwargs": None, "chat_template_date": None}
     return facts | rendering.facts(tokenizer)
 
 
 def model_of(policy: Policy) -> str:
-    """The folder or name from which a policy's model was loaded, for messages; "" if it was made otherwise."""
+    """The folder or name from which the model of a policy was loaded, for messages; "" if it was not loaded."""
     return str(getattr(policy.causal_lm, "name_or_path", ""))
 
 
@@ -126,10 +61,10 @@ _OF_MODEL = ("weight_hash", "tokenizer_hash")
 
 
 def check_facts(run: RunDir, facts: Mapping[str, Any], model: str = "") -> None:
-    """Raises UserError if a rehearsal set's manifest differs from the facts of this training in one of their keys. A
-    set of an older version does not say on which day its prompts were rendered, which is only reported.
+    """Raises UserError if the manifest of a presample run differs from one of the facts of this training.
 
-    model: where this training's model is, for the message.
+    A run of an older version does not say on which day its prompts were rendered, which is only reported. model: where
+    the model of this training is, for the message.
     """
     manifest, wrong = run.manifest, []
     for name, now in facts.items():
@@ -154,14 +89,18 @@ _JUDGES_ALIKE = {"verifier.workers", "verifier.timeout", "reward.in_process"}
 
 
 def judging_rules(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a stage's settings, as nested dictionaries, those that decide verdicts, by their dotted names."""
+    """The settings of a stage that decide verdicts, by their names with dots. settings: nested dictionaries.
+
+    >>> judging_rules({"verifier": {"policy": "symbolic", "workers": 4}, "out": "runs/a"})
+    {'verifier.policy': 'symbolic'}
+    """
     rules = flatten({key: settings.get(key, {}) for key in ("verifier", "reward")})
     return {name: value for name, value in rules.items() if name not in _JUDGES_ALIKE}
 
 
 def warn_of_another_judge(presampled: RunDir, verifier: VerifierConfig, reward: RewardConfig) -> None:
-    """Warn, in one line, if a rehearsal set was judged by other rules than a training with these settings judges by:
-    what it rehearses as correct need not be what training pays for."""
+    """Warn, in one line, if a rehearsal set was judged by other rules than a training with these settings judges by.
+    The responses that are rehearsed as correct need not be responses that the training pays for."""
     there = judging_rules(presampled.settings())
     here = judging_rules({"verifier": to_dict(verifier), "reward": to_dict(reward)})
     del here["verifier.reward"]  # a wrong response's reward: it is not rehearsed
@@ -175,8 +114,8 @@ def warn_of_another_judge(presampled: RunDir, verifier: VerifierConfig, reward: 
 
 
 def other_versions(manifest: Mapping[str, Any]) -> list[str]:
-    """Packages whose versions differ from those that made the set, as "name there → here", and the rules of judging
-    that do."""
+    """The packages and the rules of judging whose versions differ from those that made a set, as "name there → here".
+    manifest: of the presample run."""
     there, here = manifest.get("versions"), package_versions()
     packages = there if isinstance(there, dict) else {}
     names = sorted(packages.keys() & here.keys())
@@ -185,9 +124,11 @@ def other_versions(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token_budget: int) -> float:
-    """Largest deviation of stored log-probabilities from recomputed ones, in nats.
+    """Recompute the log-probabilities of stored responses by the forward pass of training.
 
-    Raises UserError for a stored token that the model does not have.
+    rows: the stored responses. temperature: of sampling. token_budget: tokens per micro-batch. Returns the largest
+    deviation of a stored log-probability from the recomputed one, in nats. Raises UserError for a stored token that the
+    model does not have.
     """
     vocabulary = int(policy.model.config.get_text_config().vocab_size)
     if any(max(*row.prompt_ids, *row.response_ids) >= vocabulary for row in rows):
@@ -205,17 +146,23 @@ _LEAST_TOKENS = 100
 
 
 def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence[float]], precision: str) -> None:
-    """Raises UserError if a sampler's log-probabilities of its responses' tokens, in nats (empty if it gives none),
-    differ from the trainer's forward pass in a precision by more than rounding explains: they are not the policy's."""
+    """Raises UserError if the log-probabilities that a sampler reports are not those of the policy.
+
+    sampled, trained: for each response, the log-probabilities of its tokens in nats, by the sampler (empty if it
+    reports none) and by the forward pass of training. precision: of the forward pass, "fp32" or "bf16", which says how
+    large a difference rounding explains.
+    """
     bands: dict[int, list[float]] = {0: []}  # some errors begin at a length, and a mean over all would hide them
-    for ours, theirs in zip(trained, sampled, strict=True):
-        for place, (one, other) in enumerate(zip(theirs, ours, strict=True) if theirs else (), 1):
+    for by_trainer, by_sampler in zip(trained, sampled, strict=True):
+        for place, (sampled_logprob, trained_logprob) in enumerate(
+            zip(by_sampler, by_trainer, strict=True) if by_sampler else (), 1
+        ):
             for band in (0, place.bit_length()):
-                bands.setdefault(band, []).append(abs(one - other))
+                bands.setdefault(band, []).append(abs(sampled_logprob - trained_logprob))
     if not (gaps := bands[0]):
         return
     means = [sum(band) / len(band) for key, band in bands.items() if key == 0 or len(band) >= _LEAST_TOKENS]
-    mean, largest = next((each for each in means if not each <= _MEAN_GAP[precision]), means[0]), max(gaps)
+    mean, largest = next((average for average in means if not average <= _MEAN_GAP[precision]), means[0]), max(gaps)
     if not mean <= _MEAN_GAP[precision]:  # a mean that is not a number is refused too
         raise ModelError(
             f"the sampler's log-probabilities of its responses differ from the model's by {mean:.2g} nats per token "
@@ -225,44 +172,64 @@ def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence
     say(f"log-probabilities of sampler and trainer agree to {mean:.1e} nats per token (at most {largest:.1e})")
 
 
-def check_start(checked: CheckedSet, policy: Policy, params: SamplingParams, count: int, token_budget: int) -> float:
-    """Recompute stored log-probabilities of `count` rows, spread evenly over the set; reports and returns the largest
-    deviation in nats. Raises UserError when it shows that the set is not this model's own."""
-    rows = checked.stored
+def check_start(presampled: Presampled, policy: Policy, params: SamplingParams, count: int, token_budget: int) -> float:
+    """Recompute the log-probabilities of `count` stored responses, which are spread evenly over the set.
+
+    Says, and returns, the largest deviation of a stored log-probability from the recomputed one, in nats. Raises
+    UserError if the deviation shows that another model made the set.
+    """
+    rows = presampled.stored
     sample = [rows[place * len(rows) // count] for place in range(count)] if count < len(rows) else rows
     deviation = recheck(policy, sample, params.temperature, token_budget)
-    both_fp32 = checked.run.manifest.get("precision") == policy.precision == "fp32"
-    versions = check_deviation(checked, deviation, _SAME_NUMBERS if both_fp32 else _LOW_PRECISION)
+    both_fp32 = presampled.run.manifest.get("precision") == policy.precision == "fp32"
+    versions = check_deviation(presampled, deviation, _SAME_NUMBERS if both_fp32 else _LOW_PRECISION)
     say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({len(sample)} rows){versions}")
     return deviation
 
 
-def check_deviation(checked: CheckedSet, deviation: float, allowed: float) -> str:
-    """Raises UserError if stored log-probabilities deviate from recomputed ones by more than allowed, both in nats;
-    returns a note on the packages whose versions changed since the set was made, or nothing."""
-    changed = other_versions(checked.run.manifest)
+def check_deviation(presampled: Presampled, deviation: float, allowed: float) -> str:
+    """Compare a deviation of stored log-probabilities from recomputed ones with the allowed one, both in nats.
+
+    Returns a note about the packages whose versions have changed since the set was made; "" if none has. Raises
+    UserError if the deviation is larger than allowed.
+    """
+    changed = other_versions(presampled.run.manifest)
     versions = f"; versions have changed: {', '.join(changed)}" if changed else ""
     if not deviation <= allowed:  # a deviation that is not a number is refused too
         raise RunError(
-            f"the stored log-probabilities of {checked.run.path} differ from this model's by {deviation:.1f} nats, so "
-            f"they are not its own{versions}; run `dph presample` again"
+            f"the stored log-probabilities of {presampled.run.path} differ from this model's by {deviation:.1f} nats, "
+            f"so they are not its own{versions}; run `dph presample` again"
         )
     return versions
 
 
-def rehearsed(made: RunDir, rollout: SamplingConfig, run: RunDir, *, fresh: bool) -> CheckedSet:
-    """The stored responses of the presample run `made`, for a training run that samples as `rollout` says, with every
-    check that needs no model. On resume it must have started with the same set."""
-    checked = set_of(made)
-    check_facts(checked.run, sampling_facts(rollout))
-    begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
-    if not fresh and begun != checked.hash:
-        raise RunError(f"the rehearsal set of {made.path} is not the one that {run.path} was started with; restore it")
-    return checked
+def check_settings(
+    presampled: Presampled,
+    rollout: SamplingConfig,
+    verifier: VerifierConfig,
+    reward: RewardConfig,
+    run: RunDir,
+    *,
+    fresh: bool,
+    leads: bool,
+) -> None:
+    """Compare a rehearsal set with a training that samples and judges as these settings say, before a model is loaded.
+
+    Raises UserError if the set was sampled otherwise, holds no response or, when a training is resumed (`fresh` is
+    off), is not the set that the training started with. The leading process warns if the set was judged by other rules.
+    """
+    _ = presampled.stored  # raises UserError for an empty set
+    check_facts(presampled.run, sampling_facts(rollout))
+    begun = run.manifest.get("rehearsal", {}).get("hash", presampled.stored_hash)
+    if not fresh and begun != presampled.stored_hash:
+        where = presampled.run.path
+        raise RunError(f"the rehearsal set of {where} is not the one that {run.path} was started with; restore it")
+    if leads:
+        warn_of_another_judge(presampled.run, verifier, reward)
 
 
 def check_rehearsal(
-    checked: CheckedSet,
+    presampled: Presampled,
     rows: int,
     rollout: SamplingConfig,
     policy: Policy,
@@ -272,15 +239,17 @@ def check_rehearsal(
     fresh: bool,
     leads: bool,
 ) -> None:
-    """Check stored responses against the policy that training starts from, and the log-probabilities of `rows` of them;
-    on resume, against its tokenizer only. The leading process records the set's hash and the deviation in the run's
-    manifest."""
-    check_fit(checked.run, policy, rollout, same_weights=fresh)
+    """Compare stored responses with the policy that training starts from, and recompute the log-probabilities of `rows`
+    of them. When a training is resumed (`fresh` is off), only the tokenizer and the prompts are compared.
+
+    The leading process records the hash of the set and the largest deviation, in nats, in the manifest of the run.
+    """
+    check_fit(presampled.run, policy, rollout, same_weights=fresh)
     if not fresh:
         return
-    facts: dict[str, str | int | float] = {"hash": checked.hash}
-    if count := min(rows, len(checked.stored)):
-        deviation = check_start(checked, policy, rollout, count, token_budget)
+    facts: dict[str, str | int | float] = {"hash": presampled.stored_hash}
+    if count := min(rows, len(presampled.stored)):
+        deviation = check_start(presampled, policy, rollout, count, token_budget)
         facts |= {"checked_rows": count, "deviation": deviation}
     if leads:
         run.update(rehearsal=facts)

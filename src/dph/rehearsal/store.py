@@ -33,11 +33,12 @@ _ROUNDING = 1e-3  # a log-probability is at most 0, up to rounding
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal(Tokens):
-    """One stored response: its tokens, log π_ref of each, and its text."""
+    """One stored response: its tokens, log π_ref of each token, and its text."""
 
     problem_id: str
     ref_logprobs: Sequence[float]
-    """log π_ref of each response token, untruncated, at the temperature in the set's manifest, in nats."""
+    """log π_ref of each response token, in nats: of the untruncated distribution at the temperature that the manifest
+    of the set names."""
     text: str
 
     @classmethod
@@ -48,9 +49,17 @@ class Rehearsal(Tokens):
 
 
 class RehearsalSet:
-    """Stored responses in an endless seeded order of their prompts.
+    """Stored responses in an endless order, which a seed decides.
 
-    Several responses to one prompt follow each other, so that a step computes their prompt once.
+    The order is one of prompts: several responses to one prompt follow each other, so that a step computes the prompt
+    once. Every response comes once before any response comes again.
+
+    >>> stored = [Rehearsal([1], [token], problem, [-0.1], "") for problem, token in (("a", 5), ("b", 6), ("b", 7))]
+    >>> rehearsal = RehearsalSet(stored, seed=0)
+    >>> sorted(row.response_ids[0] for row in rehearsal.take(0, 3)), len(rehearsal.take(cursor=3, count=2))
+    ([5, 6, 7], 2)
+    >>> rehearsal.take(1, 2) == RehearsalSet(stored, seed=0).take(1, 2)  # a cursor is all that a resumed run needs
+    True
     """
 
     def __init__(self, stored: Sequence[Rehearsal], seed: int) -> None:
@@ -63,7 +72,7 @@ class RehearsalSet:
         self._epoch, self._responses = -1, list(stored)
 
     def take(self, cursor: int, count: int) -> list[Rehearsal]:
-        """Responses at positions cursor … cursor+count−1 of the order; none from an empty set."""
+        """The responses at the positions cursor … cursor + count − 1 of the order; none from an empty set."""
         return [self._item(position) for position in range(cursor, cursor + count)] if self._size else []
 
     def _item(self, position: int) -> Rehearsal:
@@ -82,7 +91,8 @@ def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:
 
 
 def read_rehearsal(path: Path) -> list[Rehearsal]:
-    """Read stored responses. Raises UserError for a file that is missing, damaged, or not of a presample run."""
+    """Read stored responses. Raises UserError if the file is missing or damaged, or was not written by a presample
+    run."""
     try:
         stored = [Rehearsal(**row) for row in rows_of(read_parquet(path, _SCHEMA.names).cast(_SCHEMA))]
     except FileNotFoundError as error:
@@ -96,7 +106,7 @@ def read_rehearsal(path: Path) -> list[Rehearsal]:
 
 
 def _is_whole(row: Rehearsal) -> bool:
-    """Whether a stored response is complete: otherwise training would fail late, or learn nonsense."""
+    """Whether a stored response is complete. With an incomplete one training would fail late, or learn nonsense."""
     lists = (row.prompt_ids, row.response_ids, row.ref_logprobs)
     if row.problem_id is None or row.text is None or any(not part or None in part for part in lists):
         return False

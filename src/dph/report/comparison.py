@@ -163,7 +163,7 @@ def _difference(comparison: EvaluationTable, after: str, before: str) -> Differe
             old, new = old[:, has_it], new[:, has_it]
             metrics[name] = _value(difference_over_runs(new, old), has_it)
     missed = _missed(first, second)
-    lost, gained = ((1 - one) * other for one, other in (missed, missed[::-1]))
+    lost, gained = ((1 - share) * opposite for share, opposite in (missed, missed[::-1]))
     return Difference(after, before, metrics, float(lost.sum()), float(gained.sum()))
 
 
@@ -234,22 +234,22 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     disjoint sets of k samples both solve a problem with probability 2·pass@k − pass@2k. Problems with fewer than k
     judged samples (2k for the floor) are left out, and so is a rate over fewer than FEWEST_PROBLEMS.
     """
-    others = [run for run in runs if run.path != base.path]
-    rows = aligned_rows([base, *others], split)
+    later = [run for run in runs if run.path != base.path]
+    rows = aligned_rows([base, *later], split)
     samples, correct = (column(rows, lambda row, name=name: row[name]) for name in ("samples", "correct"))
-    enough = np.asarray((samples >= (k if others else 2 * k)).all(axis=0))
+    enough = np.asarray((samples >= (k if later else 2 * k)).all(axis=0))
     if not enough.any():
         return {}
     solved = pass_at_k(samples[:, enough], correct[:, enough], k)
     ref, trained = solved[0], solved[1:]
-    kept = ref * trained.mean(0) if others else 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
-    new = (1 - ref) * trained.mean(0) if others else ref - kept
+    kept = ref * trained.mean(0) if later else 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
+    new = (1 - ref) * trained.mean(0) if later else ref - kept
     values: dict[str, MetricValue] = {}
     for name, both, reference in ((f"keep@{k}", kept, ref), (f"explore@{k}", new, 1 - ref)):
         if reference.sum() < FEWEST_PROBLEMS:
             continue
         interval = ratio_interval(both, reference)
-        if others:
+        if later:
             # To first order the rate is the mean of these over problems, and so it is for each seed.
             linear = interval.estimate + reference * (trained - interval.estimate) / reference.mean()
             interval = widened_by_runs(interval, [linear], range_of(name))

@@ -16,7 +16,7 @@ from dph.config import read_settings
 from dph.config.checks import unfinished
 from dph.config.text import read_json
 from dph.errors import RunError, SettingsError
-from dph.measure.metrics import MEASURES, METRICS, metric, summarise
+from dph.measure.metrics import DIVERSITY_METRICS, METRICS, metric, summarise
 from dph.measure.passk import mean_at_k, pass_at_k
 from dph.process.places import check_links
 from dph.runs.coverage import are_counts
@@ -138,7 +138,9 @@ def read_eval(path: Path) -> EvalRun:
     if not splits:
         raise RunError(f"{file} holds no split; {EVALUATE_AGAIN}")
     columns = ["split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct"]
-    problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", *MEASURES), EVALUATE_AGAIN)
+    problems = read_problems(
+        path / "problems.parquet", columns, ("prompt", "answer", *DIVERSITY_METRICS), EVALUATE_AGAIN
+    )
     return EvalRun(path, label, model, splits, problems, _rules(path))
 
 
@@ -170,7 +172,8 @@ def _read_verify(path: Path, scores: Any) -> EvalRun:
 
 def _judged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     outcomes = [Outcome(row["outcome"]) for row in rows]
-    counts = {"samples": sum(one not in UNSCORED for one in outcomes), "correct": outcomes.count(Outcome.CORRECT)}
+    scored = [outcome for outcome in outcomes if outcome not in UNSCORED]
+    counts = {"samples": len(scored), "correct": outcomes.count(Outcome.CORRECT)}
     kind, answer = str(rows[0].get("difficulty") or ""), str(rows[0].get("gold"))
     return {"kind": kind, "content": "", **counts, "answer": answer}
 
@@ -318,8 +321,8 @@ def read_answers(run: EvalRun, split: str) -> dict[str, list[Answer]]:
         drawn = counts.get(problem, Counter())
         best = greedy.get(problem)
         first: list[Answer] = [(*best, drawn.pop(best, 0), True)] if best is not None else []
-        others = [(*key, count, False) for key, count in drawn.most_common()]
-        answers[problem] = sorted(first + others, key=lambda answer: answer[1] != Outcome.CORRECT)
+        remaining = [(*key, count, False) for key, count in drawn.most_common()]
+        answers[problem] = sorted(first + remaining, key=lambda answer: answer[1] != Outcome.CORRECT)
     return answers
 
 
@@ -354,8 +357,8 @@ def by_label(runs: Sequence[EvalRun]) -> dict[str, list[EvalRun]]:
 def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, Any]]]:
     """Problem rows of several runs, in the order of their ids. Raises RunError when these are not the same problems."""
     rows = [sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"]) for run in runs]
-    for run, others in zip(runs[1:], rows[1:], strict=True):
-        if [row["id"] for row in others] != [row["id"] for row in rows[0]]:
+    for run, problems in zip(runs[1:], rows[1:], strict=True):
+        if [row["id"] for row in problems] != [row["id"] for row in rows[0]]:
             both = f"{run.path} and {runs[0].path} were not evaluated on the same problems of {split!r}"
             raise RunError(f"{both}; evaluate both with the same task settings")
     return rows

@@ -189,11 +189,11 @@ def timelines(trains: Sequence[TrainRun], longest: int) -> list[dict[str, Any]]:
         problems: dict[str, list[Sample]] = {}
         for sample in kept[run.path]:
             problems.setdefault(sample.id, []).append(sample)
-        every = sorted(map(_timeline, problems.values()), key=lambda problem: -problem["changes"])
-        totals = np.cumsum([sum(len(a[0]) for *_, answers in problem["spans"] for a in answers) for problem in every])
+        ordered = sorted(map(_timeline, problems.values()), key=lambda problem: -problem["changes"])
+        totals = np.cumsum([sum(len(a[0]) for *_, answers in problem["spans"] for a in answers) for problem in ordered])
         fit = max(1, int(np.searchsorted(totals, longest // len(runs), side="right")))
         of_runs.append(
-            {"label": run.label, "run": run.path.name, "problems": every[:fit], "left_out": len(every[fit:])}
+            {"label": run.label, "run": run.path.name, "problems": ordered[:fit], "left_out": len(ordered[fit:])}
         )
     return of_runs
 
@@ -215,6 +215,6 @@ def _timeline(samples: Sequence[Sample]) -> dict[str, Any]:
     return {
         "id": visible(samples[0].id),
         "prompt": visible(samples[0].prompt),
-        "changes": sum(one != following for one, following in pairwise(verdicts)),
+        "changes": sum(verdict != following for verdict, following in pairwise(verdicts)),
         "spans": spans,
     }

@@ -88,17 +88,17 @@ def overview_figure(
     panels = 1 + bool(training) + bool(shares) + bool(solutions)
     figure = canvas(4.2 * panels + (1.0 if panels == 1 else 0.0), 3.6)
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
-    left, *others = (figure.add_subplot(1, panels, i + 1) for i in range(panels))
+    left, *axes = (figure.add_subplot(1, panels, i + 1) for i in range(panels))
     look = looks([*(curve.label for curve in (*pass_curves, *training)), *(solutions or {})], base)
     _draw_curves(left, pass_curves, look, title, "k", "pass@k")
     _legend(left, len(pass_curves))
     if training:
         name = f"{training_label} through training"
-        _draw_curves(others.pop(0), training, look, name, "training step", training_label)
+        _draw_curves(axes.pop(0), training, look, name, "training step", training_label)
     if shares:
-        _draw_styles(others.pop(0), shares, "Solution styles of the samples")
+        _draw_styles(axes.pop(0), shares, "Solution styles of the samples")
     if solutions:
-        _draw_solutions(others.pop(0), solutions, look)
+        _draw_solutions(axes.pop(0), solutions, look)
     return figure
 
 

@@ -57,8 +57,8 @@ class ReportTable:
     def caption(self) -> str:
         """The note, and what "35 of 40" in an entry means."""
         over = "An entry with “35 of 40” is over 35 of the 40 problems: the others lack the metric."
-        some = any(entry.over for row in self.rows for entry in row)
-        return " ".join(filter(None, (self.note, over if some else "")))
+        incomplete = any(entry.over for row in self.rows for entry in row)
+        return " ".join(filter(None, (self.note, over if incomplete else "")))
 
 
 def cell(name: str, value: MetricValue | None) -> Cell:
@@ -103,8 +103,8 @@ def to_markdown(table: ReportTable) -> str:
 def print_table(table: ReportTable) -> None:
     """Print the table to the terminal, with a column for each row if there are fewer rows than columns."""
     if len(table.rows) < len(table.columns):
-        first, *others = zip(table.columns, *table.rows, strict=True)
-        rows = [[Cell(name), *cells] for name, *cells in others]
+        first, *columns = zip(table.columns, *table.rows, strict=True)
+        rows = [[Cell(name), *cells] for name, *cells in columns]
         table = ReportTable(table.title, ["", *(entry.text for entry in first[1:])], rows, table.note)
     console = Console(file=Drawn("stdout"))  # type: ignore[arg-type]
     # A column with an interval takes about 20 characters; if they do not fit, report.md has them.
@@ -147,8 +147,8 @@ def tables(comparison: EvaluationTable, trains: Sequence[TrainRun] = ()) -> list
     elif base is not None:
         notes.append(f"No evaluation is labelled {base!r}, so keep and exploration rates are left out.")
     if "styles" in _main_metrics(summaries):
-        each = {label: samples_of(group, main)[0] for label, group in labels.items()}
-        if len({*each.values()}) > 1 and (fewer := [label for label, number in each.items() if number < AMONG]):
+        counts = {label: samples_of(group, main)[0] for label, group in labels.items()}
+        if len({*counts.values()}) > 1 and (fewer := [label for label, number in counts.items() if number < AMONG]):
             notes.append(
                 f"Styles are those of the first {AMONG} samples of a problem, or of all where there are fewer, as for "
                 f"{', '.join(fewer)}: fewer samples show fewer styles."
@@ -174,7 +174,7 @@ def tables(comparison: EvaluationTable, trains: Sequence[TrainRun] = ()) -> list
 
 def _named(run: TrainRun, trains: Sequence[TrainRun]) -> str:
     """A run's label, with the name of its folder if others have the label too."""
-    return f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
+    return f"{run.label} ({run.path.name})" if [train.label for train in trains].count(run.label) > 1 else run.label
 
 
 def difference_table(comparison: EvaluationTable) -> ReportTable | None:
@@ -209,14 +209,16 @@ def strata_table(comparison: EvaluationTable) -> ReportTable | None:
     rows = []
     for (label, k), classes in found.items():
         named = f"{label}, pass@{k}"
-        rows.append([Cell(f"{named}: part of the change"), *(Cell(points(_of_interval(one.part))) for one in classes)])
+        rows.append(
+            [Cell(f"{named}: part of the change"), *(Cell(points(_of_interval(stratum.part))) for stratum in classes)]
+        )
         inside = [
-            points(_of_interval(one.change)) if one.problems * _problems(comparison) >= FEWEST_PROBLEMS else "–"
-            for one in classes
+            points(_of_interval(stratum.change)) if stratum.problems * _problems(comparison) >= FEWEST_PROBLEMS else "–"
+            for stratum in classes
         ]
         rows.append([Cell(f"{named}: in the class"), *map(Cell, inside)])
     first = next(iter(found.values()))
-    columns = [f"{one.title} ({100 * one.problems:.0f} % of the problems)" for one in first]
+    columns = [f"{stratum.title} ({100 * stratum.problems:.0f} % of the problems)" for stratum in first]
     note = (
         f"Points of percent. Classes by the share of {comparison.base}'s samples that are correct; the class and the "
         "level before come from different halves of its samples, in the mean over all ways to halve them, so that no "
@@ -285,19 +287,21 @@ def main_table(
     rates = RATES if is_main and any(kept.values()) else ()
     rows = []
     for label, summary in summaries.items():
-        others = [other[label].metrics.get("greedy") if label in other else None for other in elsewhere.values()]
+        greedy_rates = [
+            by_label[label].metrics.get("greedy") if label in by_label else None for by_label in elsewhere.values()
+        ]
         row = [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
         row += [cell(name, kept.get(label, {}).get(name)) for name in rates]
-        rows.append(row + [cell("greedy", value) for value in others])
-    columns = ["", *(metric(name).title for name in names), *rates, *(f"{other}: greedy" for other in elsewhere)]
+        rows.append(row + [cell("greedy", value) for value in greedy_rates])
+    columns = ["", *(metric(name).title for name in names), *rates, *(f"{by_label}: greedy" for by_label in elsewhere)]
     return ReportTable(f"Split {split} ({_size(comparison, split)})", columns, rows, " ".join(notes))
 
 
 def _size(comparison: EvaluationTable, split: str) -> str:
     """The problems of a split and the samples of each, of every label if they are not equal."""
     summaries = comparison.splits[split]
-    each = {label: samples_of(comparison.runs[label], split) for label in summaries}
-    numbers = {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in each.items()}
+    counts = {label: samples_of(comparison.runs[label], split) for label in summaries}
+    numbers = {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in counts.items()}
     problems = ", ".join(counted(n, "problem") for n in sorted({summary.problems for summary in summaries.values()}))
     if len({*numbers.values()}) > 1:
         return f"{problems}; samples of each: {', '.join(f'{label} {number}' for label, number in numbers.items())}"

@@ -92,9 +92,9 @@ class Chunks:
         with progress(label, len(things), len(values)) as shown:
             for start in range(len(values), len(things), size * at_once):
                 chunks = [things[first : first + at_once] for first in range(start, len(things), at_once)][:size]
-                for made in self._shared(chunks, make):
-                    values += self._made(what, len(made), len(things), made)
-                    shown.advance(len(made))
+                for chunk_values in self._shared(chunks, make):
+                    values += self._made(what, len(chunk_values), len(things), chunk_values)
+                    shown.advance(len(chunk_values))
                 if self._path is not None:
                     self._due = True
                     if time.monotonic() >= self._next_write or len(values) >= len(things):

@@ -69,7 +69,8 @@ class Ledger:
         return [id for id, fallen in self._fallen.items() if fallen]
 
     def by_class(self, ids: Iterable[str]) -> dict[str, int]:
-        """How many of some problems belong to each of `CLASSES`; those that were not pre-sampled to none."""
+        """The number of problems of each of `CLASSES` among some problems. A problem that was not pre-sampled belongs
+        to none."""
         classes = [self._class.get(id) for id in ids]
         return {name: classes.count(name) for name in CLASSES}
 
@@ -79,10 +80,15 @@ class Ledger:
         return list(self._last)
 
     def note(self, visits: Sequence[Visit]) -> dict[str, float]:
-        """Take a step's visits into account; returns the metrics coverage/… (docs/reference/metrics.md).
+        """Take the visits of a step into account; returns the metrics coverage/… (docs/reference/metrics.md).
 
-        One policy made all responses of a step, so a problem's visits in it are counted together, in whatever order
-        they come.
+        One policy made all responses of a step. The visits of a problem in the step are therefore counted together, in
+        whatever order they come.
+
+        >>> ledger = Ledger({"a": (4, 8)})
+        >>> metrics = ledger.note([("a", 0, 8), ("b", 1, 8)])
+        >>> metrics["coverage/visited"], metrics["coverage/lost"], ledger.lost
+        (2.0, 1.0, ['a'])
         """
         step: dict[str, tuple[int, int]] = {}
         for id, correct, judged in visits:
@@ -107,11 +113,14 @@ class Ledger:
 
 
 def as_few(correct: int, n: int, before: int, out_of: int) -> float:
-    """Probability of at most `correct` correct responses of n, after `before` of `out_of` were correct.
+    """The probability of at most `correct` correct responses of n, after `before` of `out_of` were correct.
 
-    The pass rate p has a uniform prior, so that X | before is beta-binomial; in whole numbers
+    The pass rate has a uniform prior, so that the number X of correct responses is beta-binomial. In whole numbers:
 
         P(X = k) = C(before + k, k) · C(out_of − before + n − k, n − k) / C(out_of + n + 1, n).
+
+    >>> as_few(0, 1, before=0, out_of=0), as_few(0, 1, before=1, out_of=1)  # 1/2 without data, then 1/3
+    (0.5, 0.3333333333333333)
     """
     missed = out_of - before
     ways, term = 0, comb(missed + n, n)  # the term of k = 0; each other one follows from the one before
@@ -122,14 +131,17 @@ def as_few(correct: int, n: int, before: int, out_of: int) -> float:
 
 
 def write_visits(run: Path, step: int, visits: Sequence[Visit], name: str = FILE) -> None:
-    """Append a step's line."""
+    """Append the line of a step to the ledger file `name` of a run."""
     with appended(run / name) as file:
         file.write(f"{json.dumps({'step': step, 'problems': visits}, ensure_ascii=False)}\n".encode())
 
 
 def read_visits(run: Path, name: str = FILE, *, strict: bool = False) -> dict[int, list[Visit]]:
-    """Visits by step, oldest first; step 0 has the reference policy's. A line that was cut off ends them, and so does a
-    damaged one, for which a `strict` reading raises RunError: what follows would be left out."""
+    """The visits of each step, oldest first; step 0 has the counts of the reference policy.
+
+    Reading ends at a line that was cut off, and at a damaged line. With `strict`, a damaged line raises RunError,
+    because the lines after it would be left out.
+    """
     by_step: dict[int, list[Visit]] = {}
     for line, row in step_lines(run / name):
         if not _has_visits(row):

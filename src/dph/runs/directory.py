@@ -92,7 +92,7 @@ class RunDir:
         check_processes(stage)
         check_out(out)
         own(out)
-        path, versions = Path(out), package_versions() | dict(versions or {})
+        path, versions, code = Path(out), package_versions() | dict(versions or {}), code_hashes(config)
         if cls.begun(path):
             run = cls.open(path, stage)
             if not resume:
@@ -102,11 +102,11 @@ class RunDir:
             if changed:
                 longer = getattr(config, "steps", 0) > getattr(before, "steps", 0)
                 if extend is None or len(changed) > 1 or not longer:
-                    other = f"{path} was started with other settings ({'; '.join(changed)}){unfinished(path)}"
-                    raise RunError(f"{other}; use a different --out for a new run")
+                    reason = f"{path} was started with other settings ({'; '.join(changed)}){unfinished(path)}"
+                    raise RunError(f"{reason}; use a different --out for a new run")
                 extend(run, before)
             if changed or not run.complete:
-                check_code(path, run.manifest.get("code"), config)
+                check_code(path, run.manifest.get("code"), code)
                 run._take_over(versions)
             if changed:
                 run.update(status="running")  # first: with the old settings, such a run can still be resumed
@@ -124,7 +124,7 @@ class RunDir:
             lock(path)
             remove_leftovers(path)
             run = cls(path, {"format": FORMAT, "stage": stage, "status": "running", "versions": versions})
-            run.update(code=code_hashes(config), command=_command())  # first: it says that the others are a run's
+            run.update(code=code, command=_command())  # first: it says that the others are a run's
             _new.append(path)
             write_atomically(path / "config.toml", to_toml(config))
         except OSError as error:
@@ -157,8 +157,8 @@ class RunDir:
         if made_by is None:
             raise RunError(f"{path / 'manifest.json'} names no stage; run {wanted} again in another directory")
         if stage and made_by != stage:
-            other = f"{path} holds a run of `dph {made_by}`, not of {wanted}"
-            raise RunError(f"{other}{unfinished(path)}; name another directory")
+            reason = f"{path} holds a run of `dph {made_by}`, not of {wanted}"
+            raise RunError(f"{reason}{unfinished(path)}; name another directory")
         check_links(path)
         run = cls(path, manifest)
         if (layout := manifest.get("format", FORMAT)) != FORMAT:
@@ -227,9 +227,9 @@ def _command() -> str:
 
 def _check_free(path: Path) -> None:
     """Say what a folder without a run holds. Raises RunError if a stage would replace some of it."""
-    if others := [name for name in _OF_RUNS if os.path.lexists(path / name)]:
-        theirs = f"{path / others[0]} is there already and would be replaced, but {path} holds no run"
-        raise RunError(f"{theirs}; name another --out")
+    if taken := [name for name in _OF_RUNS if os.path.lexists(path / name)]:
+        reason = f"{path / taken[0]} is there already and would be replaced, but {path} holds no run"
+        raise RunError(f"{reason}; name another --out")
     say_other_files(path, "the run is")
 
 
@@ -331,7 +331,7 @@ def find_model(path: str) -> FoundModel:
         return FoundModel(path)
     inside = Path(os.path.realpath(folder))
     above = [inside.parent, *inside.parents[2:3]]  # RUN/model or certified, RUN/checkpoints/step-…/model
-    run = next((one for one in above if inside.name in ("model", "certified") and is_run(one)), None)
+    run = next((place for place in above if inside.name in ("model", "certified") and is_run(place)), None)
     return FoundModel(str(folder), run)
 
 

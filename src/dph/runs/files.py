@@ -58,8 +58,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def say_other_files(folder: Path, what: str) -> None:
     """Say which files a folder holds before something is written into it."""
-    if others := sorted(entry.name for entry in folder.iterdir()):
-        say(f"{folder} holds other files ({', '.join(others[:3])}); {what} written into the same folder")
+    if names := sorted(entry.name for entry in folder.iterdir()):
+        say(f"{folder} holds other files ({', '.join(names[:3])}); {what} written into the same folder")
 
 
 def check_replaced(files: Iterable[Path], mark: str, by: str, flag: str = "--out") -> None:
@@ -67,16 +67,16 @@ def check_replaced(files: Iterable[Path], mark: str, by: str, flag: str = "--out
     else's, and would be replaced. flag: names another place."""
     for file in files:
         if os.path.lexists(file) and not _has(file, mark):
-            theirs = f"{file} is there already and would be replaced, but it was not written by {by}"
-            raise RunError(f"{theirs}; name another place with {flag}")
+            reason = f"{file} is there already and would be replaced, but it was not written by {by}"
+            raise RunError(f"{reason}; name another place with {flag}")
 
 
 def check_unchanged(texts: Mapping[Path, str]) -> None:
     """Raises RunError if one of the files is there with another text, as somebody may have changed it by hand."""
     for file, text in texts.items():
         if os.path.lexists(file) and not _is(file, text):
-            other = f"{file} is there already and would be replaced by another text"
-            raise RunError(f"{other}; move it away, or name another directory with --out")
+            reason = f"{file} is there already and would be replaced by another text"
+            raise RunError(f"{reason}; move it away, or name another directory with --out")
 
 
 def _has(file: Path, mark: str) -> bool:
@@ -167,8 +167,8 @@ def remove_leftovers(folder: Path) -> None:
     for entry in folder.glob(".*.tmp"):
         if (match := TEMPORARY.fullmatch(entry.name)) is None:
             continue
-        with _locked(entry, fcntl.LOCK_NB) as ours:  # until it is gone: a living process may have just created it
-            if ours or (ours is None and _has_ended(int(match[2]))):
+        with _locked(entry, fcntl.LOCK_NB) as locked:  # until it is gone: a living process may have just created it
+            if locked or (locked is None and _has_ended(int(match[2]))):
                 shutil.rmtree(entry, ignore_errors=True)
                 with contextlib.suppress(OSError):  # it was a directory, or is not ours
                     entry.unlink()
@@ -209,8 +209,8 @@ def _held(temporary: Path, create: Callable[[], None]) -> Iterator[None]:
     shutil.rmtree(temporary, ignore_errors=True)  # of an earlier process with this id
     while True:
         create()
-        with _locked(temporary) as ours:
-            if ours is not False:  # else a process that has just found it removed it first
+        with _locked(temporary) as locked:
+            if locked is not False:  # else a process that has just found it removed it first
                 yield
                 return
 
@@ -219,17 +219,17 @@ def _held(temporary: Path, create: Callable[[], None]) -> Iterator[None]:
 def _locked(path: Path, flags: int = 0) -> Iterator[bool | None]:
     """Lock a path; yields whether this process has the lock and the path still is what was locked, or None if nothing
     can be locked there. flags: LOCK_NB does not wait: a forked process keeps its parent's locks, perhaps for long."""
-    descriptor, ours = -1, None
+    descriptor, locked = -1, None
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
-        ours = os.path.samestat(os.fstat(descriptor), path.stat())
+        locked = os.path.samestat(os.fstat(descriptor), path.stat())
     except (BlockingIOError, FileNotFoundError):
-        ours = False
+        locked = False
     except OSError:
         pass
     try:
-        yield ours
+        yield locked
     finally:
         if descriptor >= 0:
             os.close(descriptor)

@@ -51,9 +51,9 @@ def pin(
     resumed run does not load them. note: whether this process writes the record.
     """
     facts = {"weights": weights, "problems": _problem_hashes(problems), "measured": _problem_hashes(measured)}
-    every = [*problems, *measured]
+    judged = [*problems, *measured]
     if fresh:
-        hashes = {path: digest for path in databases(every) if (digest := _hash(path))}
+        hashes = {path: digest for path in databases(judged) if (digest := _hash(path))}
         if note:
             recorded = {path: {"sha256": digest} for path, digest in hashes.items()}
             write_atomically(run / _FILE, json.dumps(facts | {"databases": recorded}, indent=1) + "\n")
@@ -68,7 +68,7 @@ def pin(
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{run / _FILE} cannot be used ({error}); {ANEW}") from error
     pinned = Pinned(run, hashes)
-    pinned.check(every)
+    pinned.check(judged)
     return pinned
 
 
@@ -96,7 +96,7 @@ def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str
     """
     differing = [key for key in before.keys() | now.keys() if before.get(key) != now.get(key)]
     if not differing and list(before) != list(now):
-        differing = [one for one, two in zip(before, now, strict=True) if one != two]
+        differing = [id_before for id_before, id_now in zip(before, now, strict=True) if id_before != id_now]
     if differing:
         example = f"{len(differing)} differ, for example {min(differing)!r}; restore the old problems, or {remedy}"
         raise RunError(f"the problems are not those that {run} was started with: {example}")
@@ -145,10 +145,13 @@ def code_hashes(config: Any) -> dict[str, str]:
     return {file: _hash(file) for file in files}
 
 
-def check_code(run: Path, before: object, config: Any) -> None:
-    """Raises UserError if a Python file differs from the hashes recorded at the start of the run, `before`."""
+def check_code(run: Path, before: object, code: Mapping[str, str]) -> None:
+    """Raises UserError if the hash of a Python file is not the one that was recorded at the start of the run.
+
+    before: what the manifest recorded. code: the hashes now, as `code_hashes` returns them.
+    """
     recorded = {absolute(file): digest for file, digest in before.items()} if isinstance(before, Mapping) else {}
-    for file, now in code_hashes(config).items():
+    for file, now in code.items():
         if recorded.get(absolute(file)) != now:
             what = "has changed" if now else "is missing"
             raise RunError(f"{file} {what} since {run} was started; {RESTORE}")

@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # a plain installation lacks it
     import pyarrow as pa
 
 FOLDER = "samples"
-"""Within the run directory."""
+"""The folder of the samples within the run directory."""
 ROLLOUTS, MONITOR = "rollouts", "monitor"
-"""Where a response comes from."""
+"""The sources of responses."""
 _SHOWN = 300
 
 
@@ -35,18 +35,19 @@ class Sample:
     step: int
     source: str
     id: str
-    """Of the problem."""
+    """The id of the problem."""
     sample: int
-    """Its place in the group; -1 is the greedy response."""
+    """The place of the response in its group; -1 is the greedy response."""
     prompt: str
     response: str
     outcome: str
     reward: float
-    """Of the verdict, without a length penalty."""
+    """The reward of the verdict, without a length penalty."""
     advantage: float | None
-    """The advantage, its mean over tokens if they differ; None for a response that is not in the loss."""
+    """The advantage of the response, or the mean over its tokens if they differ; None for a response that is not in the
+    loss."""
     logprob: float
-    """Sum over the response's tokens of the sampler's log-probabilities, in nats."""
+    """The log-probability of the response under the sampler, in nats: the sum over its tokens."""
     tokens: int
     finish_reason: str
 
@@ -106,7 +107,7 @@ def write_samples(run: Path, step: int, source: str, samples: Sequence[Sample]) 
 
 
 def drop_samples(run: Path, after: int) -> None:
-    """Remove the samples of steps after `after`, and what a killed process left behind."""
+    """Remove the samples of all steps after `after`, and the unfinished files of a killed process."""
     for step, file in _files(run):
         if step > after:
             file.unlink()

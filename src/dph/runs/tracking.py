@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # slow to load, and the command line needs load_tracker for i
     from dph.runs.samples import Sample
 
 _SAMPLES = 16
-"""Responses of a step and source that trackers get; the run directory has more."""
+"""The number of responses of a step and source that are sent to trackers. The run directory has more."""
 _COLUMNS = ("id", "sample", "outcome", "reward", "advantage", "tokens", "prompt", "response")
 
 
@@ -31,14 +31,15 @@ def load_tracker(name: str) -> Any:
         remedy = f"run `pip install {name}`, or remove the setting"
         raise SettingsError(f"tracker {name!r} is not installed; {remedy}") from error
     if name == "wandb":
-        with _its_errors(name):
+        with _tracker_errors(name):
             module.login()  # does nothing offline
     return module
 
 
 @contextmanager
-def _its_errors(name: str) -> Iterator[None]:
-    """Turn any error of a tracker into a UserError: it is due to its login, its server or the network."""
+def _tracker_errors(name: str) -> Iterator[None]:
+    """Context in which any error of a tracker becomes a UserError, because its login, its server or the network is the
+    cause."""
     try:
         yield
     except Exception as error:
@@ -48,14 +49,14 @@ def _its_errors(name: str) -> Iterator[None]:
 
 
 class Metrics:
-    """Logs each step to all destinations; does nothing except in the leading process."""
+    """Logs each step to all destinations, in the leading process; does nothing in the others."""
 
     def __init__(self, run: RunDir, tracker: str, leads: bool) -> None:
         self._run, self._name, self._leads = run, tracker, leads
         self._board: Any = None
         self._tracker: Any = load_tracker(tracker) if leads and tracker != "none" else None
         if self._tracker is not None:
-            with _its_errors(tracker):
+            with _tracker_errors(tracker):
                 self._tracker.init(project="dph-rl", config=run.settings(), resume="allow", **self._identity())
 
     def _identity(self) -> dict[str, str]:
@@ -66,7 +67,8 @@ class Metrics:
         return {"name": name, "id": number} if self._name == "wandb" else {"name": f"{name}-{number}"}
 
     def begin(self, step: int) -> None:
-        """Start logging after `step`: TensorBoard, for which the extra `report` is needed, drops later ones."""
+        """Start to log the steps after `step`. TensorBoard, which needs the extra `report`, drops later steps that an
+        interrupted run had logged."""
         if self._leads and importlib.util.find_spec("tensorboard") is None:
             say(f"nothing is written for TensorBoard, which is not installed: {how_to_install('report')}")
         elif self._leads:
@@ -88,7 +90,7 @@ class Metrics:
                 for name, value in numbers.items():
                     self._board.add_scalar(name, value, step)
         if self._tracker is not None:
-            with _its_errors(self._name):
+            with _tracker_errors(self._name):
                 self._tracker.log(numbers, step=step)
 
     def log_samples(self, step: int, source: str, samples: "Sequence[Sample]") -> None:
@@ -101,7 +103,7 @@ class Metrics:
             with naming(self._run.path / "tensorboard"):
                 self._board.add_text(name, "\n\n".join(block for blocks in texts for block in blocks), step)
         if self._tracker is not None:
-            with _its_errors(self._name):
+            with _tracker_errors(self._name):
                 if self._name == "trackio":  # it reads texts as Markdown
                     sent = [replace(s, prompt=_code(s.prompt), response=_code(s.response)) for s in sent]
                 rows = [[getattr(sample, column) for column in _COLUMNS] for sample in sent]
@@ -118,7 +120,7 @@ class Metrics:
                 say(f"cannot write TensorBoard's file: {error.strerror}")
         if self._tracker is not None:
             try:
-                with _its_errors(self._name):
+                with _tracker_errors(self._name):
                     self._tracker.finish()
             except UserError as error:  # the run itself continues
                 say(str(error))

@@ -77,9 +77,9 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
 
     _check_unread(config, (*_ALWAYS, *_OF_SET), f"the problems of {config.base} are chosen and sampled as it says")
     held = CertificationSet.open(CertifySetConfig(**to_dict(config.certify), set=config.base))
-    judges = [code for code in code_of(held.made) if code.setting == "reward.function"]
+    judges = [code for code in code_of(held.settings) if code.setting == "reward.function"]
     named_by(config).check(judges, f"{held.run.path / 'config.toml'}")
-    with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
+    with make_verifiers(held.settings.verifier, held.settings.reward) as verifiers:
         for model in (_model(config, name) for name in config.checkpoints):
             yield held.certify(Policy.load(model), model, config.sampler, verifiers)
 
@@ -153,8 +153,8 @@ def judged_of(side: Samples, unjudged: int) -> Judged:
     samples: dict[str, dict[int, int]] = {id: {} for id in ids}
     numbers = [None] * len(right) if side.number is None else (side.number - side.number.min()).tolist()
     for problem, number, value in zip(side.problem.tolist(), numbers, right.tolist(), strict=True):
-        each = samples[ids[problem]]
-        each[len(each) if number is None else number] = value
+        counts = samples[ids[problem]]
+        counts[len(counts) if number is None else number] = value
     judged = Judged(samples, side.number is not None)
     return judged if judged.numbered else judged.without_numbers()
 

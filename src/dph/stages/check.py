@@ -26,12 +26,12 @@ from dph.models.chat import (
 from dph.models.device import choose_precision
 from dph.models.fitting import fitting_tokens
 from dph.models.loading import load_tokenizer, read_config
+from dph.models.policy import Policy
 from dph.models.traits import context_of
 from dph.process.distributed import World
 from dph.process.memory import peak_memory
 from dph.process.progress import progress, put
-from dph.rehearsal.check import open_presampled, open_set
-from dph.rehearsal.partition import training_problems
+from dph.rehearsal.presampled import Presampled
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.sampling.rollouts import longest_prompt, say_unused_variables
 from dph.stages.train import Method, learner_of
@@ -39,7 +39,7 @@ from dph.tasks import Task
 from dph.tasks.sql.lacking import lacking_lines
 from dph.training.optim import Optimizer
 from dph.training.rows import mix
-from dph.training.run_loop import Clock, load_policy
+from dph.training.run_loop import Clock
 from dph.types import Group, Problem, as_text
 from dph.verifiers import Verifiers
 from dph.verifiers.golds import FORMS, WEAK, asked, gold_response, tried_golds
@@ -72,17 +72,19 @@ def check(config: CheckConfig) -> None:
         if config.step:
             explored = {problem.id for problem in problems}
             if path:
-                made = open_presampled(Path(path))
-                explored = {p.id for p in training_problems(made, config.task, config.prompt_set, problems)}
+                presampled = Presampled.open(Path(path))
+                chosen = presampled.training_problems(config.task, config.prompt_set, problems)
+                explored = {problem.id for problem in chosen}
             drawn = [problem for problem in usable if problem.id in explored]
             sample, update, memory = _measure_step(config, task, drawn, verifiers)
             seconds, rollout = config.steps * (sample + update), config.rollout
             total = f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"
-            each = f", {config.stored} to each prompt" if config.stored_rows and not path else ""
+            per_prompt = f", {config.stored} to each prompt" if config.stored_rows and not path else ""
             _print(
                 "step",
                 f"{sample + update:.3g} s: {sample:.3g} s to sample and judge {rollout.prompts} × {rollout.n} responses"
-                f", {update:.3g} s to learn from them and {config.stored_rows} stored ones{each}; {memory:.2f} GiB",
+                f", {update:.3g} s to learn from them and {config.stored_rows} stored ones{per_prompt}; "
+                f"{memory:.2f} GiB",
                 f"{counted(config.steps, 'step')}: about {total}",
             )
 
@@ -219,12 +221,12 @@ def _measure_step(
     if config.model.precision == "auto":
         config = replace(config, model=replace(config.model, precision=choose_precision(config.model)))
     world, optim = World.join(), config.optim
-    policy = load_policy(config.model, config.seed, None)
+    policy = Policy.to_train(config.model, config.seed)
     optimizer = Optimizer(policy.trainable(), optim, config.steps * optim.minibatches)
     budget = optim.tokens_per_microbatch or fitting_tokens(policy)
     learner = learner_of(config, Method.of(config), task, problems, verifiers, policy, optimizer, world, budget)
     path = config.rehearsal.path
-    stored = open_set(Path(path)).stored if path and config.stored_rows else ()
+    stored = Presampled.open(Path(path)).stored if path and config.stored_rows else ()
     clock, cursor, before = Clock(), 0, list[Group]()
     with closing(learner.sampler), progress("two steps of training", 4) as shown:
         for number in ("first", "second"):
@@ -235,7 +237,7 @@ def _measure_step(
             drawn_from = before or drawn.groups
             stand_ins = [Rehearsal.drawn(group, r) for group in drawn_from for r in group.rollouts[: config.stored]]
             rehearsed = RehearsalSet(stored or stand_ins, config.seed).take(0, config.stored_rows)
-            rows = learner.shaping.rows(drawn.groups)
+            rows = learner.advantages.rows(drawn.groups)
             learner.update(mix(rows, drawn.places, drawn.total, rehearsed, optim.minibatches, world))
             clock.lap("update")
             shown.advance(1, f"learned from the {number}")

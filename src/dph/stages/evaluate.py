@@ -14,7 +14,7 @@ from dph.build import make_sampler, make_task, make_verifiers, select, split_nam
 from dph.config import EvalConfig, EvaluatedModelConfig, absolute, differences
 from dph.errors import UserError, counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
-from dph.measure.metrics import MEASURES, Scores, diversity_of, greedy_verdict, score_group, summarise
+from dph.measure.metrics import DIVERSITY_METRICS, Scores, diversity_of, greedy_verdict, score_group, summarise
 from dph.models.chat import noted_rendering
 from dph.models.device import settled
 from dph.models.policy import Policy
@@ -32,7 +32,7 @@ from dph.verifiers.function import RewardFunction
 
 _Item = tuple[str, Prompted]
 """A split, and one of its problems."""
-_OF_PROBLEM = ("samples", "correct", "greedy", "styles", "styles_correct", *MEASURES)
+_OF_PROBLEM = ("samples", "correct", "greedy", "styles", "styles_correct", *DIVERSITY_METRICS)
 """What problems.parquet has of a problem's scores."""
 
 
@@ -111,9 +111,9 @@ def _warn_of_other_prompts(config: EvaluatedModelConfig) -> None:
     except (UserError, KeyError):  # an evaluation does not depend on where its model came from
         return
     there = {name: there.get(name, getattr(EvaluatedModelConfig(), name)) for name in ("chat_template_kwargs", "date")}
-    other = differences(there, {name: getattr(config, name) for name in there})
-    if run is not None and other:
-        warn(f"the model of {run} was trained with other prompts than it is evaluated with ({'; '.join(other)})")
+    changed = differences(there, {name: getattr(config, name) for name in there})
+    if run is not None and changed:
+        warn(f"the model of {run} was trained with other prompts than it is evaluated with ({'; '.join(changed)})")
 
 
 def _sampled(

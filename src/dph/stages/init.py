@@ -95,8 +95,8 @@ def init(config: InitConfig) -> None:
         if database:
             _copy(database, folder / database.name)
         write_atomically(out / "dph.toml", f'{text}\n[task.options]\npath = "problems"\n')
-    made = f"{counted(len(problems) - len(test), 'problem')} to train on, {len(test)} for tests"
-    put(f"{out / 'problems'}: {made}{', and a copy of the database' if database else ''}")
+    sizes = f"{counted(len(problems) - len(test), 'problem')} to train on, {len(test)} for tests"
+    put(f"{out / 'problems'}: {sizes}{', and a copy of the database' if database else ''}")
     if kept := [name for name in _KEPT if any(name in problem.meta for problem in problems)]:
         put(f"kept in them for evaluations and templates: {', '.join(kept)}")
     put(f"{out / 'dph.toml'}: the settings; its comments say what to change")

@@ -46,13 +46,13 @@ def _furthest(config: InterpolateConfig, initial: EvaluatedModelConfig, trained:
     """The largest share that is certified, and the sentence about it: shares are tested from the smallest on, until one
     fails. Raises UserError if that is the first."""
     held = CertificationSet.open(config.certify)
-    if held.made.reward.function:
+    if held.settings.reward.function:
         raise SettingsError(f"{held.run.path} names code; make shares with --weight, and check them by `dph certify`")
     shares = [place / config.shares for place in range(1, config.shares + 1)]
     passed = []
-    with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
+    with make_verifiers(held.settings.verifier, held.settings.reward) as verifiers:
         policies = (interpolated(initial, trained, share) for share in shares)
-        checks = fixed_sequence(held.certify(policy, initial, held.made.sampler, verifiers) for policy in policies)
+        checks = fixed_sequence(held.certify(policy, initial, held.settings.sampler, verifiers) for policy in policies)
         for share, check in zip(shares, checks, strict=False):
             say(f"share {share:g}: {check.sentence()}")
             passed += [(share, check.sentence())] if check.certified else []

@@ -30,8 +30,9 @@ from dph.models.fitting import fitting_tokens
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.rehearsal.check import check_sampler, file_hashes
+from dph.rehearsal.check import check_sampler
 from dph.rehearsal.partition import is_near_perfect, is_rehearsed, missed_by, place_of, responses_to_store
+from dph.rehearsal.presampled import file_hashes
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir

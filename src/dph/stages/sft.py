@@ -3,7 +3,6 @@
 import hashlib
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,8 @@ from dph.config import SftConfig
 from dph.errors import DataError, ModelError, RunError, SettingsError, counted
 from dph.models.batch import Tokens, microbatches
 from dph.models.chat import Rendering, noted_rendering
-from dph.models.device import (
-    choose_device,
-    computed_in,
-    settled,
-    weight_type,
-)
+from dph.models.device import choose_device, computed_in, weight_type
+from dph.models.fitting import settled_tokens
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
@@ -42,9 +37,6 @@ from dph.training.run_loop import (
     RunLoop,
     Saver,
     finish,
-    load_policy,
-    microbatch_tokens,
-    newest_checkpoint,
     open_run,
     say_if_idle,
 )
@@ -55,11 +47,10 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     """Run the stage; returns its run directory, whose folder `model` holds the trained policy. Raises UserError when
     the data cannot be read, no row fits into the model's context, or loss or gradient is not finite for too long;
     Interrupted on SIGINT, SIGTERM and SIGHUP. The last two save the state first."""
-    world, run = open_run(config, "sft", resume=resume)
+    opened = open_run(config, "sft", resume=resume)
+    world, run, config, saved = opened.world, opened.run, opened.config, opened.checkpoint
     if run.complete:
         return run.path
-    config = replace(config, model=settled(config.model, run, world))
-    saved = newest_checkpoint(run, world)
 
     def load() -> tuple[Policy, list[Tokens]]:
         problems = _demonstrations(config)
@@ -73,7 +64,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     state = TrainState() if saved is None else checkpoints.restore(saved, policy, optimizer)
     if world.leads:
         run.rewind(state.step - (state.pending is not None))
-    budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
+    budget = settled_tokens(config.optim.tokens_per_microbatch, policy, run, world)
     saver = Saver(run, policy, optimizer, state, world, keep=2)
     order = EpochOrder(len(rows), config.seed, "sft")
 
@@ -146,7 +137,7 @@ def _rows_of(file: Path) -> list[Problem]:
 def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | None) -> Policy:
     """The policy from a checkpoint, from the model that the settings name, or new, with a tokenizer of the texts."""
     if config.model.path or saved is not None:
-        return load_policy(config.model, config.seed, saved)
+        return Policy.to_train(config.model, config.seed, saved)
     if config.model.lora_rank:
         raise SettingsError("adapters need a given model; add --model.path, or leave out --model.lora-rank")
     from dph.models.scratch import new_policy

@@ -12,15 +12,15 @@ from dph.evaluation.certification import CertificationSet
 from dph.evaluation.evaluator import Evaluator
 from dph.models.card import save_with_card
 from dph.models.chat import noted_rendering
-from dph.models.device import settled
+from dph.models.fitting import settled_tokens
 from dph.models.interpolation import save_share
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.rehearsal.check import CheckedSet, check_rehearsal, open_presampled, rehearsed, warn_of_another_judge
-from dph.rehearsal.partition import reference_counts, training_problems
+from dph.rehearsal.check import check_rehearsal, check_settings
+from dph.rehearsal.presampled import Presampled
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import drop_visits
 from dph.runs.directory import RunDir
@@ -30,23 +30,16 @@ from dph.runs.tracking import Metrics
 from dph.sampling.rollouts import encode_problems, settled_rows, usable_problems
 from dph.tasks import Task, style_of
 from dph.training import checkpoints
-from dph.training.checkpoints import TrainState
+from dph.training.advantages import AdvantageEstimator
+from dph.training.callbacks.certifier import Certifier
+from dph.training.callbacks.guards import StepGuard, ledger_after
+from dph.training.callbacks.monitor import Monitor, monitored_sets
+from dph.training.checkpoints import BestCheckpoint, TrainState
 from dph.training.loop import Learner, Training
-from dph.training.monitor import Best, Certifier, Monitor, monitored_sets
 from dph.training.optim import Optimizer
-from dph.training.rollouts import RolloutCollector, Shaping
-from dph.training.run_loop import (
-    RunLoop,
-    Saver,
-    finish,
-    load_policy,
-    microbatch_tokens,
-    newest_checkpoint,
-    open_run,
-    say_if_idle,
-)
+from dph.training.rollouts import RolloutCollector
+from dph.training.run_loop import Opened, RunLoop, Saver, finish, open_run, say_if_idle
 from dph.training.update import Updater, recomputes_old
-from dph.training.watch import Watch, ledger_after
 from dph.types import Problem
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
@@ -65,14 +58,13 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     method = Method.of(config)  # a mistake in the settings of plug-ins shows before the run begins
     if unused := method.objective.unused:
         say(f"policy loss {config.loss.policy!r} does not use: {', '.join(unused)}")
-    world, run = open_run(config, "train", resume=resume, versions=judging_versions())
+    opened = open_run(config, "train", resume=resume, versions=judging_versions())
+    world, run, config = opened.world, opened.run, opened.config
     if run.complete:
         return run.path
-    config = replace(config, model=settled(config.model, run, world))
     metrics = world.together(lambda: Metrics(run, config.tracker, world.leads))
     with make_verifiers(config.verifier, config.reward, reward) as verifiers, metrics:
-        saved = newest_checkpoint(run, world)
-        policy, training = world.together(lambda: load(config, method, run, verifiers, world, metrics, saved))
+        policy, training = world.together(lambda: load(opened, method, verifiers, metrics))
         metrics.begin(training.saver.state.step)
         certifier, label = training.certifier, f"training {config.method}"
         ended = (lambda: certifier.ended) if certifier else (lambda: False)
@@ -113,22 +105,16 @@ class Method:
 
 
 def load(
-    config: TrainConfig,
-    method: Method,
-    run: RunDir,
-    verifiers: Verifiers,
-    world: World,
-    metrics: Metrics,
-    saved: Path | None,
+    opened: Opened[TrainConfig], method: Method, verifiers: Verifiers, metrics: Metrics
 ) -> tuple[Policy, Training]:
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
+    world, run, config, saved = opened.world, opened.run, opened.config, opened.checkpoint
     fresh = saved is None
     data = data_of(config, run, verifiers, world, fresh=fresh)
-    stored = data.stored
 
-    policy = load_policy(config.model, config.seed, saved)
+    policy = Policy.to_train(config.model, config.seed, saved)
     noted_rendering(run, policy, world)
-    budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
+    budget = settled_tokens(config.optim.tokens_per_microbatch, policy, run, world)
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
     state = TrainState() if saved is None else checkpoints.restore(saved, policy, optimizer)
     done = -1 if fresh else state.step
@@ -137,9 +123,9 @@ def load(
         run.rewind(logged)
         drop_samples(run.path, done)
         drop_visits(run.path, done)
-    if stored is not None:  # which the model that training began with must have made
+    if data.rehearsed is not None:  # which the model that training began with must have made
         count, how = config.rehearsal.check_rows, {"fresh": fresh, "leads": world.leads}
-        check_rehearsal(stored, count, config.rollout, policy, run, budget, **how)
+        check_rehearsal(data.rehearsed, count, config.rollout, policy, run, budget, **how)
 
     learner = learner_of(config, method, data.task, data.problems, verifiers, policy, optimizer, world, budget, run)
     learner.updater.reduced_budget = state.token_budget
@@ -149,14 +135,14 @@ def load(
     pinned = pin(run.path, data.problems, monitor.problems, weights, fresh=fresh, note=world.leads)
     ledger = ledger_after(run.path, state.step, data.reference)
     by_function = verifiers.only == "function"
-    best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
+    best = BestCheckpoint.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
     return policy, Training(
         world=world,
         learner=learner,
-        rehearsal=RehearsalSet(stored.stored if stored else [], config.seed),
+        rehearsal=RehearsalSet(data.rehearsed.stored if data.rehearsed else [], config.seed),
         stored_rows=config.stored_rows,
         minibatches=config.optim.minibatches,
-        watch=Watch(run.path, world, pinned, ledger, max_unjudged=config.max_unjudged, by_function=by_function),
+        guard=StepGuard(run.path, world, pinned, ledger, max_unjudged=config.max_unjudged, by_function=by_function),
         monitor=monitor,
         saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),
         metrics=metrics,
@@ -205,7 +191,7 @@ def learner_of(
     return Learner(
         sampler,
         RolloutCollector(policy, sampler, verifiers, items, rollout, config.dynamic_sampling, config.seed, world),
-        Shaping(method.advantage, *limits, partial(style_of, task), updater.reference_logprobs),
+        AdvantageEstimator(method.advantage, *limits, partial(style_of, task), updater.reference_logprobs),
         updater,
         # If the sampler's log π_old is not what the trainer would compute (bf16, another engine), it is recomputed
         recomputes_old(rollout.old_logprobs, config.sampler.engine, model.precision),
@@ -219,8 +205,8 @@ class Data:
     task: Task
     problems: Sequence[Problem]
     """Those to draw prompts from."""
-    stored: CheckedSet | None
-    """The stored responses; None without rehearsal."""
+    rehearsed: Presampled | None
+    """The presample run whose stored responses are rehearsed; None without rehearsal."""
     reference: Mapping[str, tuple[int, int]]
     """Correct and all responses of the reference policy for each problem of the presample run; {} without one."""
     held: CertificationSet | None
@@ -231,23 +217,25 @@ def data_of(config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World
     """The data of a run, with all checks that need no model."""
     task, problems = load_problems(config.task)
     path, rows, prompt_set = config.rehearsal.path, config.rehearsal.rows, config.prompt_set
-    made = open_presampled(Path(path)) if path else None
-    stored = rehearsed(made, config.rollout, run, fresh=fresh) if made is not None and rows else None
-    if stored is not None and world.leads:
-        warn_of_another_judge(stored.run, config.verifier, config.reward)
+    presampled = Presampled.open(Path(path)) if path else None
+    rehearsed = presampled if rows else None
+    if rehearsed is not None:
+        judging, how = (config.verifier, config.reward), {"fresh": fresh, "leads": world.leads}
+        check_settings(rehearsed, config.rollout, *judging, run, **how)
     held = CertificationSet.open(config.certify) if config.certify.set else None
-    if made is not None:
-        problems = training_problems(made, config.task, prompt_set, problems, fresh=fresh)
+    if presampled is not None:
+        problems = presampled.training_problems(config.task, prompt_set, problems, fresh=fresh)
     if held is not None:
+        held.check_judging(config.verifier, config.reward)
+        held.check_apart("rehearsed", (row.problem_id for row in (rehearsed.stored if rehearsed else ())))
         problems = [problem for problem in problems if problem.id not in held.base]
-        held.check_apart("rehearsed", (row.problem_id for row in (stored.stored if stored else ())))
     problems = usable_problems(verifiers, problems)
     if world.leads and config.rollout.prompts > len(problems):
         of = counted(len(problems), "problem")
         say(f"rollout.prompts is {config.rollout.prompts}, of {of}: steps draw some repeatedly")
     if world.leads and path and not rows and prompt_set == "all":
         say(f"method {config.method!r} does not rehearse: of {path} only the pass rates are read")
-    return Data(task, problems, stored, {} if made is None else reference_counts(made), held)
+    return Data(task, problems, rehearsed, presampled.reference_counts if presampled else {}, held)
 
 
 def measuring(
@@ -272,7 +260,6 @@ def measuring(
         return monitor, None
     held.check_apart("monitored", (problem.id for problem in monitor.problems))
     held.check(policy, base=fresh)
-    held.check_judging(config.verifier, config.reward)
     save, sampled = partial(save_with_card, run, policy.save), held.evaluator(policy, sampler, verifiers)
     due = {"every": certify.every, "stop": certify.stop}
     return monitor, Certifier(run.path, held, sampled, world, save, logged, **due)

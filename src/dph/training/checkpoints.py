@@ -11,19 +11,21 @@ checkpoints/best.json     which of them had the best measurement
 """
 
 import json
+import math
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import safetensors
 from safetensors.torch import load_file, save_file
 
 from dph.config.text import read_json
-from dph.errors import RunError, UserError, refused
+from dph.errors import RunError, SettingsError, UserError, refused
 from dph.models.policy import Policy
 from dph.process.progress import say
-from dph.runs.files import directory_written_atomically, remove_atomically, sha256
+from dph.runs.directory import read_metrics
+from dph.runs.files import directory_written_atomically, remove_atomically, sha256, write_atomically
 from dph.training.optim import Optimizer
 
 _CHECKSUMS, _INTERIM = "checksums.json", "interim"
@@ -128,11 +130,11 @@ def newest_intact(run: Path) -> int | None:
     for step in reversed(steps_saved(run)):
         fault = damage(path_of(run, step))
         if not fault:
-            for other, reason in damaged:
-                aside = _folder(run) / f"damaged-{path_of(run, other).name}"
+            for faulty, reason in damaged:
+                aside = _folder(run) / f"damaged-{path_of(run, faulty).name}"
                 remove_atomically(aside)
-                os.replace(path_of(run, other), aside)
-                say(f"the checkpoint after step {other} is damaged ({reason}): set aside as {aside.name}")
+                os.replace(path_of(run, faulty), aside)
+                say(f"the checkpoint after step {faulty} is damaged ({reason}): set aside as {aside.name}")
             if damaged:
                 say(f"continuing from the previous one, after step {step}")
             return step
@@ -173,3 +175,83 @@ def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainStat
     except (OSError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
         raise RunError(f"the checkpoint {checkpoint} does not fit this run: {error}") from error
     return state
+
+
+# The best checkpoint --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class BestCheckpoint:
+    """The best of the measured steps, step 0 included; a function of metrics.jsonl alone. Greedy accuracy may be
+    highest after a policy has collapsed onto few solutions: steps within a tolerance of it are equal, and pass@k
+    decides."""
+
+    metric: str
+    within: float
+    start: str
+    """The model that training began with; it is the best until a step is better."""
+    step: int | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The metrics of the best step."""
+    _highest: float = -math.inf
+
+    @classmethod
+    def so_far(cls, run: Path, metric: str, within: float, start: str) -> "BestCheckpoint":
+        """The best of the steps that a run has logged and still has checkpoints of."""
+        there = {0, *steps_saved(run)}
+        lines = read_metrics(run)
+        best = cls(metric, within, start)._after(lines)
+        if best.step is not None and best.step not in there:  # somebody deleted it
+            best = cls(metric, within, start)._after([line for line in lines if line["step"] in there])
+        return best
+
+    def _after(self, lines: Sequence[Mapping[str, float]]) -> "BestCheckpoint":
+        for line in lines:
+            self.note(int(line["step"]), line)
+        return self
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps whose checkpoints must be kept."""
+        return (self.step,) if self.step else ()
+
+    def check(self, values: Mapping[str, float]) -> None:
+        """Raises UserError when the monitor does not measure the metric."""
+        if self.metric and self.metric not in values:
+            raise SettingsError(f"keep_best is {self.metric!r}, but the monitor measures: {', '.join(sorted(values))}")
+
+    def note(self, step: int, values: Mapping[str, float]) -> bool:
+        """Take a step's metrics into account; returns whether it is a training step and the best so far."""
+        if not self.metric or self.metric not in values:
+            return False
+        self._highest = max(self._highest, values[self.metric])
+        near = self._highest - self.within
+        if values[self.metric] < near:
+            return False
+        if self.step is not None and self.values[self.metric] >= near and self._rank(values) <= self._rank(self.values):
+            return False
+        self.step, self.values = step, dict(values)
+        return step > 0
+
+    def _rank(self, values: Mapping[str, float]) -> list[float]:
+        return [*(values[name] for name in deciding(values)), values[self.metric]]
+
+    def write(self, run: Path) -> None:
+        """Write checkpoints/best.json, once there is a best."""
+        if self.step is not None:
+            facts = {
+                "step": self.step,
+                "metric": self.metric,
+                "value": self.values[self.metric],
+                **{name: self.values[name] for name in deciding(self.values)},
+                "model": f"{path_of(run, self.step).name}/model" if self.step else self.start,
+            }
+            write_atomically(run / "checkpoints" / "best.json", json.dumps(facts, indent=1) + "\n")
+
+
+def deciding(values: Mapping[str, float], prefix: str = "eval/") -> list[str]:
+    """The metric that decides between steps of about the same accuracy: the name of pass@k at the largest k of which
+    there are 2k samples, or else at k = 1; none without samples. prefix: of the names of a set's metrics."""
+    of_passes = f"{prefix}pass@"
+    ks = sorted(int(name.removeprefix(of_passes)) for name in values if name.startswith(of_passes))
+    return [f"{of_passes}{max(k for k in ks if k == 1 or 2 * k <= ks[-1])}"] if ks else []

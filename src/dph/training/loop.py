@@ -20,13 +20,16 @@ from dph.rehearsal.store import RehearsalSet
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.protocol import Sampler
+from dph.training.advantages import AdvantageEstimator
+from dph.training.callbacks.certifier import Certifier
+from dph.training.callbacks.guards import StepGuard
+from dph.training.callbacks.monitor import Monitor
+from dph.training.callbacks.statistics import StepStats
 from dph.training.checkpoints import TrainState
-from dph.training.monitor import Certifier, Monitor
-from dph.training.rollouts import Drawn, RolloutCollector, Shaping
+from dph.training.rollouts import Drawn, RolloutCollector
 from dph.training.rows import Row, mix
 from dph.training.run_loop import Clock, Saver
 from dph.training.update import Groups, Updater
-from dph.training.watch import StepStats, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +38,14 @@ class Learner:
 
     sampler: Sampler
     collector: RolloutCollector
-    shaping: Shaping
+    advantages: AdvantageEstimator
     updater: Updater
     recompute_old: bool
-    """Whether the trainer recomputes log π_old; see `recomputes_old`."""
+    """Whether the trainer recomputes log π_old (`recomputes_old`)."""
 
     def update(self, minibatches: Sequence[Groups]) -> dict[str, float]:
-        """Learn from mini-batches as `Updater.update`, while the sampler rests."""
+        """Learn from mini-batches as `Updater.update` does, while the sampler rests. The sampler then gets the new
+        weights."""
         self.sampler.rest()  # frees an engine's memory on the GPU
         values = self.updater.update(minibatches, recompute_old=self.recompute_old)
         self.sampler.weights_changed()
@@ -56,19 +60,19 @@ class Training:
     learner: Learner
     rehearsal: RehearsalSet
     stored_rows: int
-    """Stored responses of a step, over all processes."""
+    """The number of stored responses of a step, over all processes."""
     minibatches: int
-    """Optimizer steps on the rollouts of a step."""
-    watch: Watch
+    """The number of optimizer steps on the rollouts of a step."""
+    guard: StepGuard
     monitor: Monitor
     saver: Saver
     metrics: Metrics
     shown: int
-    """Responses of each monitored step that are printed."""
+    """The number of responses of each monitored step that are printed."""
     certifier: Certifier | None = None
 
     def step(self, clock: Clock, interrupts: Interrupts) -> None:
-        """One step: rollouts on D_exp, stored responses of D_pef, and eq. 7 on both."""
+        """Take one step: rollouts on D_exp, stored responses of D_pef, and an update by eq. 7 on both."""
         state, learner = self.saver.state, self.learner
         step = state.step + 1
 
@@ -77,12 +81,12 @@ class Training:
         with interrupts.allowed(self.world.size == 1):
             drawn = learner.collector.draw(state.explore_cursor)
         stats = StepStats.of(drawn, self.world)
-        coverage = self.watch.check(step, drawn, stats)  # may stop the run
+        coverage = self.guard.check(step, drawn, stats)  # may stop the run
         clock.lap("sample")
 
         # Shape: rewards become advantages, relative to the group. A response that could not be judged has no row: it
         # is not a wrong one.
-        rows_PG = learner.shaping.rows(drawn.groups)
+        rows_PG = learner.advantages.rows(drawn.groups)
         self._keep_rollouts(step, drawn, rows_PG)
 
         # Take stored correct responses of the reference policy to prompts of D_pef: nothing to sample or judge.
@@ -109,8 +113,11 @@ class Training:
         clock.rate("tokens_per_second", stats.sampled["tokens"])
 
     def measure(self, clock: Clock, interrupts: Interrupts) -> Mapping[str, float]:
-        """Evaluate the held-out problems, keep some of their responses, say if pass@k has fallen, and check the
-        certification set, all if they are due."""
+        """Evaluate the held-out problems and check the certification set, if they are due after the present step.
+
+        Some of the responses to the held-out problems are kept, and a fall of pass@k is said. Returns the metrics; none
+        if nothing is due.
+        """
         step = self.saver.state.step
         values: dict[str, float] = {}
         if self.monitor.due(step):
@@ -131,7 +138,8 @@ class Training:
         return values
 
     def _keep_rollouts(self, step: int, drawn: Drawn, rows_PG: Sequence[Sequence[Row | None]]) -> None:
-        """Keep some rollouts of a monitored step with advantages, before the update: later checkpoints have them."""
+        """Write some rollouts of a monitored step, with their advantages. They are written before the update, so that
+        a checkpoint after the step finds them."""
         if not self.monitor.due(step):
             return
         samples = [
@@ -142,7 +150,7 @@ class Training:
         self._keep(step, ROLLOUTS, self.monitor.pick(samples))
 
     def _keep(self, step: int, source: str, samples: Sequence[Sample]) -> None:
-        """Write responses of a monitored step, and show some."""
+        """Write responses of a monitored step, and print some of them."""
         if not self.world.leads or not samples:
             return
         write_samples(self.saver.run.path, step, source, samples)

@@ -12,7 +12,15 @@ _MASTER = "master"
 
 
 def learning_rate(config: AdamWConfig, step: int, total: int) -> float:
-    """Learning rate of optimizer step `step` (from 0) of `total`: linear warm-up, then the schedule."""
+    """The learning rate of one optimizer step: a linear warm-up, then the schedule of the settings.
+
+    step: the number of the step, from 0. total: the number of optimizer steps of the whole training.
+
+    >>> from dph.config import OptimConfig
+    >>> config = OptimConfig(lr=1.0, warmup_steps=4, schedule="linear")
+    >>> [learning_rate(config, step, 12) for step in (0, 1, 3, 4, 8, 12)]
+    [0.25, 0.5, 1.0, 1.0, 0.5, 0.0]
+    """
     if step < config.warmup_steps:
         return config.lr * (step + 1) / config.warmup_steps
     if config.schedule == "constant":
@@ -26,8 +34,8 @@ def learning_rate(config: AdamWConfig, step: int, total: int) -> float:
 class Optimizer:
     """AdamW with gradient clipping over named parameters.
 
-    For parameters of fewer than 32 bits, the optimizer keeps fp32 copies, the master weights. Gradients of all
-    micro-batches are summed in fp32 on these copies; a step changes the copies and rounds them to the parameters.
+    For parameters of fewer than 32 bits, the optimizer keeps fp32 copies, the master weights. The gradients of all
+    micro-batches are summed in fp32 on these copies. A step changes the copies, and rounds them to the parameters.
     """
 
     def __init__(self, parameters: list[tuple[str, torch.nn.Parameter]], config: AdamWConfig, total_steps: int) -> None:
@@ -35,8 +43,8 @@ class Optimizer:
         self._names = [name for name, _ in parameters]
         self.parameters = [_stepped(parameter) for _, parameter in parameters]
         """The tensors that are stepped: a parameter itself, or its fp32 copy. Their `grad` holds the gradients."""
-        every = zip(self._names, (parameter for _, parameter in parameters), self.parameters, strict=True)
-        self._rounded = {name: (parameter, stepped) for name, parameter, stepped in every if stepped is not parameter}
+        triples = zip(self._names, (parameter for _, parameter in parameters), self.parameters, strict=True)
+        self._rounded = {name: (parameter, stepped) for name, parameter, stepped in triples if stepped is not parameter}
         self.steps_taken = 0
         self.skipped_in_a_row = 0
         """Consecutive steps, up to the last one, that were skipped because the gradient was not finite."""
@@ -52,12 +60,12 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """Learning rate of the last step; before any, of the first."""
+        """The learning rate of the last step or, before any step, of the first."""
         return learning_rate(self._config, max(0, self.steps_taken - 1), self._total)
 
     def step(self) -> float:
-        """Clip, step and clear the gradients. Returns the gradient norm before clipping; if it is not finite, the
-        weights do not change."""
+        """Clip the gradients, step, and clear the gradients. Returns the norm of the gradient before clipping. If the
+        norm is not finite, the weights do not change."""
         limit = self._config.grad_clip or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
         self.skipped_in_a_row = 0 if math.isfinite(norm) else self.skipped_in_a_row + 1
@@ -80,7 +88,8 @@ class Optimizer:
             parameter.copy_(copy)
 
     def state(self) -> dict[str, Tensor]:
-        """Moments, counters and fp32 copies by "parameter name/state name": the tensors that the next step changes."""
+        """The tensors that the next step changes (moments, counters and fp32 copies), by "parameter name/state
+        name"."""
         moments = {
             f"{name}/{key}": self._adamw.state[parameter][key].detach().contiguous()
             for name, parameter in zip(self._names, self.parameters, strict=True)
@@ -106,8 +115,8 @@ class Optimizer:
 
 
 def _stepped(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-    """The tensor that is stepped for a parameter: itself, or an fp32 copy that takes over the gradient of each backward
-    pass."""
+    """The tensor that is stepped for a parameter: the parameter itself, or an fp32 copy that takes over the gradient of
+    each backward pass."""
     if parameter.dtype.itemsize >= 4:
         return parameter
     stepped = torch.nn.Parameter(parameter.detach().float())

@@ -1,50 +1,45 @@
-"""The rollouts of a step: draw, sample and judge prompts, refill constant groups (DAPO), shape rows with advantages."""
+"""The rollouts of a step: prompts are drawn, responses sampled and judged, and constant groups replaced (DAPO)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-import torch
-
-from dph.config import DynamicSamplingConfig, OverlongConfig, RolloutConfig
-from dph.measure.metrics import answer_of
-from dph.models.batch import Tokens
+from dph.config import DynamicSamplingConfig, RolloutConfig
 from dph.models.policy import Policy
-from dph.objective.advantages import Advantage, GroupView
 from dph.process.distributed import World
 from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder
-from dph.training.rows import Row
-from dph.types import Group, Problem
+from dph.types import Group
 from dph.verifiers import Verifiers
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """This process's share of a step's groups."""
+    """The groups of a step that this process drew."""
 
     groups: list[Group]
     places: list[int]
-    """Place of each group among the step's groups over all processes."""
+    """The place of each group among the groups of the step over all processes."""
     total: int
-    """The step's groups over all processes."""
+    """The number of groups of the step over all processes."""
     attempted: int
-    """Prompts drawn over all processes, also for dropped groups."""
+    """The number of prompts that were drawn over all processes, those of dropped groups included."""
     cursor: int
-    """Position in the endless order of prompts after this step."""
+    """The position in the endless order of prompts after this step."""
     dropped: Sequence[Group] | None = None
-    """This process's groups that dynamic sampling dropped; None if it is off."""
+    """The groups of this process that dynamic sampling dropped; None if dynamic sampling is off."""
 
     @property
     def sampled(self) -> list[Group]:
-        """This process's groups, those that were dropped included."""
+        """All groups of this process, those that were dropped included."""
         return [*self.groups, *(self.dropped or ())]
 
 
 @dataclass(frozen=True)
 class RolloutCollector:
-    """Draws groups for D_exp (or, for baselines, for the whole training set)."""
+    """Draws the prompts of a step, from D_exp or, for baselines, from the whole training set; samples and judges
+    responses to each."""
 
     policy: Policy
     sampler: Sampler
@@ -63,8 +58,11 @@ class RolloutCollector:
         return EpochOrder(len(self.items), self.seed, "explore")
 
     def draw(self, cursor: int) -> Drawn:
-        """Groups for one step, from a position of the endless order on. With dynamic sampling, groups that are all
-        correct or all wrong are replaced by the next prompts, for at most `max_attempts` rounds."""
+        """The groups of one step, whose prompts begin at a position of the endless order.
+
+        With dynamic sampling, groups that are all correct or all wrong are replaced by groups of the next prompts, for
+        at most `max_attempts` rounds.
+        """
         wanted, dynamic = self.rollout.prompts, self.dynamic
         kept: list[tuple[int, Group]] = []
         dropped: list[Group] = []
@@ -104,67 +102,16 @@ class RolloutCollector:
 
 
 def is_informative(group: Group) -> bool:
-    """Whether a group holds both correct and incorrect responses; shaping of rewards does not matter."""
+    """Whether a group holds both correct and incorrect responses. The rewards, which a length penalty changes, do not
+    matter.
+
+    >>> from dph.types import Completion, Outcome, Problem, Rollout, Verdict
+    >>> def group(*outcomes):
+    ...     problem, completion = Problem("1", "6 × 7?", "42", "math"), Completion([5], [-0.1], "stop")
+    ...     rollouts = [Rollout(completion, "", Verdict(outcome, 0.0)) for outcome in outcomes]
+    ...     return Group(problem, [1, 2], rollouts)
+    >>> is_informative(group(Outcome.CORRECT, Outcome.WRONG)), is_informative(group(Outcome.WRONG, Outcome.INFRA_ERROR))
+    (True, False)
+    """
     outcomes = {rollout.verdict.correct for rollout in group.rollouts if rollout.verdict.scored}
     return len(outcomes) == 2
-
-
-def overlong_penalty(length: int, max_tokens: int, config: OverlongConfig) -> float:
-    """DAPO's soft length penalty: 0 up to max_tokens − buffer, then linear to −penalty at max_tokens."""
-    if config.buffer <= 0:
-        return 0.0
-    excess = length - (max_tokens - config.buffer)
-    return -config.penalty * min(1.0, max(0.0, excess / config.buffer))
-
-
-@dataclass(frozen=True, slots=True)
-class Shaping:
-    """How the responses of a group become rows of a mini-batch."""
-
-    advantage: Advantage
-    overlong: OverlongConfig
-    max_tokens: int
-    """Longest response, in tokens."""
-    mask_truncated: bool
-    """Leave responses cut off at max_tokens out of the loss."""
-    style: Callable[[Problem, str], str | None]
-    """Solution style of a response; see `Task.style`."""
-    reference_logprobs: Callable[[Sequence[Tokens]], list[list[float]]] | None = None
-    """log π_ref of every response token of every row; needed if the advantage reads it."""
-
-    def rows(self, groups: Sequence[Group]) -> list[list[Row | None]]:
-        """A row for each rollout of each group; None for one not judged, or cut off if `mask_truncated` is set."""
-        references: list[list[list[float]] | None] = [None] * len(groups)
-        if self.advantage.needs_reference:
-            assert self.reference_logprobs is not None, "an advantage that reads π_ref is given one"
-            tokens = [Tokens(group.prompt_ids, r.completion.token_ids) for group in groups for r in group.rollouts]
-            logprobs = iter(self.reference_logprobs(tokens))
-            references = [[next(logprobs) for _ in group.rollouts] for group in groups]
-        return [self._rows(group, reference) for group, reference in zip(groups, references, strict=True)]
-
-    def _rows(self, group: Group, reference: Sequence[Sequence[float]] | None) -> list[Row | None]:
-        rewards_G = [
-            rollout.reward + overlong_penalty(len(rollout.completion.token_ids), self.max_tokens, self.overlong)
-            for rollout in group.rollouts
-        ]
-        view = GroupView(
-            rewards=torch.tensor(rewards_G),
-            verdicts=[rollout.verdict for rollout in group.rollouts],
-            old_logprobs=[torch.tensor(rollout.completion.logprobs) for rollout in group.rollouts],
-            texts=[rollout.text for rollout in group.rollouts],
-            style_of=lambda text: self.style(group.problem, text),
-            answer_of=lambda text: answer_of(group.problem, text),
-            ref_logprobs=None if reference is None else [torch.tensor(values) for values in reference],
-        )
-        return [
-            Row(
-                group.prompt_ids,
-                rollout.completion.token_ids,
-                rollout.completion.logprobs,
-                ref_logprobs=None if reference is None else reference[index],
-                advantage=(advantage[: len(rollout.completion.token_ids)] if advantage.ndim else advantage).tolist(),
-            )
-            if rollout.verdict.scored and not (self.mask_truncated and rollout.completion.finish_reason == "length")
-            else None
-            for index, (rollout, advantage) in enumerate(zip(group.rollouts, self.advantage(view), strict=True))
-        ]

@@ -19,31 +19,37 @@ from dph.rehearsal.store import Rehearsal
 
 @dataclass(frozen=True, slots=True)
 class Row(Tokens):
-    """One response with all that the loss needs of it."""
+    """One response with all that the loss needs of it.
+
+    >>> row = Row([1, 2], [3, 4, 5], old_logprobs=[-0.1, -0.2, -0.3], advantage=0.5)
+    >>> row.length, row.advances, row.token_advantages
+    (5, True, [0.5, 0.5, 0.5])
+    """
 
     old_logprobs: Sequence[float] = ()
-    """Log-probabilities under the policy that generated the response. Rehearsal rows do not use them."""
+    """Log-probabilities of the tokens, in nats, under the policy that generated the response. Rehearsal rows do not use
+    them."""
     ref_logprobs: Sequence[float] | None = None
-    """Log-probabilities under the reference policy; None if they are not stored."""
+    """Log-probabilities of the tokens, in nats, under the reference policy; None if they are not stored."""
     advantage: float | Sequence[float] = 0.0
     """One value for the response, or one for each of its tokens."""
     is_rehearsal: bool = False
-    """Which set the row belongs to: a property of the row, whatever micro-batch it is in."""
+    """Whether the row is a stored response, of D_pef, and not a rollout, of D_exp."""
     weight: float = 1.0
-    """0 excludes the row from the loss: its judging failed, or it was truncated and is masked."""
+    """0 excludes the row from the loss, because its judging failed, or because it was truncated and is masked."""
     sampled_logprobs: Sequence[float] | None = None
-    """Log-probabilities that the sampler reported; None if `old_logprobs` are its own."""
+    """Log-probabilities of the tokens, in nats, that the sampler reported; None if `old_logprobs` are the sampler's."""
     selected: Sequence[bool] | None = None
-    """Tokens that the policy loss treats differently; None if it selects none."""
+    """Whether the policy loss treats each token differently; None if the loss selects no tokens."""
 
     @property
     def advances(self) -> bool:
-        """Whether the advantage is nonzero anywhere."""
+        """Whether the advantage of any token is not 0."""
         return self.advantage != 0 if isinstance(self.advantage, int | float) else any(self.advantage)
 
     @property
     def mean_advantage(self) -> float:
-        """The advantage, averaged over the tokens if each has its own."""
+        """The advantage of the response; the mean over the tokens if each token has its own."""
         return fmean(self.advantage) if isinstance(self.advantage, Sequence) else self.advantage
 
     @property
@@ -54,16 +60,30 @@ class Row(Tokens):
 
 @dataclass(frozen=True, slots=True)
 class Batch(TokenBatch, Inputs):
-    """B rows as the model's inputs and the loss's tensors, in fp32; see `Inputs` and `TokenBatch` for the shapes."""
+    """B rows as the inputs of the model and the tensors of the loss, in fp32. `Inputs` and `TokenBatch` document the
+    shapes."""
 
     sampled_logprobs: Tensor | None = None
-    """float [B, T]: the sampler's own log-probabilities, if any row has them apart from `old_logprobs`."""
+    """float [B, T]: the log-probabilities, in nats, that the sampler reported; None if no row has any apart from
+    `old_logprobs`."""
 
 
 def collate(
     rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: bool = False, context: int | None = None
 ) -> Batch:
-    """Rows as tensors, padded or packed as by `collate_tokens`. Raises ValueError for no rows."""
+    """Rows as tensors on a device.
+
+    shared: pack the rows, so that a prompt that several rows share is there once; otherwise they are padded. context:
+    the longest sequence that the model takes, beyond which rows are not padded. Raises ValueError for no rows.
+
+    >>> batch = collate([Row([1, 2], [3, 4], [-0.1, -0.2], advantage=1.0), Row([1], [2], [-0.3], is_rehearsal=True)])
+    >>> batch.old_logprobs
+    tensor([[-0.1000, -0.2000],
+            [-0.3000,  0.0000]])
+    >>> batch.response_mask
+    tensor([[1., 1.],
+            [1., 0.]])
+    """
     inputs = collate_tokens(rows, shared=shared, context=context)
     steps = inputs.present.shape[1]
 
@@ -89,14 +109,15 @@ def collate(
 
 
 def batches(policy: Policy, groups: Sequence[Sequence[Row]], token_budget: int) -> Iterator[tuple[list[Row], Batch]]:
-    """Groups of rows of a prompt as micro-batches of at most `token_budget` tokens: rows, and tensors on the device."""
+    """Cut groups, each the rows of one prompt, into micro-batches of at most `token_budget` input tokens. Yields the
+    rows of each micro-batch, and the rows as tensors on the policy's device."""
     microbatches, shared = policy.cut(groups, token_budget)
     for rows in microbatches:
         yield rows, collate(rows, policy.device, shared=shared, context=policy.context_length)
 
 
 def rehearsal_row(stored: Rehearsal) -> Row:
-    """A stored response as a row of a mixed mini-batch."""
+    """A stored response as a row of a mixed mini-batch: log π_old is log π_ref, which the loss does not read."""
     return Row(
         stored.prompt_ids,
         stored.response_ids,
@@ -114,21 +135,26 @@ def mix(
     minibatches: int,
     world: World,
 ) -> list[list[list[Row]]]:
-    """This process's share of each mini-batch, as groups: the rows of one prompt together, rollouts first.
+    """The share of this process in each mini-batch, as groups, each the rows of one prompt.
 
-    Groups of rollouts and stored responses are spread evenly over the mini-batches, and stored responses over
-    processes. Stored responses to one prompt follow each other, so most of them stay together.
+    Groups of rollouts are spread evenly over the mini-batches. So are stored responses, which are spread over the
+    processes too. Stored responses to one prompt follow each other, so that most of them stay together.
 
     Args:
-        rows_PG: this process's rows; None for a rollout that is left out.
-        places_P: place of each of these groups among the step's groups.
-        total, stored: the step's groups, and its stored responses, over all processes.
+        rows_PG: the rows of this process's groups of rollouts; None for a rollout that is left out.
+        places_P: the place of each of these groups among the groups of the step.
+        total: the number of groups of the step, over all processes.
+        stored: the stored responses of the step, over all processes.
+        minibatches: the number of mini-batches.
+        world: the processes that train together.
     """
     mixed: list[list[Row]] = [[] for _ in range(minibatches)]
     for place, rows_G in zip(places_P, rows_PG, strict=True):
         mixed[place * minibatches // total] += [row for row in rows_G if row is not None]
     for number, rows in enumerate(mixed):
-        its = [rehearsal_row(row) for index, row in enumerate(stored) if index * minibatches // len(stored) == number]
-        first, end = (rank * len(its) // world.size for rank in (world.rank, world.rank + 1))
-        rows += its[first:end]
+        stored_rows = [
+            rehearsal_row(row) for index, row in enumerate(stored) if index * minibatches // len(stored) == number
+        ]
+        first, end = (rank * len(stored_rows) // world.size for rank in (world.rank, world.rank + 1))
+        rows += stored_rows[first:end]
     return [by_prompt(rows) for rows in mixed]  # two problems, or two draws of one problem, may have the same prompt

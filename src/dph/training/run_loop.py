@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from dph.config import SftConfig, SupervisedModelConfig, TrainConfig
+from dph.config import SftConfig, TrainConfig
 from dph.errors import Interrupted, RunError, SharedUserError, UserError
-from dph.models.adapters import refuse_adapters
 from dph.models.card import save_with_card
-from dph.models.fitting import fitting_tokens
+from dph.models.device import settled
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
@@ -22,8 +21,7 @@ from dph.process.memory import peak_memory, return_freed
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
 from dph.training import checkpoints
-from dph.training.checkpoints import TrainState, steps_saved
-from dph.training.monitor import Best
+from dph.training.checkpoints import BestCheckpoint, TrainState, steps_saved
 from dph.training.optim import Optimizer
 
 
@@ -55,11 +53,11 @@ class Saver:
         world: World,
         *,
         keep: int,
-        best: Best | None = None,
+        best: BestCheckpoint | None = None,
     ) -> None:
         """state: of the newest checkpoint, or of a new run. keep: how many of the newest checkpoints are kept, and the
         one of `best` too."""
-        self.run, self.state, self.best = run, state, best or Best("", 0.0, "")
+        self.run, self.state, self.best = run, state, best or BestCheckpoint("", 0.0, "")
         self._policy, self._optimizer, self._world, self._keep = policy, optimizer, world, keep
         self._saved = state
         self._tried = state  # of the last attempt; if that failed, an immediate second one would too
@@ -105,6 +103,7 @@ class Saver:
 
 
 Action = Callable[[Clock, Interrupts], Any]
+C = TypeVar("C", bound=TrainConfig | SftConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +201,29 @@ class RunLoop:
 # Before the first step, and after the last --------------------------------------------------------------------------
 
 
-def open_run(
-    config: TrainConfig | SftConfig, stage: str, *, resume: bool, versions: Mapping[str, str] | None = None
-) -> tuple[World, RunDir]:
-    """Join the processes that train together, and open the run directory as `RunDir.start`."""
+@dataclass(frozen=True, slots=True)
+class Opened(Generic[C]):
+    """The run directory in which a training begins or continues."""
+
+    world: World
+    run: RunDir
+    config: C
+    """The settings of the stage, with the precision that the run keeps in the place of "auto"."""
+    checkpoint: Path | None
+    """The folder of the checkpoint to continue from; None if the training begins, or is complete."""
+
+
+def open_run(config: C, stage: str, *, resume: bool, versions: Mapping[str, str] | None = None) -> Opened[C]:
+    """Join the processes that train together, and open their run directory as `RunDir.start` does."""
     world = World.join()
     run = world.decided(
         lambda: RunDir.start(config.out, stage, config, resume=resume, versions=versions, extend=_check_extension)
     )
-    return world, run
+    if run.complete:
+        return Opened(world, run, config, None)
+    settings = replace(config, model=settled(config.model, run, world))
+    step = world.decided(lambda: checkpoints.newest_intact(run.path))
+    return Opened(world, run, settings, None if step is None else checkpoints.path_of(run.path, step))
 
 
 def say_if_idle(steps: int, lr: float, world: World) -> None:
@@ -218,36 +231,6 @@ def say_if_idle(steps: int, lr: float, world: World) -> None:
     if world.leads and not (steps and lr):
         said = "optim.lr is 0" if steps else "steps is 0"
         say(f"{said}: nothing is trained, and the final model is the one that the run begins with")
-
-
-def newest_checkpoint(run: RunDir, world: World) -> Path | None:
-    """The checkpoint to continue from, or None for a new run."""
-    step = world.decided(lambda: checkpoints.newest_intact(run.path))
-    return None if step is None else checkpoints.path_of(run.path, step)
-
-
-def load_policy(model: SupervisedModelConfig, seed: int, saved: Path | None) -> Policy:
-    """The policy at the start, or from a checkpoint (adapters are restored into the given model later)."""
-    if saved is None or model.lora_rank:
-        policy = Policy.load(model, seed)
-        refuse_adapters(model.path, policy.model)
-    else:
-        policy = Policy.load(replace(model, path=str(saved / "model")))
-    policy.save_memory()
-    return policy
-
-
-def microbatch_tokens(asked: int, policy: Policy, run: RunDir, world: World) -> int:
-    """Tokens of a micro-batch: those asked for or, for 0, as many as fit. A resumed run keeps what it began with."""
-    if asked:
-        return asked
-
-    def choose() -> int:
-        tokens = fitting_tokens(policy)
-        say(f"{tokens} tokens pass through the model at once")
-        return tokens
-
-    return world.decided(lambda: run.kept("tokens_per_microbatch", choose))
 
 
 def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Callable[[], Mapping[str, Any]]) -> Path:

@@ -1,4 +1,4 @@
-"""One step's optimizer updates on mixed mini-batches (eq. 7), and the metrics they report."""
+"""The optimizer updates of one step on mixed mini-batches (eq. 7), and the metrics that they report."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -24,13 +24,27 @@ Groups = Sequence[Sequence[Row]]
 
 
 def recomputes_old(rule: str, engine: str, precision: str) -> bool:
-    """Whether the trainer recomputes log π_old, by `rollout.old_logprobs` ("auto", "sampler" or "recompute"): the
-    built-in sampler in fp32 computes the trainer's own numbers, others do not."""
+    """Whether the trainer recomputes log π_old, or takes what the sampler reported.
+
+    Args:
+        rule: the setting `rollout.old_logprobs`. "auto" recomputes unless the numbers are the same: the built-in
+            sampler in fp32 computes the trainer's own numbers, and other samplers do not.
+        engine: the setting `sampler.engine`.
+        precision: the setting `model.precision`.
+
+    >>> [recomputes_old("auto", *how) for how in (("hf", "fp32"), ("hf", "bf16"), ("vllm", "fp32"))]
+    [False, True, True]
+    """
     return rule == "recompute" or (rule == "auto" and (engine != "hf" or precision != "fp32"))
 
 
 def count_rows(rows: Sequence[Row]) -> LossCounts:
-    """Denominators of rows; see `LossCounts`."""
+    """The denominators that rows contribute to a mini-batch (`LossCounts`). Rows of weight 0 are not counted.
+
+    >>> rows = [Row([1, 2], [3, 4, 5]), Row([1, 2], [6], weight=0.0), Row([7], [8, 9], is_rehearsal=True)]
+    >>> count_rows(rows)
+    LossCounts(exp_tokens=3, pef_tokens=2, exp_sequences=1, pef_sequences=1)
+    """
     counted = [row for row in rows if row.weight > 0 and len(row.response_ids) > 0]
     exp = [len(row.response_ids) for row in counted if not row.is_rehearsal]
     pef = [len(row.response_ids) for row in counted if row.is_rehearsal]
@@ -38,12 +52,17 @@ def count_rows(rows: Sequence[Row]) -> LossCounts:
 
 
 def split_by_gradient(groups: Groups, objective: Objective) -> tuple[list[list[Row]], list[list[Row]]]:
-    """The groups that have a gradient under this objective, and those that only the metrics need, without rows of
-    weight 0.
+    """Divide groups into those that have a gradient under this objective, and those that only the metrics need.
 
-    A rollout without advantage has a gradient only if the objective learns everywhere. Groups are kept whole, because
-    their rows are computed together. If no row has a gradient, the first group is treated as if it had one: its zero
-    gradient lets the optimizer advance its moments.
+    A rollout with an advantage of 0 has a gradient only if the objective learns everywhere. Groups stay whole, because
+    their rows are computed together; rows of weight 0 are left out. If no row has a gradient, the first group is
+    treated as if it had one. Its gradient is zero, and lets the optimizer advance its moments.
+
+    >>> from dph.config import LossConfig
+    >>> groups = [[Row([1], [2], advantage=1.0), Row([1], [3], advantage=-1.0)], [Row([4], [5], advantage=0.0)]]
+    >>> moving, still = split_by_gradient(groups, Objective(LossConfig(eta=0.0)))
+    >>> len(moving), len(still)
+    (1, 1)
     """
 
     def learns(row: Row) -> bool:
@@ -59,29 +78,34 @@ def split_by_gradient(groups: Groups, objective: Objective) -> tuple[list[list[R
 
 @dataclass
 class Updater:
-    """Applies the objective to mini-batches, each given as groups."""
+    """Applies the objective to mini-batches, and steps the optimizer once for each of them."""
 
     policy: Policy
     objective: Objective
     optimizer: Optimizer
     _: KW_ONLY
     temperature: float
-    """Of sampling; log-probabilities of training are taken at the same."""
+    """The temperature of sampling. The log-probabilities of training are taken at the same temperature."""
     token_budget: int
     """Tokens per micro-batch."""
     importance_cap: float = 0.0
-    """Largest weight of a token whose sampler is not the trainer; 0 weighs all alike."""
+    """The largest importance weight of a token that another engine than the trainer sampled; 0 gives all tokens the
+    weight 1."""
     own_reference: Policy | None = None
-    """π_ref, if training needs it on rollouts; a policy with adapters needs none."""
+    """A model of its own for π_ref, if training needs π_ref on rollouts. A policy with adapters needs none."""
     world: World
     reduced_budget: int = 0
-    """Tokens per micro-batch if memory ran out with the settings', perhaps before a resume; else 0."""
+    """Tokens per micro-batch after memory ran out with `token_budget`, in this run or before it was resumed; else 0."""
 
     def update(self, minibatches: Sequence[Groups], *, recompute_old: bool) -> dict[str, float]:
-        """One optimizer step for each mini-batch, in order; returns metrics over all of them and all processes.
+        """Take one optimizer step for each mini-batch, in order.
 
-        minibatches: this process's groups of each. recompute_old: take log π_old from the policy as it is now instead
-        of from the sampler; the first mini-batch has it from its own forward pass, before any weight changes.
+        Args:
+            minibatches: the groups of this process in each mini-batch.
+            recompute_old: whether to take log π_old from the policy as it is now, and not from the sampler. The first
+                mini-batch has log π_old from its own forward pass, before any weight changes.
+        Returns:
+            Metrics over all mini-batches and all processes (docs/reference/metrics.md).
         """
         if recompute_old:
             minibatches = [
@@ -122,8 +146,12 @@ class Updater:
         }
 
     def _step(self, groups: Groups, *, on_policy: bool) -> tuple[dict[str, float], list[Tensor], float]:
-        """Step on a mini-batch; returns the sums of its metrics over all processes, what `_accumulate` returns of its
-        stored responses, and the gradient norm."""
+        """Take an optimizer step on a mini-batch.
+
+        Returns the sums of the metrics over all processes, log u of the rehearsal tokens of each micro-batch of this
+        process, and the norm of the gradient. If memory runs out, the mini-batch is computed again in micro-batches of
+        half the size.
+        """
         counts = LossCounts(**self.world.sum_values(asdict(count_rows([row for group in groups for row in group]))))
         try:
             accumulated = self._accumulate(groups, counts, on_policy)
@@ -145,17 +173,18 @@ class Updater:
     def _accumulate(
         self, groups: Groups, counts: LossCounts, on_policy: bool
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the sums of its metrics, and log u of
-        the rehearsal tokens of each micro-batch.
+        """Add up the gradient of a mini-batch, micro-batch by micro-batch.
 
-        on_policy: the policy is the one whose log-probabilities count as log π_old.
+        Returns the sums of the metrics of this process, and log u of the rehearsal tokens of each micro-batch, in nats.
+
+        on_policy: whether the policy as it is now is the one whose log-probabilities count as log π_old.
         """
         sums: dict[str, Tensor] = {}
         log_ratios: list[Tensor] = []
         moving, still = split_by_gradient(groups, self.objective)
         with self.policy.casting_once():
-            for some, learns in ((moving, True), (still, False)):
-                for _, batch in batches(self.policy, some, self.budget):
+            for rows, learns in ((moving, True), (still, False)):
+                for _, batch in batches(self.policy, rows, self.budget):
                     logprobs, terms = self._pass(batch, counts, on_policy, learns)
                     for name, value in terms.items():
                         sums[name] = sums[name] + value if name in sums else value
@@ -167,9 +196,9 @@ class Updater:
     def _pass(
         self, batch: Batch, counts: LossCounts, on_policy: bool, learns: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """A micro-batch's log-probabilities, without gradient, and sums of its metrics.
+        """The log-probabilities of a micro-batch, [B, T] in nats and without gradient, and the sums of its metrics.
 
-        learns: its gradient is added to the parameters' gradient.
+        learns: whether the gradient of the micro-batch is added to the gradients of the parameters.
         """
         entropy_mode = "gradient" if self.objective.config.entropy_coef else "value"
         importance, gaps = None, {}
@@ -188,8 +217,8 @@ class Updater:
         return logprobs.detach(), terms | gaps
 
     def reference_logprobs(self, rows: Sequence[Tokens]) -> list[list[float]]:
-        """log π_ref of every response token of every row, in nats: of a model of its own or, for a policy with
-        adapters, of the policy with its adapters switched off."""
+        """log π_ref of every response token of every row, in nats. π_ref is the model `own_reference` or, for a policy
+        with adapters, the policy with its adapters switched off."""
         policy = self.own_reference or self.policy
         with self.policy.reference() if self.own_reference is None else nullcontext():
             return policy.response_logprobs(rows, self.temperature, self.budget)
@@ -198,10 +227,12 @@ class Updater:
         return self.policy.response_logprobs(rows, self.temperature, self.budget)
 
     def _selected(self, rows: Sequence[Row], *, moved: bool) -> list[list[bool]]:
-        """The tokens of this process's rollouts that the policy loss selects among the rollouts of all processes.
+        """Which tokens of the rollouts of this process the policy loss selects among the rollouts of all processes.
 
-        moved: the policy is not the one of log π_old any more. The random numbers depend on the response and the number
-        of optimizer steps taken: resumed runs and other numbers of processes draw the same.
+        The random numbers of the selection depend on the response and on the number of optimizer steps that were taken.
+        A resumed run, and a run with another number of processes, therefore draw the same numbers.
+
+        moved: whether the policy is not the one of log π_old any more.
         """
         assert self.objective.policy.select is not None
         columns = [
@@ -239,6 +270,10 @@ def _is_rollout(row: Row) -> bool:
 def _filled(
     groups: Groups, field: str, where: Callable[[Row], bool], values: Callable[[list[Row]], Iterable[object]]
 ) -> list[list[Row]]:
-    """The groups with a field of some rows replaced by the values that are computed from all of these rows."""
-    made = iter(values([row for group in groups for row in group if where(row)]))
-    return [[replace(row, **{field: next(made)}) if where(row) else row for row in group] for group in groups]
+    """The groups, in which a field of some rows has other values.
+
+    field: the name of the field. where: whether a row gets another value. values: computes the values of these rows, in
+    order, from all of them.
+    """
+    computed = iter(values([row for group in groups for row in group if where(row)]))
+    return [[replace(row, **{field: next(computed)}) if where(row) else row for row in group] for group in groups]

@@ -12,7 +12,8 @@ from dph.process.progress import say
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.function_worker import RewardFunction, call, load_function, split_reference
 from dph.verifiers.protocol import register_verifier, require_positive
-from dph.verifiers.sandbox.pool import GRACE, Reply, Request, WorkerPool, WorkersFailed, read_reply
+from dph.verifiers.sandbox.pool import WorkerPool, read_reply
+from dph.verifiers.sandbox.worker import GRACE, Reply, Request, WorkersFailed
 
 _NOT_COLUMNS = ("prompt", "completion")
 

@@ -22,9 +22,9 @@ class CertifyCallback(TrainerCallback):
         """config: `set` is the presample run, of the model that training begins with. verifiers: judge the samples; by
         default the presample run's. Raises UserError as `CertificationSet.open` does."""
         self._held, self._due = CertificationSet.open(config), {"every": config.every, "stop": config.stop}
-        if verifiers is None and self._held.made.reward.function:
+        if verifiers is None and self._held.settings.reward.function:
             raise SettingsError(f"{config.set} judges by a reward function; name it: make_verifiers(…, function=…)")
-        self._verifiers = verifiers or make_verifiers(self._held.made.verifier)
+        self._verifiers = verifiers or make_verifiers(self._held.settings.verifier)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Compare the model with the presample run's, and read earlier checks of a resumed run."""
@@ -34,7 +34,7 @@ class CertifyCallback(TrainerCallback):
         how = {"precision": precision, "rendering": self._held.rendering}
         policy = Policy(kwargs["model"], kwargs["processing_class"], **how)
         self._held.check(policy, base=state.global_step == 0)
-        run, longest = Path(args.output_dir), self._held.made.rollout.longest
+        run, longest = Path(args.output_dir), self._held.settings.rollout.longest
         run.mkdir(parents=True, exist_ok=True)
         self._sampler = make_sampler(SamplerConfig(), policy, ModelConfig(), longest, training=True)
         evaluator = self._held.evaluator(policy, self._sampler, self._verifiers)

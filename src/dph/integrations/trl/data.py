@@ -9,14 +9,13 @@ from datasets import Dataset
 
 from dph.config import TaskConfig, VerifierConfig, from_dict
 from dph.engine import (
+    Presampled,
     Rendering,
     encode_problem,
     load_plugin,
     load_problems,
     make_verifiers,
-    open_presampled,
     refuse_own_variables,
-    training_problems,
 )
 from dph.errors import DataError, UserError
 from dph.rewards import text_of, with_calls
@@ -36,16 +35,16 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
     """
     for plugin in plugins:
         load_plugin(plugin)
-    run = open_presampled(Path(path))
-    made = run.manifest
-    task = from_dict(TaskConfig, made["task"])
-    chosen = training_problems(run, task, "explore", load_problems(task)[1])
+    presampled = Presampled.open(Path(path))
+    manifest = presampled.run.manifest
+    task = from_dict(TaskConfig, manifest["task"])
+    chosen = presampled.training_problems(task, "explore", load_problems(task)[1])
     form = as_messages if getattr(tokenizer, "chat_template", None) else as_text
     refuse_own_variables(chosen, "GRPOTrainer", "DPHConfig(chat_template_kwargs=…)")
     if form is as_messages:
         for problem in chosen:  # TRL does so later, without a limit
-            encode_problem(tokenizer, problem, Rendering.recorded(made))
-    return Dataset.from_list([{"prompt": form(one.prompt), "problem": problem_json(one)} for one in chosen])
+            encode_problem(tokenizer, problem, Rendering.recorded(manifest))
+    return Dataset.from_list([{"prompt": form(problem.prompt), "problem": problem_json(problem)} for problem in chosen])
 
 
 class SqlEnvironment:

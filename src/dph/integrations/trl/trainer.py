@@ -21,6 +21,7 @@ from trl import GRPOTrainer
 
 from dph.engine import (
     Policy,
+    Presampled,
     Rehearsal,
     RehearsalSet,
     Rendering,
@@ -31,7 +32,6 @@ from dph.engine import (
     count_rows,
     date_sentence,
     dated_template,
-    open_set,
     rehearsal_row,
     template_of,
     warn,
@@ -82,23 +82,24 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
 
     def _open(self, path: Path) -> Sequence[Rehearsal]:
         """The stored responses of a presample run, checked against this model and its sampling."""
-        checked = open_set(path)
+        presampled = Presampled.open(path)
+        stored = presampled.stored
         if setting := reshaped(self):
             raise UserError(
                 f"the rehearsal set of {path} was sampled from the model's distribution with its sampling parameters, "
                 f"but {setting} makes this trainer sample from another; leave it out, or train without stored "
                 "responses (rehearsal_rows=0)"
             )
-        self._rendering = replace(self._rendering, date=Rendering.recorded(checked.run.manifest).date)
+        self._rendering = replace(self._rendering, date=Rendering.recorded(presampled.run.manifest).date)
         model, precision = self.accelerator.unwrap_model(self.model), "fp32"
         if self.args.bf16 or self.args.fp16:
             precision = "bf16"
         policy = Policy(model, self._tokenizer, precision=precision, rendering=self._rendering)
         drawn = drawn_by(self)
-        check_fit(checked.run, policy, drawn, same_weights=False)
-        if count := min(self.args.rehearsal_check_rows, len(checked.stored)):
-            check_start(checked, policy, drawn, count, self.args.rehearsal_check_tokens)
-        return checked.stored
+        check_fit(presampled.run, policy, drawn, same_weights=False)
+        if count := min(self.args.rehearsal_check_rows, len(stored)):
+            check_start(presampled, policy, drawn, count, self.args.rehearsal_check_tokens)
+        return stored
 
     def _fix_date(self) -> None:
         """Let TRL render prompts with one date, if the chat template writes today's."""

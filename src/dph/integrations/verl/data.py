@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from dph.config import ModelConfig, Permitted, TrainConfig, VerlConfig, code_of, from_dict, nested, only, read_settings
 from dph.engine import (
+    Presampled,
     Rendering,
     check_replaced,
     check_variables,
@@ -25,11 +26,9 @@ from dph.engine import (
     load_tokenizer,
     make_verifiers,
     monitored_sets,
-    open_presampled,
     refuse_own_variables,
     say,
     show_messages,
-    training_problems,
     usable_problems,
     written_atomically,
 )
@@ -81,8 +80,8 @@ def convert(config: TrainConfig, out: Path) -> None:
     check_variables(tokenizer, rendering)
     task, problems = load_problems(config.task)
     if config.rehearsal.path:
-        made = open_presampled(Path(config.rehearsal.path))
-        problems = training_problems(made, config.task, config.prompt_set, problems)
+        presampled = Presampled.open(Path(config.rehearsal.path))
+        problems = presampled.training_problems(config.task, config.prompt_set, problems)
     with make_verifiers(config.verifier) as verifiers:
         train = usable_problems(verifiers, problems)
     if len(train) < config.rollout.prompts:

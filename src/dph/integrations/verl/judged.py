@@ -16,7 +16,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from dph.config import OverlongConfig
-from dph.engine import Shaping
+from dph.engine import AdvantageEstimator
 from dph.errors import UserError
 from dph.integrations.verl.settings import DPHSettings
 from dph.objective import Advantage
@@ -106,11 +106,11 @@ def judged_advantages(
     advantage: Advantage, judged: Sequence[JudgedResponse], settings: DPHSettings, limit: int
 ) -> list[float | Sequence[float] | None]:
     """The advantage of each response, of at most `limit` tokens, in its group: one for all of its tokens or one for
-    each, by the native engine's shaping; None for one that leaves the loss."""
+    each, by the native engine's `AdvantageEstimator`; None for one that leaves the loss."""
     members: dict[str, list[JudgedResponse]] = {}
     for one in judged:
         members.setdefault(one.group, []).append(one)
-    shaping = Shaping(
+    estimator = AdvantageEstimator(
         advantage,
         OverlongConfig(buffer=settings.overlong_buffer, penalty=settings.overlong_penalty),
         limit,
@@ -120,7 +120,7 @@ def judged_advantages(
     )
     unknown = Problem("", "", "", "")  # verl's driver does not hold the problems
     groups = [Group(unknown, [], [one.rollout for one in group]) for group in members.values()]
-    rows = dict(zip(members, map(iter, shaping.rows(groups)), strict=True))
+    rows = dict(zip(members, map(iter, estimator.rows(groups)), strict=True))
     return [(row := next(rows[one.group])) and row.advantage for one in judged]
 
 

@@ -24,13 +24,12 @@ from verl.workers.utils.padding import response_from_nested
 
 from dph.config.sampling import sampling_facts
 from dph.engine import (
-    CheckedSet,
+    Presampled,
     RehearsalSet,
     Rendering,
     check_deviation,
     check_facts,
     dated_template,
-    open_set,
     rendering_facts,
 )
 from dph.errors import UserError
@@ -62,7 +61,7 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
     def __init__(self, config: Any) -> None:
         plain: Any = OmegaConf.to_container(config, resolve=True)
         self._dph, self._loss, self._advantage = configured(plain)
-        self._stored: tuple[CheckedSet, RehearsalSet] | None = None
+        self._stored: tuple[Presampled, RehearsalSet] | None = None
         """The stored responses with what is known of them, and in the order in which steps take them."""
         super().__init__(config)
 
@@ -73,7 +72,8 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
         if self._dph.rows:
             rollout = self.config.actor_rollout_ref.rollout
             path = Path(self._dph.rehearsal)
-            checked = open_set(path)
+            presampled = Presampled.open(path)
+            stored = presampled.stored
             sampling = sampling_facts(drawn_by(rollout, plain(self.config.dph)))
             rendering = Rendering(self._dph.date, plain(self.config.data.get("apply_chat_template_kwargs")) or {})
             if dated_template(template := str(self.tokenizer.chat_template), rendering.date) != template:
@@ -82,8 +82,8 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
                     "with `python -m dph.integrations.verl`, which puts dph.date in its place"
                 )
             facts = {**rendering_facts(rendering, self.tokenizer), **sampling}
-            check_facts(checked.run, facts)  # the weights are compared before the first update
-            self._stored = checked, RehearsalSet(checked.stored, self._dph.seed)
+            check_facts(presampled.run, facts)  # the weights are compared before the first update
+            self._stored = presampled, RehearsalSet(stored, self._dph.seed)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()

@@ -91,7 +91,7 @@ def chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, wi
     if device.type == "cpu":
         return "split"
     name, failures = choose(device, dtype, heads, shared, width)
-    said = "; ".join([name, *(f"{other} cannot be used: {why}" for other, why in failures.items())])
+    said = "; ".join([name, *(f"{way} cannot be used: {why}" for way, why in failures.items())])
     say(f"attention over shared prompts in {str(dtype).removeprefix('torch.')} on {device}: {said}")
     return name
 
@@ -122,8 +122,8 @@ def try_attention(
         inputs = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
         exact = _run("gather", [x.to(exact_type) for x in inputs], layout)
         usual = _run("gather", inputs, layout)
-        for what, value, other, truth in zip(_COMPARED, _run(name, inputs, layout), usual, exact, strict=True):
-            allowed = _MAX_ERROR_RATIO * relative_error(other, truth) + max(_MIN_ERROR, torch.finfo(dtype).eps)
+        for what, value, plain, truth in zip(_COMPARED, _run(name, inputs, layout), usual, exact, strict=True):
+            allowed = _MAX_ERROR_RATIO * relative_error(plain, truth) + max(_MIN_ERROR, torch.finfo(dtype).eps)
             error = relative_error(value, truth)
             if not error <= allowed:
                 return f"its {what} are off by {error:.2g} of the largest, but {allowed:.2g} is rounding"

@@ -52,19 +52,19 @@ def backward(
     found_k, found_v = (torch.zeros(number, keys, width, dtype=torch.float32) for _ in range(2))
     at_once, span = block_of(number, ratio, length, keys)
     for first in range(0, number, at_once):
-        some = slice(first, first + at_once)
+        block = slice(first, first + at_once)
         for start in range(0, length, span):
             queried = slice(start, min(start + span, length))
             seen = slice(queried.stop if causal else keys)
-            block_q, block_g = (x[some, :, queried].flatten(1, 2) for x in (queries, grads))
-            block_k, block_v = keyed[some, seen], valued[some, seen]
+            block_q, block_g = (x[block, :, queried].flatten(1, 2) for x in (queries, grads))
+            block_k, block_v = keyed[block, seen], valued[block, seen]
             p = _probabilities(block_q, block_k, scale)
             if causal:
                 p.unflatten(1, (ratio, -1)).tril_(start)
             slope = torch.bmm(block_g, block_v.mT).mul_(p)
-            found_v[some, seen] += torch.bmm(p.mT, block_g[..., :width])
-            found_k[some, seen] += torch.bmm(slope.mT, block_q[..., :width])
-            found_q[some, :, queried] = torch.bmm(slope, block_k[..., :width]).unflatten(1, (ratio, -1))
+            found_v[block, seen] += torch.bmm(p.mT, block_g[..., :width])
+            found_k[block, seen] += torch.bmm(slope.mT, block_q[..., :width])
+            found_q[block, :, queried] = torch.bmm(slope, block_k[..., :width]).unflatten(1, (ratio, -1))
     by_rows = found_q.mul_(scale).unflatten(0, (batch, shared)).permute(0, 3, 1, 2, 4).flatten(2, 3)
     return by_rows, _keys_back(found_k.mul_(scale), k), _keys_back(found_v, v)
 

@@ -42,9 +42,9 @@ class _VarlenAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
         forward = torch.ops.aten._flash_attention_forward
-        every, queries, prefixes = layout.sequences, layout.queries, layout.prefixes
+        sequences, queries, prefixes = layout.sequences, layout.queries, layout.prefixes
         # λ is float32 [H, N]; the last two results are only for dropout and debugging, and the backward pass wants them
-        out, lse, state, unused, _ = forward(q, k, v, *_bounds(every, every), 0.0, True, False, scale=scale)
+        out, lse, state, unused, _ = forward(q, k, v, *_bounds(sequences, sequences), 0.0, True, False, scale=scale)
         if queries.tokens:
             tail, head = queries.place, prefixes.place
             outputs, prefix_lse, *_ = forward(
@@ -64,10 +64,10 @@ class _VarlenAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         backward = torch.ops.aten._flash_attention_backward
         q, k, v, out, lse, state, unused = ctx.saved_tensors
-        every, queries, prefixes = ctx.layout.sequences, ctx.layout.queries, ctx.layout.prefixes
+        sequences, queries, prefixes = ctx.layout.sequences, ctx.layout.queries, ctx.layout.prefixes
         grad = grad.contiguous()
         inputs = (grad, q, k, v, out, lse)
-        gradients = backward(*inputs, *_bounds(every, every), 0.0, True, state, unused, scale=ctx.scale)
+        gradients = backward(*inputs, *_bounds(sequences, sequences), 0.0, True, state, unused, scale=ctx.scale)
         if queries.tokens:
             tail, head = queries.place, prefixes.place
             inputs = (grad[tail], q[tail], k[head], v[head], out[tail], lse[:, tail].contiguous())

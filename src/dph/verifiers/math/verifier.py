@@ -10,7 +10,8 @@ from dph.verifiers.exact import gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.policy import PolicyName, gold_texts, is_cleaned, is_words, judge_at_sight, make_policy, noted
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive
-from dph.verifiers.sandbox.pool import GRACE, Request, UsesWorkers, WorkerPool, read_reply
+from dph.verifiers.sandbox.pool import UsesWorkers, WorkerPool, read_reply
+from dph.verifiers.sandbox.worker import GRACE, Request
 from mathequal import answer_key
 from mathequal.extract import Decimals, Fallback
 

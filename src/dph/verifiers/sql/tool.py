@@ -9,7 +9,8 @@ from typing import Any
 from dph.errors import UserError
 from dph.types import Problem
 from dph.verifiers.protocol import require_positive
-from dph.verifiers.sandbox.pool import GRACE, Request, UsesWorkers, WorkerPool
+from dph.verifiers.sandbox.pool import UsesWorkers, WorkerPool
+from dph.verifiers.sandbox.worker import GRACE, Request
 from dph.verifiers.sql import files
 
 _MOST_ROWS = 10_000  # of a result that is computed; fewer are shown

@@ -9,7 +9,8 @@ from dph.errors import UserError, counted, unknown
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive, short_key
-from dph.verifiers.sandbox.pool import GRACE, Reply, Request, UsesWorkers, WorkerPool, read_reply
+from dph.verifiers.sandbox.pool import UsesWorkers, WorkerPool, read_reply
+from dph.verifiers.sandbox.worker import GRACE, Reply, Request
 from dph.verifiers.sql.files import Databases, MissingDatabase, database_finder
 from dph.verifiers.sql.rewards import REWARDS, RewardName, calls_with_sql
 from dph.verifiers.sql.rules import Columns, Options, Rule, get_rule

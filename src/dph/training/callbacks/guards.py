@@ -1,112 +1,27 @@
-"""What is counted of a step's rollouts, and what looks at these counts before the step learns from them: the guards,
-which stop a run, the alarms, which say that something seems wrong, and the coverage ledger.
+"""What looks at the rollouts of a step before the step learns from them: guards, which stop the run, alarms, which say
+that something seems wrong, and the coverage ledger.
 """
 
-import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from dph.errors import SharedUserError
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.runs.coverage import Ledger, Visit, read_visits, write_visits
+from dph.runs.coverage import Ledger, read_visits, write_visits
 from dph.runs.pinned import Pinned
 from dph.sampling.rollouts import unjudged_fault
-from dph.training.rollouts import Drawn, is_informative
-from dph.types import UNPARSED, Group, Outcome
+from dph.training.callbacks.statistics import StepStats
+from dph.training.rollouts import Drawn
+from dph.types import Outcome
 
 FAILURES = frozenset({Outcome.ERROR, Outcome.TIMEOUT, Outcome.INFRA_ERROR, Outcome.GOLD_ERROR})
 """An error or a timeout, of the response or of the judging."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepStats:
-    """All that is counted of a step's rollouts, over all processes. Stored responses of D_pef are not among them."""
-
-    sampled: Mapping[str, float]
-    """Sums over all groups, those that dynamic sampling dropped included."""
-    kept: Mapping[str, float] | None
-    """Sums over the groups that dynamic sampling kept; None if it is off."""
-    outcomes: Mapping[Outcome, int]
-    """Number of responses by outcome, over all groups."""
-    visits: Sequence[Visit]
-    """Correct and judged responses of each group, by the id of its problem."""
-    reasons: Sequence[str]
-    """Why responses could not be judged: a few of the reasons."""
-    attempted: int
-    """Prompts drawn, also for dropped groups."""
-
-    @classmethod
-    def of(cls, drawn: Drawn, world: World) -> "StepStats":
-        """Count a step's rollouts: each process its own, and all of them in one collective."""
-        rollouts = [rollout for group in drawn.sampled for rollout in group.rollouts]
-        outcomes = Counter(rollout.verdict.outcome for rollout in rollouts)
-        visits = [(group.problem.id, *group.counts) for group in drawn.sampled]
-        reasons = sorted({rollout.verdict.detail for rollout in rollouts if not rollout.verdict.scored})[:2]
-        counted = (_sums(drawn.sampled), _sums(drawn.groups), outcomes, visits, reasons)
-        sampled, kept, by_outcome, visits_of, reasons_of = zip(*world.gather(counted), strict=True)
-        return cls(
-            sampled=_added(sampled),
-            kept=None if drawn.dropped is None else _added(kept),
-            outcomes=sum(by_outcome, Counter()),
-            visits=sorted(chain(*visits_of)),
-            reasons=sorted(set(chain(*reasons_of)))[:2],
-            attempted=drawn.attempted,
-        )
-
-    @property
-    def responses(self) -> int:
-        return sum(self.outcomes.values())
-
-    def metrics(self) -> dict[str, float]:
-        """Means over rollouts, over those that could be judged, and over groups (docs/reference/metrics.md)."""
-        kept = {} if self.kept is None else {f"kept/{name}": value for name, value in _means(self.kept).items()}
-        groups = (self.sampled if self.kept is None else self.kept)["groups"]
-        return _means(self.sampled) | {"groups": groups, "prompts_drawn": self.attempted} | kept
-
-
-def _sums(groups: Sequence[Group]) -> dict[str, float]:
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    scored = [rollout for rollout in rollouts if rollout.verdict.scored]
-    return {
-        "groups": len(groups),
-        "informative": sum(map(is_informative, groups)),
-        "solved": sum(any(r.verdict.correct for r in group.rollouts) for group in groups),
-        "rollouts": len(rollouts),
-        "scored": len(scored),
-        "rewarded": sum(rollout.reward != 0 for rollout in rollouts),
-        "reward": sum(rollout.reward for rollout in scored),
-        "correct": sum(rollout.verdict.correct for rollout in scored),
-        "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
-        "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
-        "unparsed": sum(rollout.verdict.detail == UNPARSED for rollout in rollouts),
-    }
-
-
-def _added(parts: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """Sums over processes, the same in whatever order they come."""
-    return parts[0] if len(parts) == 1 else {name: math.fsum(part[name] for part in parts) for name in parts[0]}
-
-
-def _means(sums: Mapping[str, float]) -> dict[str, float]:
-    per_rollout, per_group, judged = (max(1, sums[name]) for name in ("rollouts", "groups", "scored"))
-    return {
-        "reward": sums["reward"] / judged,
-        "pass_rate": sums["correct"] / judged,
-        "solved": sums["solved"] / per_group,
-        "informative": sums["informative"] / per_group,
-        "response_length": sums["tokens"] / per_rollout,
-        "truncated": sums["truncated"] / per_rollout,
-        "unparsed": sums["unparsed"] / per_rollout,
-        "unscored": (sums["rollouts"] - sums["scored"]) / per_rollout,
-    }
-
-
-class Watch:
-    """Looks at the rollouts of each step before they are learned from."""
+class StepGuard:
+    """Looks at the rollouts of each step before the step learns from them."""
 
     def __init__(
         self, run: Path, world: World, pinned: Pinned, ledger: Ledger, *, max_unjudged: float, by_function: bool
