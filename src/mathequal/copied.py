@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from mathequal.answers import Answer
-from mathequal.beside import unit_beside
+from mathequal.beside_units import unit_beside
 from mathequal.budget import Budget, Unevaluable
 from mathequal.extract import FORMULA
 from mathequal.formula import Formula, formula_of

@@ -12,7 +12,7 @@ from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 from dph.verifiers.thoughts import without_thoughts
-from mathequal.extract import Decimals, Fallback, around_box, find_answer, strip_dollars
+from mathequal.extract import Decimals, Fallback, find_answer, strip_dollars
 
 PolicyName = Literal["typed", "math_verify", "qwen"]
 
@@ -78,48 +78,11 @@ def _extract(problem: Problem, response: str, *, fallback: Fallback) -> str | No
 
 def _extract_typed(problem: Problem, response: str, *, fallback: Fallback) -> str | None:
     """The answer, with what stands beside its box: relations, signs, words, scales and units."""
+    from mathequal.statement import statement
+
     text = without_thoughts(response, problem.prompt)
-    told = _TOLD.search(text, max(0, len(text) - LONGEST)) if "answer>" in text and "boxed" in text else None
-    if told and "boxed" not in told[1]:  # the tag is the last word
-        return find_answer(told[1], "phrase") or told[1].strip(" *$\n") or None
-    answer = find_answer(text, fallback)
-    if not answer or not (sides := around_box(text, answer)):
-        return answer
-    return _beside(problem, answer, *sides)
-
-
-def _beside(problem: Problem, answer: str, before: str, after: str, *taken: str) -> str:
-    """An answer with what stands beside its box; taken: the parts of both sides that it has already."""
-    from mathequal import read
-    from mathequal.beside import ABOUT, after_it, before_it, currency_beside, unit_beside
-
-    question = _question(problem)
-    if taken[0] == "-":
-        before = before.rstrip("$ {(\\")[:-1]
-    left = before_it(before, question) if taken[0] in ("", "-") else ""
-    right, after = ("", after) if taken[1] else after_it(after, question)
-    if ABOUT in (left, right) and any("." in gold for gold in gold_texts(problem)):  # it is rounded itself
-        left, right = left.replace(ABOUT, ""), right.replace(ABOUT, "")
-    currency = currency_beside(before[-20:])
-    things = "\\" in after and any(gold and gold.words for gold in map(read, gold_texts(problem)))
-    unit = unit_beside(after, things=things) if after and (not right or "text" in right) else ""
-    if currency or unit:
-        typed = read(answer)
-        if typed is None or (typed.items[-1] if typed.kind == "assigned" else typed).kind != "expression":
-            currency = unit = ""
-    if currency:
-        answer = f"{currency} {answer}"
-    elif unit and not right:
-        answer = rf"{answer}\text{{ {unit}}}"
-    elif unit and right != ABOUT:
-        right = rf"{right[:-1]} {unit}}}"
-    if right == ABOUT:
-        left, right = left + ABOUT, ""
-    return f"{left}{answer}{right}" if left or right else answer
-
-
-_TOLD = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>\s*(?:<\|?[\w▁]{1,20}\|?>\s*)?\Z", re.S | re.I)
-"""An answer in tags at the very end of a response."""
+    stated = statement(text, gold_texts(problem), _question(problem), fallback)
+    return stated and stated.answer
 
 
 def _same_text(given: str, gold: str) -> bool | None:

@@ -1,0 +1,151 @@
+r"""The answer that a response states: that of its box with what stands beside it, or of its last tag. $x\ge\boxed{5}$
+states \ge 5, and "\boxed{5} million" states 5\text{ million}."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mathequal.answers import Answer
+from mathequal.asked import letter_asked
+from mathequal.beside import NOTHING, Around, Joined, after_it, before_it
+from mathequal.beside_units import currency_beside, unit_beside
+from mathequal.beside_words import ABOUT, NOT
+from mathequal.extract import Box, Fallback, found_answer, the_box
+from mathequal.nodes import Power, Product, Sum, Symbol
+from mathequal.reading import read
+from mathequal.trees import symbols
+
+_LONGEST = 2000  # characters at the end of a response in which its last tag is looked for
+_TOLD = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>\s*(?:<\|?[\w▁]{1,20}\|?>\s*)?\Z", re.S | re.I)
+"""An answer in tags at the very end of a response."""
+_NAMED = re.compile(r"(?<![A-Za-z\\])([A-Za-z](?:_\{?\w\}?)?)\s*&?\s*=[\s$&]*$")
+_MEMBERS = re.compile(r"(?<![\\<>!])=|(?<!\\)&|\\\\|[,;:]|\\(?:q?quad|implies|iff|Rightarrow|therefore|to)(?![A-Za-z])|[\n$]")
+_SPACING = re.compile(r"\\[,;:! ]|\\(?:left|right|displaystyle)(?![A-Za-z])|[{}]$")
+_VALUE = r"[-+]?\d[\d.]*(?:/\d+)?|-?\\[dt]?frac\s*\{\d+\}\s*\{\d+\}|[-+]?\d*\\sqrt\s*\{?\d+\}?"
+_LETTER = r"[A-Za-z](?:_\{?\w\}?)?"
+_EARLIER = re.compile(
+    rf"(?:^|[\s$,(:{{])(?:(?P<name>{_LETTER})\s*=\s*)?(?P<value>{_VALUE})\s*(?:\\[,;: ]|\\q?quad)*\s*"
+    rf"(?P<link>\\text\s*\{{\s*(?:or|and)\s*\}}|\\l(?:or|and)(?![a-z])|,)\s*(?:(?P<own>{_LETTER})\s*=\s*)?$"
+)
+r"""A value before a box in one formula: x = 2, x = \boxed{9}."""
+_EARLIER_FORMULA = re.compile(
+    rf"(?:^|[\s(])\$(?P<name>{_LETTER})\s*=\s*(?P<value>{_VALUE})\$\s*,?\s*(?:or|and)\s+\$?(?P=name)\s*=\s*\$?$"
+)
+_ASKED = re.compile(
+    r"\b(?:find|determine|what is|what's|calculate|compute|values? of|solutions? for|solve for)\s+(?:the value of |all )?"
+    r"\$?\\?\(?([a-z])(?![\w^_(+*/'-]|\s*[-+^*/(_]|\\)|\bangle \$?([a-z])(?!\w)",
+    re.I,
+)
+_SOLVE = re.compile(r"\bsolve\b", re.I)
+
+
+class Statement(NamedTuple):
+    """The answer that a response states."""
+
+    answer: str
+    rules: tuple[str, ...] = ()
+    """The rules for what stands beside its box that have changed it."""
+
+
+def statement(
+    response: str, golds: Sequence[str] = (), question: str = "", fallback: Fallback = "none"
+) -> Statement | None:
+    """The answer that a response states; None without one. golds: the right answers, and question: what they answer,
+    say what the words, units and conditions beside a box mean."""
+    told = _TOLD.search(response, max(0, len(response) - _LONGEST)) if "answer>" in response else None
+    if told and "boxed" not in told[1]:  # the tag is the last word
+        answer = found_answer(told[1], "phrase") or told[1].strip(" *$\n")
+        return Statement(answer) if answer else None
+    answer = found_answer(response, fallback)
+    if not answer:
+        return None
+    box = the_box(response, answer)
+    return Statement(answer) if box is None else _with_beside(answer, box, golds, question)
+
+
+def _with_beside(answer: str, box: Box, golds: Sequence[str], question: str) -> Statement:
+    """An answer with what stands beside its box."""
+    if box.left == NOT:
+        return Statement(answer, ("beside.not",))
+    typed, right_answers = read(answer), [x for x in map(read, golds) if x]
+    named = _NAMED.search(box.before[-12:])
+    around = Around(question, typed.kind if typed else "", frozenset(x.kind for x in right_answers), named[1] if named else "")
+    before = box.before.rstrip("$ {(\\")[:-1] if box.left == "-" else box.before
+    left = before_it(before, around) if box.left in ("", "-") else NOTHING
+    if not left.text and box.left == "":
+        left = _left_side(box, typed, right_answers, around)
+    right = NOTHING if box.right else after_it(box.after, around)
+    after = box.after if box.right else right.rest
+    rounded = ABOUT in (left.text, right.text) and any("." in gold for gold in golds)
+    if rounded:  # the gold answer is rounded itself
+        left, right = (NOTHING if side.text == ABOUT else side for side in (left, right))
+    rules = tuple(side.rule for side in (left, right) if side.text)
+    currency, unit = currency_beside(box.before[-20:]), ""
+    if after and (not right.text or "text" in right.text):
+        unit = unit_beside(after, things="\\" in after and any(gold.words for gold in right_answers))
+    if (currency or unit) and _member(typed) != "expression":
+        currency = unit = ""
+    joined = right.text
+    if currency:
+        answer = f"{currency} {answer}"
+    elif unit and not joined:
+        answer = rf"{answer}\text{{ {unit}}}"
+    elif unit and joined != ABOUT:
+        joined = rf"{joined[:-1]} {unit}}}"
+    before_answer = left.text
+    if joined == ABOUT or joined == NOT:
+        before_answer, joined = left.text + joined, ""
+    return Statement(f"{before_answer}{answer}{joined}", rules) if before_answer or joined else Statement(answer, rules)
+
+
+def _member(typed: Answer | None) -> str:
+    """The kind of an answer, or of the last member of a chain."""
+    return "" if typed is None else (typed.items[-1] if typed.kind == "assigned" else typed).kind
+
+
+def _left_side(box: Box, typed: Answer | None, golds: Sequence[Answer], around: Around) -> Joined:
+    """The left side of an equation whose right side is the box, and a value that stands before it in a list, where
+    either makes another answer of it."""
+    if typed is None or (box.formula is None and "=" not in box.before[-12:] and "$" not in box.before[-30:]):
+        return NOTHING
+    formula = _SPACING.sub("", box.formula if box.formula is not None else box.before)
+    earlier = _EARLIER.search(formula[-60:]) or _EARLIER_FORMULA.search(box.before)
+    if earlier and earlier["name"] in (None, around.name) and typed.kind == "expression":
+        alone = box.formula is None or earlier["name"] or formula[-60:][: earlier.start("value")].strip(" ({\\[") == ""
+        if alone and earlier["value"] not in around.question:
+            return Joined(rf"{earlier['value']}\text{{ and }}", "before.further")
+    if formula.rstrip(" &{(").endswith("="):
+        members = [member.strip(" {}&") for member in _MEMBERS.split(formula.rstrip(" &{(")[:-1])]
+        return _equated(members[-1], typed, golds, around)
+    return NOTHING
+
+
+def _equated(member: str, typed: Answer, golds: Sequence[Answer], around: Around) -> Joined:
+    r"""What is equal to a box, if it is not what is asked: 2x = \boxed{9}, x = \boxed{2x+1}."""
+    if not member or len(member) > 40 or typed.kind != "expression":
+        return NOTHING
+    named = any(gold.kind == "assigned" for gold in golds)
+    if not named and (re.fullmatch(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?", member) or not around.question):
+        return NOTHING
+    left = read(member)
+    if left is None or left.kind != "expression":
+        return NOTHING
+    node = left.value
+    if named and ({*symbols(node)} & {*symbols(typed.value)} or isinstance(node, (Power, Product))):
+        name = isinstance(node, (Symbol, Power, Product)) and symbols(node)
+        return Joined(f"{member}=", "before.left-side") if name else NOTHING
+    letter = _letter(around.question)
+    asked = letter and symbols(node) == {letter} and isinstance(node, (Power, Product, Sum))
+    return Joined(f"{member}=", "before.left-side") if asked else NOTHING
+
+
+def _letter(question: str) -> str:
+    """The letter whose value a question asks for; "" if it names none."""
+    if letter := letter_asked(question):
+        return letter
+    if found := _ASKED.search(question):
+        return found[1] or found[2]
+    if not _SOLVE.search(question):
+        return ""
+    letters = {*re.findall(r"(?<![A-Za-z\\])([a-z])(?![A-Za-z])", question)} - {"a", "e", "i"}
+    return letters.pop() if len(letters) == 1 else ""
