@@ -5,11 +5,15 @@ All of it is joined to the answer as it would be written in the box, so that one
 """
 
 import re
+from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
+from mathequal.answers import Answer
 from mathequal.beside_units import LETTER_UNIT
 from mathequal.beside_words import ABOUT, BOUND, NOT, may_begin_with, may_end_with, rule_after, rule_before
 from mathequal.languages import LINK_WORDS, scale_of
+from mathequal.reading import read
 from mathequal.text import word_list
 
 
@@ -21,19 +25,41 @@ class Joined(NamedTuple):
     rest: str = ""
 
 
-class Around(NamedTuple):
+class Around:
     """What is known of an answer whose surroundings are read."""
 
-    question: str = ""
-    kind: str = ""
-    """The kind of the answer."""
-    golds: frozenset[str] = frozenset()
-    """The kinds of the gold answers."""
-    name: str = ""
-    """The letter that is equal to the box."""
+    def __init__(self, answer: str, golds: Sequence[str], question: str, before: str) -> None:
+        """before: the text before the box."""
+        self.answer, self.gold_texts, self.question, self._before = answer, golds, question, before
+
+    @cached_property
+    def typed(self) -> Answer | None:
+        """The value of the answer."""
+        return read(self.answer)
+
+    @property
+    def kind(self) -> str:
+        """The kind of the answer."""
+        return self.typed.kind if self.typed else ""
+
+    @cached_property
+    def golds(self) -> list[Answer]:
+        """The values of the gold answers."""
+        return [gold for gold in map(read, self.gold_texts) if gold]
+
+    def asks_for(self, *kinds: str) -> bool:
+        """Whether a gold answer is of one of the kinds."""
+        return any(gold.kind in kinds for gold in self.golds)
+
+    @cached_property
+    def name(self) -> str:
+        """The letter that is equal to the box."""
+        named = _NAMED.search(self._before[-12:])
+        return named[1] if named else ""
 
 
 NOTHING = Joined("", "")
+_NAMED = re.compile(r"(?<![A-Za-z\\])([A-Za-z](?:_\{?\w\}?)?)\s*&?\s*=[\s$&]*$")
 _RELATIONS = dict(
     zip(
         word_list("ge geq geqslant geqq gt gg le leq leqslant leqq lt ll ne neq nless ngtr"),
@@ -42,7 +68,7 @@ _RELATIONS = dict(
     )
 ) | {">": ">", "<": "<", "≥": r"\ge", "≤": r"\le", "≠": r"\ne", "⩾": r"\ge", "⩽": r"\le", ">=": r"\ge", "<=": r"\le"}
 _NEGATED = {*word_list("nequiv ncong nsim napprox notin nsubseteq nparallel nmid neg lnot cancel bcancel xcancel sout")}
-_LAST_WORD = re.compile(r"(\\?)([^\W\d_]+)$")
+_LAST_WORD = re.compile(r"(\\?)([^\W\d_]+(?:['’][^\W\d_]+)?)$")
 _SILENT = {*word_list("left big Big bigl text textbf textrm mathrm mathbf displaystyle quad qquad mbox boldsymbol bf")}
 _SIGNS = {"-": "-", "−": "-", "√": r"\sqrt", "±": r"\pm", "^": "2^", "/": "1/", "×": r"2\cdot", "·": r"2\cdot"}
 _OPENING = {"overline", "bar", "underline", "sqrt", "surd", "cdot", "times", "pm", "mp", "div", "frac", "log", "ln", 
@@ -99,7 +125,7 @@ def _word_before(text: str, around: Around) -> Joined:
         return NOTHING
     if word and word[2] == "or" and (other := _OTHER_VALUE.search(" ".join(text[-40:].replace("*", "").split()))):
         return Joined(rf"{other[1]}\text{{ or }}", "before.or")
-    rule = rule_before(text, around.question, around.kind)
+    rule = rule_before(text, around)
     return Joined(rule.joined, rule.id) if rule else NOTHING
 
 
@@ -154,6 +180,9 @@ _FURTHER = re.compile(
     rf"(?:(?P<name>{_LETTER})\s*=)?\s*(?P<value>{_VALUE})(?P<percent>\s*\\?%)?(?=[\s$]*(?:$|[.!?;,)]|\\\]))",
 )
 r"""A further value: \boxed{9} and $x=2$, \boxed{9}, 5."""
+_SETS = ("intervals", "tuple", "set")
+_STATES = re.compile(r"[\s$*~]*(?:[,(&]|\\[a-z,;(]|[A-Za-z\u0400-\uffff])")
+"""Only such signs begin what states something about an answer."""
 _FURTHER_WORD = re.compile(r"[\s$*]*(?:,\s*)?(?:and|or|und|oder|et|ou|y|e|или|и)\s+\$?(?P<word>[A-Z]\w*)\$?(?=\s*(?:$|[.!?;,]))")
 _MODULUS = re.compile(r"[\s$,(~]*(?:\\[,;: ])*(?:\\[pb]?mod|\(?\s*\\(?:text|mathrm)\s*\{\s*\(?mod|\(?mod(?:ulo)?)[^\d\n.]{0,6}(\d+)")
 _BASE = re.compile(
@@ -192,12 +221,13 @@ def after_it(after: str, around: Around) -> Joined:
     subscript = re.compile(r"_\s*\{?\d").match(after) if after[:1] == "_" else None
     if subscript:
         return Joined(r"\text{ subscript}", "after.subscript")
-    if around.kind not in ("letters", "text"):
-        if touches and (signs := _JOINED_SIGNS.match(rest)):
-            if not (signs[0].isascii() and signs[0].isalpha() and LETTER_UNIT.match(rest)):
-                return _sign(signs[0], rest[signs.end() :])
-        elif (signs := (_LONE if rest[0].isalpha() else _SPACED_SIGNS).match(rest)) and not LETTER_UNIT.match(rest):
-            return _sign(signs[0], rest[signs.end() :])
+    if touches and (signs := _JOINED_SIGNS.match(rest)):
+        letter = signs[0].isascii() and signs[0].isalpha() and LETTER_UNIT.match(rest)
+    else:
+        signs = (_LONE if rest[0].isalpha() else _SPACED_SIGNS).match(rest)
+        letter = signs and LETTER_UNIT.match(rest)
+    if signs and not letter and around.kind not in ("letters", "text"):
+        return _sign(signs[0], rest[signs.end() :])
     word = _AT_WORD.match(rest)
     return _word_after(rest, word, around) if word else Joined("", "", rest)
 
@@ -212,27 +242,27 @@ def _sign(sign: str, rest: str) -> Joined:
 
 def _stated_after(after: str, around: Around) -> Joined | None:
     """What a further value, a modulus, a base, half of a day or a condition after a box makes of its value."""
-    first = after.lstrip(" \n\t$*~\\(")[:1]
-    if not first or first in ".。!":
+    first = _STATES.match(after)
+    if not first:
         return None
     if "mod" in after and (modulus := _MODULUS.match(after)):
-        asked = "family" not in around.golds and re.search(rf"(?<!\d){modulus[1]}(?!\d)", around.question)
+        asked = not around.asks_for("family") and re.search(rf"(?<!\d){modulus[1]}(?!\d)", around.question)
         return None if asked else Joined(rf"\pmod{{{modulus[1]}}}", "after.modulus")
-    if "base" in around.golds and around.kind == "expression" and (base := _BASE.match(after)):
+    if (base := _BASE.match(after)) and around.asks_for("base") and around.kind == "expression":
         written = base["base"] or base["word"]
         return Joined(f"_{{{_BASES.get(written, written)}}}", "after.base")
-    if around.kind in ("time", "ratio") and (half := _HALF_OF_DAY.match(after)):
+    if (half := _HALF_OF_DAY.match(after)) and around.kind in ("time", "ratio"):
         return Joined(rf"\text{{ {half['half']}.m.}}", "after.half-of-day")
-    if "family" in around.golds and (index := _INDEX.match(after)) and _RESTRICTS.search(index["said"]):
+    if (index := _INDEX.match(after)) and _RESTRICTS.search(index["said"]) and around.asks_for("family"):
         return Joined(r"\text{ and further}", "after.index")
-    if around.kind in ("intervals", "tuple", "set") and around.golds & {"intervals", "tuple", "set"}:
-        if _ON_SET.match(after):
-            return Joined(r"\text{ and further}", "after.condition")
-    if around.kind in ("text", "letters"):
-        return Joined(NOT, "after.further") if _FURTHER_WORD.match(after) else None
-    if (further := _FURTHER.match(after)) and further["name"] in (None, around.name, around.name or further["name"]):
-        value = further["value"] + (further["percent"] or "")
-        return Joined(rf"\text{{ and }}{value}", "after.further")
+    if _ON_SET.match(after) and around.kind in _SETS and around.asks_for(*_SETS):
+        return Joined(r"\text{ and further}", "after.condition")
+    if further := _FURTHER.match(after):
+        if further["name"] in (None, around.name, around.name or further["name"]):
+            value = further["value"] + (further["percent"] or "")
+            return Joined(rf"\text{{ and }}{value}", "after.further") if around.kind not in ("text", "letters") else None
+    elif _FURTHER_WORD.match(after) and around.kind in ("text", "letters"):
+        return Joined(NOT, "after.further")
     return None
 
 
@@ -246,7 +276,7 @@ def _word_after(rest: str, word: re.Match[str], around: Around) -> Joined:
         return Joined(rf"\text{{ {_THOUSANDS[first]}}}", "after.scale", following)
     if not may_begin_with(low):
         return Joined("", "", rest)
-    found = rule_after(rest[word.end() :] if rest[0] != "?" else rest, around.question, around.kind)
+    found = rule_after(rest[word.end() :] if rest[0] != "?" else rest, around)
     if found is None:
         return Joined("", "", rest)
     rule, words = found

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mathequal.languages import fold
 from mathequal.text import word_list
@@ -37,6 +37,15 @@ _WRONG = r"\b(?:not|n't|wrong|false|incorrect|invalid|impossible|extraneous|excl
 BOUND = re.compile(_BOUND, re.I)
 
 
+class About(Protocol):
+    """What is known of an answer."""
+
+    question: str
+
+    @property
+    def kind(self) -> str: ...
+
+
 class Phrases(NamedTuple):
     """One meaning of words beside a box."""
 
@@ -50,11 +59,13 @@ class Phrases(NamedTuple):
     kinds: str = ""
     """The kinds of answers that they change; any, if none is named."""
 
-    def changes(self, question: str, kind: str) -> bool:
-        """Whether such words change an answer of a kind to a question."""
-        if self.kinds and kind not in self.kinds.split():
+    def changes(self, around: "About | None") -> bool:
+        """Whether such words change an answer."""
+        if around is None:
+            return True
+        if self.kinds and around.kind not in self.kinds.split():
             return False
-        return not self.unless or re.search(self.unless, question, re.I) is None
+        return not self.unless or re.search(self.unless, around.question, re.I) is None
 
 
 BEFORE = [
@@ -288,18 +299,18 @@ def _fits(phrase: Sequence[str], tokens: Sequence[str]) -> bool:
     return True
 
 
-def rule_before(text: str, question: str = "", kind: str = "") -> Phrases | None:
-    """The rule for the words at the end of a text that changes an answer of a kind to a question."""
+def rule_before(text: str, around: About | None = None) -> Phrases | None:
+    """The rule for the words at the end of a text that changes an answer."""
     index, tail = _index(True), text[-80:]
     if tail[-1:] in index.signs:
         for phrase, rule in index.signs[tail[-1]]:
-            if tail.endswith(phrase) and rule.changes(question, kind):
+            if tail.endswith(phrase) and rule.changes(around):
                 return rule
     tokens = _tokens(tail)[::-1]
     if not tokens:
         return None
     for phrase, rule in index.words.get(tokens[0], ()):
-        if _fits(phrase, tokens) and rule.changes(question, kind):
+        if _fits(phrase, tokens) and rule.changes(around):
             return rule
     skipped = 0
     while skipped < 3 and skipped < len(tokens) and tokens[skipped] in _FILLERS:
@@ -310,18 +321,17 @@ def rule_before(text: str, question: str = "", kind: str = "") -> Phrases | None
     return None
 
 
-def rule_after(text: str, question: str = "", kind: str = "") -> tuple[Phrases, str] | None:
-    """The rule for the words at the beginning of a text that changes an answer of a kind to a question, and the words.
-    """
+def rule_after(text: str, around: About | None = None) -> tuple[Phrases, str] | None:
+    """The rule for the words at the beginning of a text that changes an answer, and the words."""
     index, head = _index(False), text[:80].lstrip()
     for skipped in range(3 if _ASIAN.match(head) else 0):  # 人以上
         for phrase, rule in index.signs.get(head[skipped : skipped + 1], ()):
             counted = not skipped or rule.id == "after.range-of-asia"
-            if counted and head.startswith(phrase, skipped) and rule.changes(question, kind):
+            if counted and head.startswith(phrase, skipped) and rule.changes(around):
                 return rule, phrase
     tokens = _tokens(head)
     for phrase, rule in index.words.get(tokens[0], ()) if tokens else ():
-        if _fits(phrase, tokens) and rule.changes(question, kind):
+        if _fits(phrase, tokens) and rule.changes(around):
             if rule.joined == NOTHING:
                 return None
             return rule, " ".join(tokens[: len(phrase) - (phrase[-1] == "$")])

@@ -6,6 +6,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from mathequal.languages import LINK_WORDS
 from mathequal.last_number import last_number
 
 Decimals = Literal["exact", "rounded"]
@@ -13,10 +14,12 @@ Fallback = Literal["none", "phrase", "last_number", "library"]
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed(?:(?=\d)|\s+(?!\\f?box))(?P<bare>(?<=d)[\d.]*\d|[^\s{}$]+)")
 _MOST_BOXES = 20
-_NAME = r"[A-Za-z](?:_\{?\w{1,3}\}?)?\s*="
-_AND = r"and|or|und|oder|et|ou|y|e|o|и|или|和|与|或|と|または"
+_NAME = r"[A-Za-z](?:_\{?\w{1,3}\}?)?\s*&?\s*="
+_AND = rf"{LINK_WORDS}|and|or|y|e|o|ou"
 _SAME_LINE = re.compile(
-    rf"(?:[\s$,;/&~*、，；]|\\[()\[\],;:!& ]|\\q?quad|\\\\|\\lor|\\land|"
+    r"(?:\.?[\s$*]*\n\s*\**(?:[-*•+–]|\d{1,2}[.)]|\(?[a-h]\)|\(?[ivx]{1,4}\)|"
+    r"(?:\w+ )?(?:case|root|solution|fall|cas|caso|part)\b[^$\n:]{0,20}:)|"  # one in each line
+    rf"&(?={_NAME}|\s*=)|[\s$,;/&~*、，；]|\\[()\[\],;:!& ]|\\q?quad|\\\\|\\lor|\\land|"
     rf"\\(?:text|mathrm|mbox)\s*\{{[ ,;]*(?:{_AND})?[ ,]*\}}|"
     rf"(?<![^\W\d_])(?:(?:{_AND}|maybe|perhaps|possibly|else|vs\.?|as well as)(?![A-Za-z])|{_NAME}))*",
     re.I,
@@ -96,7 +99,7 @@ def found_answer(response: str, fallback: Fallback = "none") -> str | None:
     if parts and None not in parts:
         names = [_NAMED.search(response, max(0, start - 12), start) for start, *_ in boxes[-len(parts) :]]
         if None not in names:
-            parts = [f"{name and name[1]} {part}" for name, part in zip(names, parts, strict=True)]
+            parts = [f"{name and name[1].replace('&', '')} {part}" for name, part in zip(names, parts, strict=True)]
     if parts:
         if len({*parts}) == 1 or None in parts:
             return parts[-1]

@@ -3,6 +3,7 @@ states \ge 5, and "\boxed{5} million" states 5\text{ million}."""
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from mathequal.answers import Answer
@@ -18,7 +19,7 @@ from mathequal.trees import symbols
 _LONGEST = 2000  # characters at the end of a response in which its last tag is looked for
 _TOLD = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>\s*(?:<\|?[\w▁]{1,20}\|?>\s*)?\Z", re.S | re.I)
 """An answer in tags at the very end of a response."""
-_NAMED = re.compile(r"(?<![A-Za-z\\])([A-Za-z](?:_\{?\w\}?)?)\s*&?\s*=[\s$&]*$")
+_NAME = re.compile(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?")
 _MEMBERS = re.compile(r"(?<![\\<>!])=|(?<!\\)&|\\\\|[,;:]|\\(?:q?quad|implies|iff|Rightarrow|therefore|to)(?![A-Za-z])|[\n$]")
 _SPACING = re.compile(r"\\[,;:! ]|\\(?:left|right|displaystyle)(?![A-Za-z])|[{}]$")
 _VALUE = r"[-+]?\d[\d.]*(?:/\d+)?|-?\\[dt]?frac\s*\{\d+\}\s*\{\d+\}|[-+]?\d*\\sqrt\s*\{?\d+\}?"
@@ -65,37 +66,31 @@ def statement(
 
 def _with_beside(answer: str, box: Box, golds: Sequence[str], question: str) -> Statement:
     """An answer with what stands beside its box."""
-    if box.left == NOT:
-        return Statement(answer, ("beside.not",))
-    typed, right_answers = read(answer), [x for x in map(read, golds) if x]
-    named = _NAMED.search(box.before[-12:])
-    around = Around(question, typed.kind if typed else "", frozenset(x.kind for x in right_answers), named[1] if named else "")
+    around = Around(answer, golds, question, box.before)
     before = box.before.rstrip("$ {(\\")[:-1] if box.left == "-" else box.before
     left = before_it(before, around) if box.left in ("", "-") else NOTHING
     if not left.text and box.left == "":
-        left = _left_side(box, typed, right_answers, around)
+        left = _left_side(box, around)
     right = NOTHING if box.right else after_it(box.after, around)
     after = box.after if box.right else right.rest
-    rounded = ABOUT in (left.text, right.text) and any("." in gold for gold in golds)
-    if rounded:  # the gold answer is rounded itself
+    if ABOUT in (left.text, right.text) and any("." in gold for gold in golds):  # the gold answer is rounded itself
         left, right = (NOTHING if side.text == ABOUT else side for side in (left, right))
-    rules = tuple(side.rule for side in (left, right) if side.text)
-    currency, unit = currency_beside(box.before[-20:]), ""
-    if after and (not right.text or "text" in right.text):
-        unit = unit_beside(after, things="\\" in after and any(gold.words for gold in right_answers))
-    if (currency or unit) and _member(typed) != "expression":
+    joined, unit, currency = right.text, "", currency_beside(box.before[-20:])
+    if after and (not joined or "text" in joined):
+        unit = unit_beside(after, things="\\" in after and any(gold.words for gold in around.golds))
+    if (currency or unit) and _member(around.typed) != "expression":
         currency = unit = ""
-    joined = right.text
     if currency:
         answer = f"{currency} {answer}"
     elif unit and not joined:
         answer = rf"{answer}\text{{ {unit}}}"
     elif unit and joined != ABOUT:
         joined = rf"{joined[:-1]} {unit}}}"
-    before_answer = left.text
-    if joined == ABOUT or joined == NOT:
-        before_answer, joined = left.text + joined, ""
-    return Statement(f"{before_answer}{answer}{joined}", rules) if before_answer or joined else Statement(answer, rules)
+    if not left.text and not joined:
+        return Statement(answer)
+    first = left.text + joined if joined in (ABOUT, NOT) else left.text
+    rules = tuple(side.rule for side in (left, right) if side.text)
+    return Statement(f"{first}{answer}{'' if joined in (ABOUT, NOT) else joined}", rules)
 
 
 def _member(typed: Answer | None) -> str:
@@ -103,42 +98,49 @@ def _member(typed: Answer | None) -> str:
     return "" if typed is None else (typed.items[-1] if typed.kind == "assigned" else typed).kind
 
 
-def _left_side(box: Box, typed: Answer | None, golds: Sequence[Answer], around: Around) -> Joined:
+def _left_side(box: Box, around: Around) -> Joined:
     """The left side of an equation whose right side is the box, and a value that stands before it in a list, where
     either makes another answer of it."""
-    if typed is None or (box.formula is None and "=" not in box.before[-12:] and "$" not in box.before[-30:]):
+    formula = box.before if box.formula is None else box.formula
+    end = formula[-24:].rstrip(" &{($*\n")
+    if end[-1:] == "=":
+        members = _MEMBERS.split(_SPACING.sub("", formula).rstrip(" &{($*")[:-1])
+        joined = _equated(members[-1].strip(" {}&$"), around)
+        if joined.text:
+            return joined
+    elif end[-1:] not in ",}rd":  # a comma, \text{ or }, \lor and \land
         return NOTHING
-    formula = _SPACING.sub("", box.formula if box.formula is not None else box.before)
     earlier = _EARLIER.search(formula[-60:]) or _EARLIER_FORMULA.search(box.before)
-    if earlier and earlier["name"] in (None, around.name) and typed.kind == "expression":
+    if earlier and earlier["name"] in (None, around.name) and around.kind == "expression":
         alone = box.formula is None or earlier["name"] or formula[-60:][: earlier.start("value")].strip(" ({\\[") == ""
         if alone and earlier["value"] not in around.question:
             return Joined(rf"{earlier['value']}\text{{ and }}", "before.further")
-    if formula.rstrip(" &{(").endswith("="):
-        members = [member.strip(" {}&") for member in _MEMBERS.split(formula.rstrip(" &{(")[:-1])]
-        return _equated(members[-1], typed, golds, around)
     return NOTHING
 
 
-def _equated(member: str, typed: Answer, golds: Sequence[Answer], around: Around) -> Joined:
+def _equated(member: str, around: Around) -> Joined:
     r"""What is equal to a box, if it is not what is asked: 2x = \boxed{9}, x = \boxed{2x+1}."""
-    if not member or len(member) > 40 or typed.kind != "expression":
+    if not member or len(member) > 40:
         return NOTHING
-    named = any(gold.kind == "assigned" for gold in golds)
-    if not named and (re.fullmatch(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?", member) or not around.question):
+    plain = _NAME.fullmatch(member) is not None
+    if plain and (around.answer.isdecimal() or not around.asks_for("assigned")):
         return NOTHING
-    left = read(member)
-    if left is None or left.kind != "expression":
+    letter = "" if plain else _letter(around.question)
+    named = around.asks_for("assigned")
+    if not named and not (letter and letter in member):
+        return NOTHING
+    left, typed = read(member), around.typed
+    if left is None or left.kind != "expression" or typed is None or typed.kind != "expression":
         return NOTHING
     node = left.value
-    if named and ({*symbols(node)} & {*symbols(typed.value)} or isinstance(node, (Power, Product))):
-        name = isinstance(node, (Symbol, Power, Product)) and symbols(node)
-        return Joined(f"{member}=", "before.left-side") if name else NOTHING
-    letter = _letter(around.question)
+    other = named and ({*symbols(node)} & {*symbols(typed.value)} or isinstance(node, (Power, Product)))
+    if other and isinstance(node, (Symbol, Power, Product)) and symbols(node):
+        return Joined(f"{member}=", "before.left-side")
     asked = letter and symbols(node) == {letter} and isinstance(node, (Power, Product, Sum))
     return Joined(f"{member}=", "before.left-side") if asked else NOTHING
 
 
+@lru_cache(maxsize=1024)
 def _letter(question: str) -> str:
     """The letter whose value a question asks for; "" if it names none."""
     if letter := letter_asked(question):

@@ -99,6 +99,8 @@ _USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) 
     (rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\"),  # escaped twice
     (r"\\(['`\"^~])(?:\{\\?([A-Za-z])(?:math)?\}|([A-Za-z]))", _accented), (r"\\textdegree(?![a-z])", r"^\\circ "),
     (r"\{ ?\\(?:rm|bf|it|sf|tt) ", r"\\text{"), (r"\\qty(?![A-Za-z]) ?(?=[(\[|])", ""),
+    (r"\A\s*\\begin ?\{array\} ?\{ ?[lcr] ?\}((?:(?!\\begin)(?!&).)*=(?:(?!\\begin)(?!&).)*)\\end ?\{array\}\s*\Z",
+     r"\\begin{aligned}\1\\end{aligned}"),
     (rf"\\left ?\\\{{ ?{_ROWS} ?\\right ?\.", r"\\begin{cases}\2\\end{cases}"),
     (r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?", ""),
     (r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}", r"\1"),
