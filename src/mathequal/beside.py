@@ -5,13 +5,13 @@ All of it is joined to the answer as it would be written in the box, so that one
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from mathequal.answers import Answer
 from mathequal.beside_units import LETTER_UNIT
-from mathequal.beside_words import ABOUT, BOUND, NOT, may_begin_with, may_end_with, rule_after, rule_before
+from mathequal.beside_words import BOUND, NOT, may_begin_with, may_end_with, rule_after, rule_before
 from mathequal.languages import LINK_WORDS, scale_of
 from mathequal.reading import read
 from mathequal.text import word_list
@@ -73,6 +73,7 @@ _SILENT = {*word_list("left big Big bigl text textbf textrm mathrm mathbf displa
 _SIGNS = {"-": "-", "−": "-", "√": r"\sqrt", "±": r"\pm", "^": "2^", "/": "1/", "×": r"2\cdot", "·": r"2\cdot"}
 _OPENING = {"overline", "bar", "underline", "sqrt", "surd", "cdot", "times", "pm", "mp", "div", "frac", "log", "ln", 
             "lfloor", "lceil", "sin", "cos", "tan", "exp"}  # fmt: skip
+_COMMANDS = _RELATIONS.keys() | _NEGATED | _OPENING
 _OTHER_VALUE = re.compile(r"(?<![\w.])(-?\d[\d.]*)\$?,? or$")
 _RANGE = re.compile(r"(?<![\w.])\d[\d.]*\$?[–—]\$?$")  # 10–\boxed{12}
 _STRUCK = re.compile(r"~~$|<(?:s|del|strike)>$")
@@ -83,50 +84,111 @@ def before_it(before: str, around: Around) -> Joined:
     word = before[-20:].rstrip("$ *{(").rpartition(" ")[2]
     if word.isascii() and word.isalpha() and not may_end_with(word.lower()):  # "is", and most others
         return NOTHING
-    if _STRUCK.search(before[-12:].rstrip("$ \\([")):
-        return Joined(NOT, "before.struck-out")
     text, direct = _without_end(before)
-    if not text or text[-2:] == " =":
+    if text[-2:] == " =":
         return NOTHING
-    last = text[-1]
-    if last.isalpha() or last == "%":
-        return _word_before(text, around)
-    if last in "<>≥≤≠⩾⩽=":
-        sign = text[-2:] if text[-2:] in (">=", "<=") else last
-        arrow = last == ">" and text[-2:-1] in ("=", "-", "\n", "") and sign == ">"
-        denied = r"\ne" if text.endswith("\\not=") or text[-2:] == "!=" else ""
-        return _relation(denied if arrow or sign == "=" else _RELATIONS[sign], around)
-    if last in _SIGNS and direct and not (last == "-" and text[-2:-1] in ("-", "—")):
-        return Joined(_SIGNS[last], "before.sign") if last != "/" or text[-2:-1].isdigit() else NOTHING
-    if last == "¬" or (last in "–—" and _RANGE.search(before[-12:])):
-        return Joined(NOT, "before.sign")
-    digits = before.rstrip("$*_{\\(")[-2:]  # 1\boxed{5}, 0.\boxed{5} and 1,\boxed{500}
+    end = End(before, text, direct, _LAST_WORD.search(text[-16:]))
+    if not (end.word and end.word[1]) or end.word[2] in _COMMANDS or "\\not" in text[-16:]:
+        for rule in SIGNS:
+            if joined := rule.joined(end):
+                excused = rule.is_bound and joined.strip() != r"\ne" and BOUND.search(around.question)
+                return NOTHING if excused else Joined(joined, rule.id)
+    if not end.word or end.word[1] or (end.word[2].isascii() and not may_end_with(end.word[2].lower())):
+        return NOTHING
+    found = rule_before(text, around)
+    return Joined(found.joined, found.id) if found else NOTHING
+
+
+class End(NamedTuple):
+    """The end of what precedes a box."""
+
+    before: str
+    text: str
+    """Without the blanks, marks and commands at its end."""
+    direct: str
+    """Whether it touches the box: see `_without_end`."""
+    word: re.Match[str] | None
+    """The word or command at the end of `text`."""
+
+
+class Sign(NamedTuple):
+    """A rule for signs and commands before a box."""
+
+    id: str
+    joined: Callable[[End], str]
+    """What stands for them before the answer in the box; "" if they are not there."""
+    is_bound: bool = False
+    """Whether questions for an extreme value are answered by them."""
+
+
+def _struck_out(end: End) -> str:
+    return NOT if _STRUCK.search(end.before[-12:].rstrip("$ \\([")) else ""
+
+
+def _sign_of_relation(end: End) -> str:
+    last = end.text[-1:]
+    if not last or last not in "<>≥≤≠⩾⩽=":
+        return ""
+    sign = end.text[-2:] if end.text[-2:] in (">=", "<=") else last
+    arrow = last == ">" and end.text[-2:-1] in ("=", "-", "\n", "") and sign == ">"
+    if arrow or sign == "=":
+        return r"\ne " if end.text.endswith("\\not=") or end.text[-2:] == "!=" else ""
+    return f"{_RELATIONS[sign]} "
+
+
+def _command_of_relation(end: End) -> str:
+    joined = _RELATIONS.get(end.word[2], "") if end.word and end.word[1] else ""
+    return f"{joined} " if joined else ""
+
+
+def _negated_relation(end: End) -> str:
+    if not end.word or not end.word[1]:
+        return NOT if end.text[-1:] == "¬" else ""
+    negated = end.word[2] in _NEGATED or end.text[: -len(end.word[0])].rstrip().endswith("\\not")
+    return NOT if negated else ""
+
+
+def _function(end: End) -> str:
+    return NOT if end.word and end.word[1] and end.word[2] in _OPENING else ""
+
+
+def _sign(end: End) -> str:
+    last = end.text[-1:]
+    if last not in _SIGNS or not end.direct or (last == "-" and end.text[-2:-1] in ("-", "—")):
+        return ""
+    return _SIGNS[last] if last != "/" or end.text[-2:-1].isdigit() else ""
+
+
+def _range(end: End) -> str:
+    return NOT if end.text[-1:] in ("–", "—") and _RANGE.search(end.before[-12:]) else ""
+
+
+def _digits(end: End) -> str:
+    digits = end.before.rstrip("$*_{\\(")[-2:]  # 1\boxed{5}, 0.\boxed{5} and 1,\boxed{500}
     if digits[-1:] == "." or (digits[-1:] == "," and digits[:1].isdigit()):
         digits = digits[:-1].strip() or "0"
-    return Joined(NOT, "before.digit") if digits[-1:].isdigit() else NOTHING
+    return NOT if digits[-1:].isdigit() and not end.text[-1:].isalpha() else ""
 
 
-def _relation(joined: str, around: Around) -> Joined:
-    """A relation before a box, unless it only says that the value is the extreme one, for which the question asks."""
-    excused = joined != r"\ne" and BOUND.search(around.question) is not None
-    return Joined(f"{joined} ", "before.relation") if joined and not excused else NOTHING
+def _other_value(end: End) -> str:
+    if not end.word or end.word[2] != "or":
+        return ""
+    other = _OTHER_VALUE.search(" ".join(end.text[-40:].replace("*", "").split()))
+    return rf"{other[1]}\text{{ or }}" if other else ""
 
 
-def _word_before(text: str, around: Around) -> Joined:
-    """What the words at the end of a text make of the value after it."""
-    word = _LAST_WORD.search(text[-16:])
-    if word and word[1]:
-        if word[2] in _NEGATED or text[: -len(word[0])].rstrip().endswith("\\not"):
-            return Joined(NOT, "before.relation")
-        if word[2] in _OPENING:
-            return Joined(NOT, "before.function")
-        return _relation(_RELATIONS.get(word[2], ""), around)
-    if word and word[2].isascii() and not may_end_with(word[2].lower()):
-        return NOTHING
-    if word and word[2] == "or" and (other := _OTHER_VALUE.search(" ".join(text[-40:].replace("*", "").split()))):
-        return Joined(rf"{other[1]}\text{{ or }}", "before.or")
-    rule = rule_before(text, around)
-    return Joined(rule.joined, rule.id) if rule else NOTHING
+SIGNS = [
+    Sign("before.struck-out", _struck_out),
+    Sign("before.negated-relation", _negated_relation),
+    Sign("before.relation-sign", _sign_of_relation, True),
+    Sign("before.relation", _command_of_relation, True),
+    Sign("before.function-sign", _function),
+    Sign("before.sign", _sign),
+    Sign("before.dash", _range),
+    Sign("before.digit", _digits),
+    Sign("before.or", _other_value),
+]
+"""The first of these rules that finds something decides."""
 
 
 def _without_end(text: str) -> tuple[str, str]:
@@ -157,22 +219,20 @@ _AFTER_IT = re.compile(r"(?:[\s$*_~})\]]|\\[,;:! )\]]|\\(?:q?quad|right)(?![a-z]
 _JOINED_SIGNS = re.compile(
     r"%|\\%|‰|\{[.,]\}\s*\d+|,\d{3}(?!\d)|\.\d+|[-–—:/^_]\s?[\d(]\d*|_?\{\d+\}|[·×÷±π√]|"
     r"\\(?:times|cdot|pm|div|[dt]?frac(?=\s*\{?\s*-?\d)|sqrt|pi|mp|over)(?![a-z])|"
-    r"[A-Za-z](?![A-Za-z.])|[²³⁴-⁹½¼¾⅓⅔]|e\d|x\s*10|万|亿|千|百|多(?!少|项)|余(?!数)|至\d|到\d"
+    r"[²³⁴-⁹½¼¾⅓⅔]|e\d|x\s*10|万|亿|千|百|多(?!少|项)|余(?!数)|至\d|到\d"
 )
 """Signs that change a value which they touch."""
 _SPACED_SIGNS = re.compile(
     r"[+/×÷·±]\s*[\d$\\(]|\\(?:times|cdot|pm|div|pi|[dt]?frac(?=\s*\{?\s*-?\d))(?![a-z])|\\?%|[²³½¼¾π^]|10\s*\^|"
     r"[-−]\s*\$?\d[\d.]*\$?\s*(?:$|[.,=])|‰|\+(?=[\s.$]|$)|万|亿|千|百|[–—]\s*\$?\d"
 )
-_LONE = re.compile(r"(?:(?:i|pi|π)(?=[\s$]*(?:$|[,;]|\.(?![a-z])))|x\s*10\b|[a-z](?=\$\s*\.?\s*$))")
+_LONE = r"(?:(?:i|pi|π)(?=[\s$]*(?:$|[,;]|\.(?![a-z])))|x\s*10\b|[a-z](?=\$\s*\.?\s*$))"
 """A factor after a blank: 5 i, 5 $x$ and 5 x 10^3."""
 _AT_WORD = re.compile(r"[-(\[?]?[\s$*_]*(?:\\(?:text|mathrm|textbf|mbox|rm)\s*\{\s*)?(?=([^\W\d_]+))")
 _HEDGES = {*word_list("approximately approx roughly ungefähr aproximadamente environ")}
 _NO_SCALES = ("cento", "cem", "par")
 _THOUSANDS = {"k": "thousand", "K": "thousand", "M": "million", "bn": "billion", "mn": "million", "tn": "trillion"}
-_VALUE = (
-    r"(?:[-+]?\\?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?|[-+]?\\[dt]?frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|[-+]?\d*\\sqrt\s*\{?\d+\}?)"
-)
+_VALUE = r"(?:[-+]?\\?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?|[-+]?\\[dt]?frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|[-+]?\d*\\sqrt\s*\{?\d+\}?)"
 _LETTER = r"[A-Za-z](?:_\{?\w\}?)?"
 _FURTHER = re.compile(
     rf"[\s$*]*(?:,\s*)?(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?(?:(?:and|or|plus|&|as well as|along with|{LINK_WORDS}|"
@@ -180,14 +240,20 @@ _FURTHER = re.compile(
     rf"(?:(?P<name>{_LETTER})\s*=)?\s*(?P<value>{_VALUE})(?P<percent>\s*\\?%)?(?=[\s$]*(?:$|[.!?;,)]|\\\]))",
 )
 r"""A further value: \boxed{9} and $x=2$, \boxed{9}, 5."""
-_SETS = ("intervals", "tuple", "set")
+_SETS, _WORDS = ("intervals", "tuple", "set"), ("text", "letters")
+FURTHER = r"\text{ and further}"
+"""After an answer that goes on to say something which makes it another one."""
 _STATES = re.compile(r"[\s$*~]*(?:[,(&]|\\[a-z,;(]|[A-Za-z\u0400-\uffff])")
 """Only such signs begin what states something about an answer."""
-_FURTHER_WORD = re.compile(r"[\s$*]*(?:,\s*)?(?:and|or|und|oder|et|ou|y|e|или|и)\s+\$?(?P<word>[A-Z]\w*)\$?(?=\s*(?:$|[.!?;,]))")
-_MODULUS = re.compile(r"[\s$,(~]*(?:\\[,;: ])*(?:\\[pb]?mod|\(?\s*\\(?:text|mathrm)\s*\{\s*\(?mod|\(?mod(?:ulo)?)[^\d\n.]{0,6}(\d+)")
+_FURTHER_WORD = re.compile(
+    rf"[\s$*]*(?:,\s*)?(?:and|or|y|e|{LINK_WORDS})\s+\$?(?P<word>[A-Z]\w*)\$?(?=\s*(?:$|[.!?;,]))"
+)
+_MODULUS = re.compile(
+    r"[\s$,(~]*(?:\\[,;: ])*(?:\\[pb]?mod|\(?\s*\\(?:text|mathrm)\s*\{\s*\(?mod|\(?mod(?:ulo)?)[^\d\n.]{0,6}(\d+)"
+)
 _BASE = re.compile(
-    r"[\s$]*\(?(?:\\text\s*\{\s*\(?)?(?:(?:in |written in )?base[- ]?\s?(?P<base>\d{1,2}|two|eight|ten|sixteen)|(?:in )?"
-    r"(?P<word>binary|octal|decimal|hexadecimal))\b"
+    r"[\s$]*\(?(?:\\text\s*\{\s*\(?)?(?:(?:in |written in )?base[- ]?\s?(?P<base>\d{1,2}|two|eight|ten|sixteen)|"
+    r"(?:in )?(?P<word>binary|octal|decimal|hexadecimal))\b"
 )
 _BASES = {"two": 2, "eight": 8, "ten": 10, "sixteen": 16, "binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16}
 _HALF_OF_DAY = re.compile(r"[\s$]*(?:\\(?:text|mathrm)\s*\{\s*)?(?P<half>[AaPp])\.?\s?[Mm]\b")
@@ -203,67 +269,113 @@ _RESTRICTS = re.compile(
 """What makes the index of a family more, or less, than an integer."""
 _ON_SET = re.compile(
     r"[\s$]*[,(]?\s*(?:where|for|with|if|but|and|provided)?\s*\$?\s*(?P<letter>[a-z])\$?\s*"
-    r"(?:(?:is |be )?(?:an?|not an?) (?:\w+ )?(?:integer|number)|\\ne(?:q)?(?![a-z])|≠|\\notin|\\in\s*\\mathbb\s*\{?[ZNQ])"
+    r"(?:(?:is |be )?(?:an?|not an?) (?:\w+ )?(?:integer|number)|\\neq?(?![a-z])|≠|\\notin|\\in\s*\\mathbb\s*\{?[ZNQ])"
 )
 """A condition on the numbers of a set: [-3, 5], x ≠ 0."""
 
 
 def after_it(after: str, around: Around) -> Joined:
     r"""What the beginning of the text after a box makes of its value: " \text{million}"."""
-    if found := _stated_after(after, around):
-        return found
+    if _STATES.match(after):
+        for rule in STATED:
+            if (found := rule.pattern.match(after)) and (joined := rule.joined(found, around)):
+                return Joined(joined, rule.id)
     start = _AFTER_IT.match(after)
     assert start is not None  # it may be empty
     at, rest = start.end(), after[start.end() :]
     if not rest or (rest[0] in ".。;" and not rest[1:2].isdigit()):
         return NOTHING
     touches = not any(blank in after[:at] for blank in " \n\t~\\&")
-    subscript = re.compile(r"_\s*\{?\d").match(after) if after[:1] == "_" else None
-    if subscript:
-        return Joined(r"\text{ subscript}", "after.subscript")
-    if touches and (signs := _JOINED_SIGNS.match(rest)):
-        letter = signs[0].isascii() and signs[0].isalpha() and LETTER_UNIT.match(rest)
-    else:
-        signs = (_LONE if rest[0].isalpha() else _SPACED_SIGNS).match(rest)
-        letter = signs and LETTER_UNIT.match(rest)
-    if signs and not letter and around.kind not in ("letters", "text"):
-        return _sign(signs[0], rest[signs.end() :])
+    for rule in TOUCHING if touches else APART:
+        found = rule.pattern.match(rest) if rule.id != "after.subscript" else rule.pattern.match(after)
+        if found and (joined := rule.joined(found, around)) and not _is_unit(found, rest):
+            return Joined(joined, rule.id, rest[found.end() :])
     word = _AT_WORD.match(rest)
     return _word_after(rest, word, around) if word else Joined("", "", rest)
 
 
-def _sign(sign: str, rest: str) -> Joined:
-    """What a sign after a value is in the box: a percentage, a factor that is a letter, or another value."""
-    if sign in ("%", r"\%"):
-        return Joined(r"\%", "after.percent", rest)
-    factor = sign in ("i", "π")
-    return Joined(f" {sign}" if factor else r"\text{ and further}", "after.factor" if factor else "after.sign", rest)
+def _is_unit(found: re.Match[str], rest: str) -> bool:
+    """Whether a letter after a value is its unit: 5 m."""
+    return found[0].isascii() and found[0].isalpha() and LETTER_UNIT.match(rest) is not None
 
 
-def _stated_after(after: str, around: Around) -> Joined | None:
-    """What a further value, a modulus, a base, half of a day or a condition after a box makes of its value."""
-    first = _STATES.match(after)
-    if not first:
-        return None
-    if "mod" in after and (modulus := _MODULUS.match(after)):
-        asked = not around.asks_for("family") and re.search(rf"(?<!\d){modulus[1]}(?!\d)", around.question)
-        return None if asked else Joined(rf"\pmod{{{modulus[1]}}}", "after.modulus")
-    if (base := _BASE.match(after)) and around.asks_for("base") and around.kind == "expression":
-        written = base["base"] or base["word"]
-        return Joined(f"_{{{_BASES.get(written, written)}}}", "after.base")
-    if (half := _HALF_OF_DAY.match(after)) and around.kind in ("time", "ratio"):
-        return Joined(rf"\text{{ {half['half']}.m.}}", "after.half-of-day")
-    if (index := _INDEX.match(after)) and _RESTRICTS.search(index["said"]) and around.asks_for("family"):
-        return Joined(r"\text{ and further}", "after.index")
-    if _ON_SET.match(after) and around.kind in _SETS and around.asks_for(*_SETS):
-        return Joined(r"\text{ and further}", "after.condition")
-    if further := _FURTHER.match(after):
-        if further["name"] in (None, around.name, around.name or further["name"]):
-            value = further["value"] + (further["percent"] or "")
-            return Joined(rf"\text{{ and }}{value}", "after.further") if around.kind not in ("text", "letters") else None
-    elif _FURTHER_WORD.match(after) and around.kind in ("text", "letters"):
-        return Joined(NOT, "after.further")
-    return None
+class Stated(NamedTuple):
+    """A rule for what a box is followed by."""
+
+    id: str
+    pattern: re.Pattern[str]
+    joined: Callable[[re.Match[str], Around], str]
+    """What stands for it beside the answer in the box; "" if it changes nothing."""
+
+
+def _modulus(found: re.Match[str], around: Around) -> str:
+    asked = not around.asks_for("family") and re.search(rf"(?<!\d){found[1]}(?!\d)", around.question)
+    return "" if asked else rf"\pmod{{{found[1]}}}"
+
+
+def _base(found: re.Match[str], around: Around) -> str:
+    written = found["base"] or found["word"]
+    wanted = around.asks_for("base") and around.kind == "expression"
+    return f"_{{{_BASES.get(written, written)}}}" if wanted else ""
+
+
+def _half_of_day(found: re.Match[str], around: Around) -> str:
+    return rf"\text{{ {found['half']}.m.}}" if around.kind in ("time", "ratio") else ""
+
+
+def _index(found: re.Match[str], around: Around) -> str:
+    return FURTHER if _RESTRICTS.search(found["said"]) and around.asks_for("family") else ""
+
+
+def _on_set(found: re.Match[str], around: Around) -> str:
+    return FURTHER if around.kind in _SETS and around.asks_for(*_SETS) else ""
+
+
+def _further(found: re.Match[str], around: Around) -> str:
+    if found["name"] not in (None, around.name, around.name or found["name"]) or around.kind in _WORDS:
+        return ""
+    return rf"\text{{ and }}{found['value']}{found['percent'] or ''}"
+
+
+def _further_word(found: re.Match[str], around: Around) -> str:
+    return NOT if around.kind in _WORDS else ""
+
+
+def _joined_sign(found: re.Match[str], around: Around) -> str:
+    if found[0] in ("%", r"\%"):
+        return r"\%"
+    return "" if around.kind in _WORDS else FURTHER
+
+
+def _factor(found: re.Match[str], around: Around) -> str:
+    return "" if around.kind in _WORDS else f" {found[0]}" if found[0] in ("i", "π") else FURTHER
+
+
+def _subscript(found: re.Match[str], around: Around) -> str:
+    return r"\text{ subscript}"
+
+
+STATED = [
+    Stated("after.modulus", _MODULUS, _modulus),
+    Stated("after.base", _BASE, _base),
+    Stated("after.half-of-day", _HALF_OF_DAY, _half_of_day),
+    Stated("after.index", _INDEX, _index),
+    Stated("after.condition", _ON_SET, _on_set),
+    Stated("after.further", _FURTHER, _further),
+    Stated("after.further-word", _FURTHER_WORD, _further_word),
+]
+"""What a formula or sentence goes on to say after a box."""
+TOUCHING = [
+    Stated("after.subscript", re.compile(r"_\s*\{?\d"), _subscript),
+    Stated("after.letter", re.compile(r"[A-Za-zπ](?![A-Za-z.])"), _factor),
+    Stated("after.sign", _JOINED_SIGNS, _joined_sign),
+]
+"""Signs that touch a box."""
+APART = [
+    Stated("after.factor", re.compile(_LONE), _factor),
+    Stated("after.sign-apart", _SPACED_SIGNS, _joined_sign),
+]
+"""Signs that blanks part from a box."""
 
 
 def _word_after(rest: str, word: re.Match[str], around: Around) -> Joined:

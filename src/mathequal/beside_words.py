@@ -1,14 +1,14 @@
 r"""Words before and after a box that make another answer of it, by their meaning, in ten languages: "at least", "не
 более", "以上". Each rule lists the phrases that have one meaning, and says what stands for them in the box.
 
-A phrase is a row of words as `fold` leaves them, without capitals and accents. `(a|b)` stands for one of several words,
-`[a|b]` for one of them or none, N for a number, W for any word, and ^ for the beginning of a clause. Phrases of Chinese,
-Japanese and Korean need no blanks around them. What each rule means, with an example, is in data/rules.tsv.
+A phrase is a row of words as `fold` leaves them, without capitals and accents. `(a|b)` stands for one of several
+words, `[a|b]` for one of them or none, N for a number, W for any word, ^ for the beginning of a clause and $ for the
+end. Phrases of Chinese, Japanese and Korean need no blanks around them. What each rule means, with an example, is in
+data/rules.tsv.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import product
 from typing import NamedTuple, Protocol
 
@@ -70,42 +70,51 @@ class Phrases(NamedTuple):
 
 BEFORE = [
     Phrases("before.not", NOT, """
-        not | never | nor | neither | isn't | aren't | wasn't | weren't | can't | cannot | won't | wouldn't | shouldn't
+        not | never | nor | neither | isn't | aren't | wasn't | weren't | can't | cannot | won't | wouldn't
+        shouldn't
         mustn't | couldn't | doesn't | (reject|rejects|rejecting|rejected|discard|discards|discarding|discarded)
-        (exclude|excludes|excluding|eliminate|eliminates|eliminating|except|unlike|besides) [for] | (rule|rules|ruling|ruled) out
-        (instead|regardless) of | (rather|other) than | contrary to | as opposed to | different (from|than) | apart from
+        (exclude|excludes|excluding|eliminate|eliminates|eliminating|except|unlike|besides) [for]
+        (rule|rules|ruling|ruled) out
+        (instead|regardless) of | (rather|other) than | contrary to | as opposed to | different (from|than)
+        apart from
         (anything|everything|all|any|nothing|every W|any W|all W) but | nowhere near | far from
         (wrong|incorrect|false) (answer|value|result|option|choice) (is|was|would be)
         nicht [gleich|die|der|das|ein|eine] | (kein|keine|keinen) | pas [egal a|egale a|le|la|un|une] | non
         (no|tampoco) (es|son|era|sea) [igual a|el|la|un|una] | non (e|sono|era) [uguale a|il|la|un|una]
-        nao (e|sao|era) [igual a|o|a|um|uma] | не [является|равно|равен|равна] | ausser | sauf | excepto | tranne | exceto
+        nao (e|sao|era) [igual a|o|a|um|uma] | не [является|равно|равен|равна] | ausser | sauf | excepto | tranne
+        exceto
         不是 | 不等于 | 不為 | 不为 | 并非 | 不可能是 | 不能是 | 除了 | ない
         """),
     Phrases("before.at-least", r"\ge ", """
         at least | (no|not) (less|fewer|smaller|lower|shorter|younger|under|below) [than] | minimum of
         (greater|more|larger|bigger) than or equal to | at a minimum | mindestens | wenigstens | nicht weniger als
-        grosser oder gleich | au moins | pas moins de | (superieur|superieure) ou (egal|egale) a | (al|por lo|pelo|ao) menos
+        grosser oder gleich | au moins | pas moins de | (superieur|superieure) ou (egal|egale) a
+        (al|por lo|pelo|ao) menos
         como minimo | no menos de | (mayor|maior) (o|ou) igual (a|que) | almeno | non meno di | come minimo
         maggiore o uguale a | no minimo | nao menos (de|que) | не менее [чем] | не меньше [чем] | минимум
         по (меньшей|крайней) мере | больше или равно
         至少 | 不少于 | 不小于 | 不低于 | 大于等于 | 大于或等于 | 最少 | 起码 | 少なくとも | 最低 | 최소 | 적어도
         """, _BOUND),
     Phrases("before.at-most", r"\le ", """
-        at most | (no|not) (more|greater|bigger|larger|higher|longer|older|over|above) [than] | up to | maximum of | within
+        at most | (no|not) (more|greater|bigger|larger|higher|longer|older|over|above) [than] | up to | maximum of
+        within
         (less|fewer|smaller|lower) than or equal to | at a maximum | hochstens | maximal | nicht mehr als
         kleiner oder gleich | au (plus|maximum) | pas plus de | (inferieur|inferieure) ou (egal|egale) a | a lo sumo
-        como (maximo|mucho) | no mas de | menor (o|ou) igual (a|que) | al (massimo|piu) | non piu di | minore o uguale a
+        como (maximo|mucho) | no mas de | menor (o|ou) igual (a|que) | al (massimo|piu) | non piu di
+        minore o uguale a
         no maximo | nao mais (de|que) | как максимум | не более [чем] | не больше [чем] | максимум | меньше или равно
         至多 | 最多 | 不超过 | 不多于 | 不大于 | 不高于 | 小于等于 | 小于或等于 | 多くとも | 最大 | 최대 | 많아야
         """, _BOUND),
     Phrases("before.more", "> ", """
-        (more|greater|bigger|larger|higher|longer|older|better) than | above | (exceed|exceeds|exceeding) | over | beyond
+        (more|greater|bigger|larger|higher|longer|older|better) than | above | (exceed|exceeds|exceeding) | over
+        beyond
         in excess of | upwards of | mehr als | grosser als | uber | plus (de|que|grand que) | (superieur|superieure) a
         mas (de|que) | (mayor|maior) (que|de|a|do que) | superior a | piu (di|che) | maggiore di | superiore a | oltre
         mais (de|que|do que) | acima de | более [чем] | больше [чем] | свыше | выше | 超过 | 大于 | 多于 | 高于
         """, _BOUND),
     Phrases("before.less", "< ", """
-        (less|fewer|smaller|lower|shorter|younger|worse) than | below | under | short of | weniger als | kleiner als | unter
+        (less|fewer|smaller|lower|shorter|younger|worse) than | below | under | short of | weniger als | kleiner als
+        unter
         moins (de|que) | (inferieur|inferieure) a | menos (de|que|do que) | menor (que|de|a|do que) | inferior a
         meno (di|che) | minore di | inferiore a | sotto | abaixo de | менее [чем] | меньше [чем] | ниже
         小于 | 少于 | 低于 | 不到 | 不足 | 未满
@@ -115,26 +124,32 @@ BEFORE = [
         """),
     Phrases("before.plus-minus", r"\pm ", "plus or minus | plus minus"),
     Phrases("before.about", ABOUT, """
-        about | around | approximately | approx | roughly | nearly | almost | circa | close to | near | practically | virtually
+        about | around | approximately | approx | roughly | nearly | almost | circa | close to | near | practically
+        virtually
         (estimated|estimated at|estimated to be) | (more|give) or (less|take) | on the order of | in the vicinity of
-        not far from | ungefahr | etwa | rund | zirka | fast | beinahe | nahezu | knapp | environ | presque | quasiment
-        a peu pres | autour de | aproximadamente | casi | alrededor de | cerca de | quasi | all'incirca | intorno a | quase
+        not far from | ungefahr | etwa | rund | zirka | fast | beinahe | nahezu | knapp | environ | presque
+        quasiment
+        a peu pres | autour de | aproximadamente | casi | alrededor de | cerca de | quasi | all'incirca | intorno a
+        quase
         por volta de | около | примерно | приблизительно | почти | порядка
         约 | 約 | 大约 | 大概 | 接近 | 将近 | 差不多 | 几乎 | およそ | ほぼ | 대략 | 거의
         """),
     Phrases("before.times", NOT, """
         twice | thrice | double | triple | quadruple | half | (N|dozen|hundred|thousand|million|many|several) times
         doppelt so (viel|viele|gross) wie | halb so (viel|viele|gross) wie | (halfte|doppelte|dreifache) (von|der|des)
-        N mal | (moitie|double|triple|tiers|quart) (de|du) | N fois | (mitad|doble|triple|tercio|cuarto) (de|del) | N veces
+        N mal | (moitie|double|triple|tiers|quart) (de|du) | N fois | (mitad|doble|triple|tercio|cuarto) (de|del)
+        N veces
         (meta|doppio|triplo|terzo|quarto) (di|del) | N volte | (metade|dobro|triplo|terco) (de|do) | N vezes
-        (половина|половину|треть|четверть|удвоенное) [от] | вдвое (больше|меньше) | в N раза (больше|меньше) | 一半 | 两倍 | 分之一
+        (половина|половину|треть|четверть|удвоенное) [от] | вдвое (больше|меньше) | в N раза (больше|меньше) | 一半
+        两倍 | 分之一
         """),
     Phrases("before.part", NOT, """
         (half|halves|third|thirds|quarter|quarters|fourth|fifth|sixth|eighth|tenth|tenths|percent|per cent|%) of [a|the]
         (hundreds|thousands|millions|billions|dozens|tens|scores) of | N% of | N of
         """),
     Phrases("before.operation-of", NOT, """
-        (square|cube|square root|cube root|N root|root|reciprocal|inverse|opposite|negative|factorial|logarithm|log|power) of
+        (square|cube|square root|cube root|N root|root|reciprocal|inverse|opposite|negative) of
+        (factorial|logarithm|log|power) of
         (multiple|multiples|divisor|divisors|factors|powers|complement|cosine|sine|tangent|subset|exterior) of
         (is|are|be|being) a [prime|proper|positive|common] factor of | instead of | outside [of]
         the (sum|product|difference|quotient|derivative|integral|absolute value|magnitude|conjugate) of
@@ -147,14 +162,17 @@ BEFORE = [
         (increased|decreased|reduced|divided|multiplied) by | raised to
         """, _CHANGE),
     Phrases("before.function", NOT, """
-        sin | cos | tan | cot | sec | csc | arcsin | arccos | arctan | sinh | cosh | tanh | log | ln | exp | sqrt | cbrt
+        sin | cos | tan | cot | sec | csc | arcsin | arccos | arctan | sinh | cosh | tanh | log | ln | exp | sqrt
+        cbrt
         """),
     Phrases("before.range", NOT, """
-        ^ from N to | (is|are|be|ranges|range|ranging|anywhere|anything|lies|somewhere|varies) from N to | between N and
+        ^ from N to | (is|are|be|ranges|range|ranging|anywhere|anything|lies|somewhere|varies) from N to
+        between N and
         between W and | zwischen N und | entre N (et|y|e) | tra N e | от N до | ^ (von|de|da) N (bis|a)
         """),
     Phrases("before.moment", NOT, """
-        after | before | until | till | since | past | preceding | following | prior to | earlier than | later than | past
+        after | before | until | till | since | past | preceding | following | prior to | earlier than | later than
+        past
         nach | vor | apres | avant | despues de | antes de | dopo | prima di | depois de | после | до | 之前 | 之后
         """, kinds="text time date"),
 ]  # fmt: skip
@@ -162,11 +180,11 @@ BEFORE = [
 _SOLUTION = "answer|solution|root|option|choice|correct|right|valid|possible|allowed|acceptable|true|it|admissible"
 _REJECTED = (
     "wrong|incorrect|rejected|invalid|extraneous|excluded|impossible|false|eliminated|discarded|inadmissible|"
-    "unacceptable|disqualified|ruled out|not"
+    "unacceptable|disqualified|ruled out"
 )
 AFTER = [
     Phrases("after.not", NOT, f"""
-        (is|was|are|were|would be|must be|should be|can be) [also|clearly|therefore|thus] ({_REJECTED.replace("|not", "")})
+        (is|was|are|were|would be|must be|should be|can be) [also|clearly|therefore|thus] ({_REJECTED})
         (is|was|are|were|would be) not [a|an|the|our|one of the] [final|right|correct|valid|real] ({_SOLUTION})
         (isn't|wasn't|aren't) [a|an|the|our|one of the] [final|right|correct|valid|real] ({_SOLUTION})
         (cannot|can't|can not|couldn't) be [right|correct|true|it|the answer|a solution] $ | fails
@@ -174,40 +192,52 @@ AFTER = [
         wrong | incorrect | rejected | invalid | extraneous
         ist (falsch|ungultig|unmoglich|keine losung|nicht richtig|nicht korrekt|nicht moglich)
         ist nicht die [richtige] (antwort|losung)
-        est (faux|fausse|incorrect|incorrecte|exclu|exclue) | n'est pas [la|une|le] [bonne] (reponse|solution|correct|possible)
-        es (incorrecto|incorrecta|falso|falsa|imposible) | no es [la|una|el] (respuesta|solucion|correcto|correcta|posible)
-        e (sbagliato|sbagliata|errato|errata|falso|impossibile) | non e [la|una] (risposta|soluzione|corretto|possibile)
+        est (faux|fausse|incorrect|incorrecte|exclu|exclue)
+        n'est pas [la|une|le] [bonne] (reponse|solution|correct|possible)
+        es (incorrecto|incorrecta|falso|falsa|imposible)
+        no es [la|una|el] (respuesta|solucion|correcto|correcta|posible)
+        e (sbagliato|sbagliata|errato|errata|falso|impossibile)
+        non e [la|una] (risposta|soluzione|corretto|possibile)
         e (errado|errada|incorreto|falso|impossivel) | nao e [a|uma] (resposta|solucao|correto|correta|possivel)
         не является | неверно | неправильно | не подходит | не решение
-        不是 | 不对 | 错误 | 是错的 | 不成立 | 舍去 | 不符合 | 不正确 | 不合题意 | は誤り | は間違い | は不適 | ではない | じゃない
+        不是 | 不对 | 错误 | 是错的 | 不成立 | 舍去 | 不符合 | 不正确 | 不合题意 | は誤り | は間違い | は不適
+        ではない | じゃない
         ではありません | 이 아니다 | 가 아니다 | 은 아니다 | 는 아니다 | 이 아닙니다 | 가 아닙니다 | 이 아니 | 가 아니
         """, _WRONG),
     Phrases("after.bound", "", """
-        (or|and) (more|less|fewer|greater|higher|above|over|larger|bigger|smaller|lower|below|under|older|younger|better|worse)
+        (or|and) (more|less|fewer|greater|higher|above|over|larger|bigger|smaller|lower|below|under)
+        (or|and) (older|younger|better|worse)
         (or|and) (so|thereabouts|later|earlier|longer|shorter|up|upward|upwards|beyond|something|counting)
         (o|ou|oder|или) (mas|menos|plus|moins|mehr|weniger|более|менее|больше|меньше|piu|meno|mais|mayor|menor)
         (et|y|e|und|и) (plus|mas|oltre|piu|mais|mehr|более|больше) | (minimum|maximum|minimal|maximal|tops) $
         """),
     Phrases("after.at-least", "", "at (least|most|minimum|maximum)", _BOUND),
     Phrases("after.range-of-asia", NOT, """
-        以上 | 以下 | 以内 | 以外 | 左右 | 上下 | 及以上 | 及以下 | 未満 | 未满 | 이상 | 이하 | 미만 | 초과 | より大きい | より小さい | を超える | より多い
+        以上 | 以下 | 以内 | 以外 | 左右 | 上下 | 及以上 | 及以下 | 未満 | 未满 | 이상 | 이하 | 미만 | 초과
+        より大きい | より小さい | を超える | より多い
         より少ない
         """),
     Phrases("after.about", ABOUT, """
-        approximately | approx | roughly | ish | give or take | more or less | ungefahr | aproximadamente | environ | circa
+        approximately | approx | roughly | ish | give or take | more or less | ungefahr | aproximadamente | environ
+        circa
         mas o menos | plus ou moins | piu o meno | mais ou menos | примерно
         """),
     Phrases("after.part", "", """
         and (a|an|one|two|three|N) (half|third|quarter|thirds|quarters|fourth|fourths|fifth|fifths)
-        squared | cubed | factorial | halves | thirds | quarters | fourths | fifths | sixths | sevenths | eighths | ninths
-        tenths | hundredths | thousandths | percent | per cent | percentage | hundreds | thousands | millions | billions
-        dozens | tens | gross | milliers | migliaia | millares | milhares | centinaia | centaines | centenas | dizaines
+        squared | cubed | factorial | halves | thirds | quarters | fourths | fifths | sixths | sevenths | eighths
+        ninths
+        tenths | hundredths | thousandths | percent | per cent | percentage | hundreds | thousands | millions
+        billions
+        dozens | tens | gross | milliers | migliaia | millares | milhares | centinaia | centaines | centenas
+        dizaines
         тысяч | сотен | десятков
         """),
     Phrases("after.rounding", NOTHING, "to N (decimal|decimals|d|dp|significant|s|sf|places|digits|figures)"),
     Phrases("after.operation", "", """
-        times N | (plus|minus) N | over N | divided by | multiplied by | raised to | to the power | to the W power | to N
-        (increased|decreased|reduced) by | choose N | point N | [with|and] [a] (remainder|rem) [of] N | r N | through N
+        times N | (plus|minus) N | over N | divided by | multiplied by | raised to | to the power | to the W power
+        to N
+        (increased|decreased|reduced) by | choose N | point N | [with|and] [a] (remainder|rem) [of] N | r N
+        through N
         until N | bis N
         """),
     Phrases("after.outside", NOT, """
@@ -216,14 +246,20 @@ AFTER = [
 ]  # fmt: skip
 """Words at the beginning of what follows a box, and what stands for them beside the answer."""
 
-_FILLERS = {*word_list("""a an the equal equals to in at option choice answer number value exactly be just only simply quite
-    really actually necessarily always""")}  # fmt: skip
+_FILLERS = {
+    *word_list("""a an the equal equals to in at option choice answer number value exactly be just only simply quite
+    really actually necessarily always""")
+}
 """Words that may stand between "not" and what it denies."""
-_NUMBER_WORDS = {*word_list("""one two three four five six seven eight nine ten eleven twelve half hundred thousand dozen
-    million zwei drei vier funf deux trois quatre cinq dos tres cuatro cinco due tre quattro cinque dois duas два три четыре
-    пять""")}  # fmt: skip
+_NUMBER_WORDS = {
+    *word_list("""one two three four five six seven eight nine ten eleven twelve half hundred thousand dozen million
+    zwei drei vier funf deux trois quatre cinq dos tres cuatro cinco due tre quattro cinque dois duas два три четыре
+    пять""")
+}
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|-?\d[\d.,]*(?<![.,])(?:/\d+)?%?|\S")
-_MARKS = re.compile(r"\\(?:q?quad|left|right|text(?:bf|it|rm)?|math(?:bf|rm))(?![a-z])|\\[,;:! ]|[$*_~{}]|\\(?=[()\[\]])|<[^<>]*>")
+_MARKS = re.compile(
+    r"\\(?:q?quad|left|right|text(?:bf|it|rm)?|math(?:bf|rm))(?![a-z])|\\[,;:! ]|[$*_~{}]|\\(?=[()\[\]])|<[^<>]*>"
+)
 _STARTS = {*word_list(". , ; : ( = ! ? is are be was were")}
 _ASIAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
@@ -247,10 +283,15 @@ class Index(NamedTuple):
     """Those of languages without blanks, by the character next to the box."""
 
 
-@lru_cache(maxsize=2)
+INDEXES = dict[bool, Index]()
+"""The indexes of `AFTER` and of `BEFORE`, from their first use on."""
+
+
 def _index(last: bool) -> Index:
     """The index of `BEFORE`, whose phrases are reversed, or of `AFTER`."""
-    index = Index({}, {})
+    if index := INDEXES.get(last):
+        return index
+    index = INDEXES[last] = Index({}, {})
     for rule in BEFORE if last else AFTER:
         for row in spelled(rule.words):
             if _ASIAN.match(row[0]):
@@ -293,7 +334,8 @@ def _fits(phrase: Sequence[str], tokens: Sequence[str]) -> bool:
         elif word == "W":
             fits = token.isalpha()
         else:
-            fits = (word == "^" and (not token or token in _STARTS)) or (word == "$" and (not token or token in ".,;!?)"))
+            fits = not token or (word == "^" and token in _STARTS) or (word == "$" and token in ".,;!?)")
+            fits &= word in "^$"
         if not fits:
             return False
     return True

@@ -20,7 +20,6 @@ from mathequal.phrases import (
     LEAD,
     LONG_WORDS,
     PHRASES,
-    REWRITTEN,
     ROUNDED,
     ROWS_OF_WORDS,
     SAY_NOTHING,
@@ -111,8 +110,14 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         digits = base[2].upper().lstrip("0") or "0"
         if 2 <= radix <= 36 and all(int(digit, 36) < radix for digit in digits.replace(".", "")):
             return Answer("base", (base[1], f"0{digits}" if digits[0] == "." else digits, radix))
-    for phrase, usual in REWRITTEN if TWO_LETTERS.search(plain) else AS_FORMULA:
-        plain = phrase.sub(usual, plain).strip()
+    if TWO_LETTERS.search(plain):
+        low = plain.lower()
+        for _, needs, phrase, usual in PHRASES:
+            if needs in low:
+                plain = phrase.sub(usual, plain).strip()
+    for _, needs, pattern, usual in AS_FORMULA:
+        if needs in plain:
+            plain = pattern.sub(usual, plain).strip()
     if sum(word.lower() not in KNOWN_WORDS for word in LONG_WORDS.findall(plain)) > 4:  # prose
         return None
     others: tuple[Answer | None, ...] = ()
@@ -170,9 +175,11 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if inner := re.fullmatch(r"\( ?([^\W\d_]{2,}) ?\)", words):
         words = inner[1]
     low = words.lower().replace("\\", "")
-    for pattern, usual in WHOLE if ":" in low or re.search("[a-z]{2}", low) else ():
-        if (found := pattern.fullmatch(low)) and (written := found.expand(usual)).lower() != low:
-            return read(written)
+    for _, needs, pattern, usual in WHOLE if ":" in low or re.search("[a-z]{2}", low) else ():
+        if needs in low and (found := pattern.fullmatch(low)):
+            written = found.expand(usual) if isinstance(usual, str) else usual(found)
+            if written.lower() != low:
+                return read(written)
     if time := _TIME.fullmatch(low):
         hour = int(time[1]) % 12 + 12 * (time[4] == "p") if time[4] else int(time[1])
         return Answer("time", (hour, int(time[2] or time[5] or 0), int(time[3] or time[6] or 0)))
@@ -212,7 +219,7 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if re.search(r"\b\w'(?!\w)|''", words):  # A' and A''
         return None
     runs = re.findall(r"[^\W\d_]+", words)
-    if re.fullmatch("infty|pi|inf|oo|.", low) or any(phrase.search(words) for phrase, _ in PHRASES):
+    if re.fullmatch("infty|pi|inf|oo|.", low) or any(rule.pattern.search(words) for rule in PHRASES):
         return None
     product = len(runs) == 1 and words.islower() and words.isascii() and len(words) <= 3 and words not in _SHORT_WORDS
     product |= len(runs) == 1 and len(words) < 5 and not (words.islower() or words.isupper() or words.istitle())  # mgH

@@ -20,7 +20,9 @@ _LONGEST = 2000  # characters at the end of a response in which its last tag is 
 _TOLD = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>\s*(?:<\|?[\w▁]{1,20}\|?>\s*)?\Z", re.S | re.I)
 """An answer in tags at the very end of a response."""
 _NAME = re.compile(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?")
-_MEMBERS = re.compile(r"(?<![\\<>!])=|(?<!\\)&|\\\\|[,;:]|\\(?:q?quad|implies|iff|Rightarrow|therefore|to)(?![A-Za-z])|[\n$]")
+_MEMBERS = re.compile(
+    r"(?<![\\<>!])=|(?<!\\)&|\\\\|[,;:]|\\(?:q?quad|implies|iff|Rightarrow|therefore|to)(?![A-Za-z])|[\n$]"
+)
 _SPACING = re.compile(r"\\[,;:! ]|\\(?:left|right|displaystyle)(?![A-Za-z])|[{}]$")
 _VALUE = r"[-+]?\d[\d.]*(?:/\d+)?|-?\\[dt]?frac\s*\{\d+\}\s*\{\d+\}|[-+]?\d*\\sqrt\s*\{?\d+\}?"
 _LETTER = r"[A-Za-z](?:_\{?\w\}?)?"
@@ -33,8 +35,8 @@ _EARLIER_FORMULA = re.compile(
     rf"(?:^|[\s(])\$(?P<name>{_LETTER})\s*=\s*(?P<value>{_VALUE})\$\s*,?\s*(?:or|and)\s+\$?(?P=name)\s*=\s*\$?$"
 )
 _ASKED = re.compile(
-    r"\b(?:find|determine|what is|what's|calculate|compute|values? of|solutions? for|solve for)\s+(?:the value of |all )?"
-    r"\$?\\?\(?([a-z])(?![\w^_(+*/'-]|\s*[-+^*/(_]|\\)|\bangle \$?([a-z])(?!\w)",
+    r"\b(?:find|determine|what is|what's|calculate|compute|values? of|solutions? for|solve for)\s+"
+    r"(?:the value of |all )?\$?\\?\(?([a-z])(?![\w^_(+*/'-]|\s*[-+^*/(_]|\\)|\bangle \$?([a-z])(?!\w)",
     re.I,
 )
 _SOLVE = re.compile(r"\bsolve\b", re.I)
