@@ -232,7 +232,10 @@ _AT_WORD = re.compile(r"[-(\[?]?[\s$*_]*(?:\\(?:text|mathrm|textbf|mbox|rm)\s*\{
 _HEDGES = {*word_list("approximately approx roughly ungefähr aproximadamente environ")}
 _NO_SCALES = ("cento", "cem", "par")
 _THOUSANDS = {"k": "thousand", "K": "thousand", "M": "million", "bn": "billion", "mn": "million", "tn": "trillion"}
-_VALUE = r"(?:[-+]?\\?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?|[-+]?\\[dt]?frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|[-+]?\d*\\sqrt\s*\{?\d+\}?)"
+_VALUE = (
+    r"(?:[-+]?\\?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?|[-+]?\\[dt]?frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|"
+    r"[-+]?\d*\\sqrt\s*\{?\d+\}?)"
+)
 _LETTER = r"[A-Za-z](?:_\{?\w\}?)?"
 _FURTHER = re.compile(
     rf"[\s$*]*(?:,\s*)?(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?(?:(?:and|or|plus|&|as well as|along with|{LINK_WORDS}|"

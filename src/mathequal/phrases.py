@@ -4,7 +4,7 @@ which operator a phrase stands for. Each table is in the order of its replacemen
 import re
 from functools import partial
 
-from mathequal.rules import table
+from mathequal.rulebook import table
 from mathequal.text import word_list
 from mathequal.tokens import FUNCTIONS
 from mathequal.units import CODES, SPELLED_UNITS, adds_a_name, introduces, read_unit
@@ -104,6 +104,7 @@ LEAD = re.compile(
     |(?:(?:so|thus|hence|therefore),?\ )?there\ (?:are|is)(?:\ exactly)?(?=[\s\x02]*\d)
     |(?:so|thus|hence|therefore),?(?=\s*\x02)
     |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))
+    |\[(?:ans|answer|sol|solution)\]
     |(?:ans|answer|sol|solution)(?:\ ?[.:]{1,2}(?=\ )|(?=\ [-+]?(?:[\d.(]|\\(?:frac|sqrt|dollar))))
     |答案?\s*[是为:]|答案|选(?=\s*[A-H])|共有?(?=\s*\d)
     |\\(?:Rightarrow|implies|to)(?![A-Za-z])|(?P<said>[A-Za-z](?:[A-Za-z'\ ]|\x02\s*[A-Za-z]\s*\x01)*?

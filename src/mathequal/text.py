@@ -8,8 +8,8 @@ from html import unescape
 
 from mathequal.languages import ALONE_IN_TEXT, LINK_WORDS, link, plain_numbers
 from mathequal.macros import without_packages
-from mathequal.notation import NOTATION
-from mathequal.rules import rewritten
+from mathequal.rulebook import rewritten
+from mathequal.spelling import SPELLING
 
 
 def word_list(text: str) -> list[str]:
@@ -157,7 +157,7 @@ def plain_latex(text: str) -> str:
         text = _ascii(text)
     if "\\" in text:
         text = without_packages(text)
-    text = rewritten(text, NOTATION)
+    text = rewritten(text, SPELLING)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
     text = re.sub(r"(\d{1,9}) *\^\\circ *(\d\d?)'(?: *(\d\d?(?:\.\d{1,9})?)'')?(?!')", _in_degrees, text)
     text = " ".join(_TEXT.sub(_words, _NOISE.sub(" ", text)).split())

@@ -45,6 +45,8 @@ class AnswerPolicy:
     """Why the policy cannot compare with a problem's gold answer; "" if it can."""
     reading: Callable[[str], str] = str
     """What a gold answer is to the policy, in words."""
+    explain: Callable[[Problem, str], str] | None = None
+    """(problem, response) → how its verdict came about, in lines for people."""
 
 
 def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exact") -> AnswerPolicy:
@@ -64,7 +66,9 @@ def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exac
     if name == "typed":
         judge = partial(_judge_typed, decimals=decimals)
         extract = partial(_extract_typed, fallback=fallback or "none")
-        return replace(policy, algebra="", extract=extract, judge=judge, gold_fault=_unread, reading=_reading)
+        explain = partial(_explain, fallback=fallback or "none", decimals=decimals)
+        policy = replace(policy, algebra="", extract=extract, judge=judge, explain=explain)
+        return replace(policy, gold_fault=_unread, reading=_reading)
     return policy
 
 
@@ -78,7 +82,7 @@ def _extract(problem: Problem, response: str, *, fallback: Fallback) -> str | No
 
 def _extract_typed(problem: Problem, response: str, *, fallback: Fallback) -> str | None:
     """The answer, with what stands beside its box: relations, signs, words, scales and units."""
-    from mathequal.statement import statement
+    from mathequal.responses import statement
 
     text = without_thoughts(response, problem.prompt)
     stated = statement(text, gold_texts(problem), _question(problem), fallback)
@@ -125,7 +129,7 @@ def _typed_golds(problem: Problem) -> tuple[str, ...]:
 def _typed_gold(gold: str) -> str:
     from mathequal.golds import stated
 
-    return gold if _GLUED.match(gold) else stated(_without_label(gold))
+    return gold if _GLUED.match(gold) else stated(gold)
 
 
 def is_words(problem: Problem) -> bool:
@@ -138,12 +142,7 @@ def is_words(problem: Problem) -> bool:
 
 def is_cleaned(problem: Problem) -> bool:
     """Whether `typed` takes a label, a number in a list or a remark off one of the accepted answers."""
-    return any(_typed_gold(gold) != _without_label(gold) for gold in gold_texts(problem))
-
-
-def _without_label(answer: str) -> str:
-    """An answer without "Ans." and the like before it."""
-    return _ANSWER_LABEL.sub("", answer) if answer[:1] in _LABEL_BEGINS else answer
+    return any(_typed_gold(gold) != gold for gold in gold_texts(problem))
 
 
 @lru_cache(maxsize=4096)
@@ -173,13 +172,25 @@ def _judge_typed(problem: Problem, answer: str, *, decimals: Decimals) -> Verdic
     """The verdict by types; an answer that is only copied from the question is wrong."""
     from mathequal import compare, is_copied
 
-    question, golds, answer = _question(problem), _typed_golds(problem), _without_label(answer)
+    question, golds = _question(problem), _typed_golds(problem)
     results = [compare(gold, answer, decimals=decimals, question=question) for gold in golds]
     correct, _, detail = max(results, key=lambda result: result.equal)
     if (correct or detail == "form") and is_copied(answer, golds, question):
         return Verdict(Outcome.WRONG, 0.0, "copied")
     detail = "" if detail == "form" else detail
     return Verdict(Outcome.CORRECT if correct else Outcome.WRONG, float(correct), detail)
+
+
+def _explain(problem: Problem, response: str, *, fallback: Fallback, decimals: Decimals) -> str:
+    """How the verdict came about: the rules that decided, and how the gold answer and the response's were read. Of
+    several gold answers it is one that the response equals, or the first."""
+    from mathequal import explain, is_copied
+
+    text, question, golds = without_thoughts(response, problem.prompt), _question(problem), _typed_golds(problem)
+    found = [explain(gold, text, decimals=decimals, question=question, fallback=fallback) for gold in golds]
+    best = max(found, key=lambda explanation: explanation.judgement.equal)
+    copied = best.answer is not None and is_copied(best.answer, golds, question)
+    return f"{best}\nrule    copied: the answer is only copied from the question" if copied else str(best)
 
 
 def _question(problem: Problem) -> str:
@@ -194,12 +205,7 @@ def gold_texts(problem: Problem) -> tuple[str, ...]:
     return tuple(strip_dollars(gold_text(gold)) for gold in gold_list(problem.answer))
 
 
-_ANSWER_LABEL = re.compile(
-    r"\A\s*(?:\[(?:ans(?:wer)?|sol(?:ution)?)\]|(?:ans(?:wer)?|sol(?:ution)?)\s*[.:](?!\d)|ans(?:wer)?(?=\s+[-\d$\\]))\s*(?=\S)",
-    re.I,
-)
 _ALONE = "write the answer alone, or name it in a longer text with the option answer_pattern"
-_LABEL_BEGINS = frozenset("aAsS[ \n\t")
 _GLUED = re.compile(r"(?:ans|sol)\w*\.\d", re.I)  # "Ans.5": 5 or 0.5
 _CONCLUDES = re.compile(r"(?<![A-Za-z\\])(?:(?<![Ii]f )(?<!or )so|therefore|thus|hence)(?=[\s,])")
 _WORD = re.compile(r"[A-Za-z]{2,}")

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from mathequal.rules import table
+from mathequal.rulebook import table
 
 _OPERATORS = {
     *re.findall(
@@ -48,7 +48,7 @@ _BLANKS = r"(?: |\\[,;:! ])*"
 _COORDINATE = r"-? ?(?:[\d.]+(?: ?/ ?\d+)?|\\[dt]?frac ?\{ ?\d+ ?\} ?\{ ?\d+ ?\})"
 
 
-NOTATION = table((
+SPELLING = table((
     ("html.font", "</", r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"),
     ("html.superscript", "<sup>", r"<sup>(.*?)</sup>", r"^{\1}"),
     ("html.subscript", "<sub>", r"<sub>(.*?)</sub>", r"_{\1}"),
