@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mathequal.answers import Answer
 from mathequal.beside_units import LETTER_UNIT
 from mathequal.beside_words import BOUND, NOT, may_begin_with, may_end_with, rule_after, rule_before
-from mathequal.languages import LINK_WORDS, scale_of
+from mathequal.languages import LINK_WORDS, fold, scale_of
 from mathequal.reading import read
 from mathequal.text import word_list
 
@@ -73,9 +73,11 @@ _SILENT = {*word_list("left big Big bigl text textbf textrm mathrm mathbf displa
 _SIGNS = {"-": "-", "−": "-", "√": r"\sqrt", "±": r"\pm", "^": "2^", "/": "1/", "×": r"2\cdot", "·": r"2\cdot"}
 _OPENING = {"overline", "bar", "underline", "sqrt", "surd", "cdot", "times", "pm", "mp", "div", "frac", "log", "ln", 
             "lfloor", "lceil", "sin", "cos", "tan", "exp"}  # fmt: skip
+_THREE_DIGITS = re.compile(r"\d{3}(?!\d)")
+_OTHER_CHOICE = re.compile(r"(?:^|[\s($])\(?[A-J]\)?\$?\s*,?\s*(?:or|and)$")
 _COMMANDS = _RELATIONS.keys() | _NEGATED | _OPENING
 _OTHER_VALUE = re.compile(r"(?<![\w.])(-?\d[\d.]*)\$?,? or$")
-_RANGE = re.compile(r"(?<![\w.])\d[\d.]*\$?[–—]\$?$")  # 10–\boxed{12}
+_RANGE = re.compile(r"(?<![\w.])\d[\d.]*%?\$?(?:[–—]|\s*[+−×÷·*]\s*)\$?$")  # 10–\boxed{12} and 10 + \boxed{12}
 _STRUCK = re.compile(r"~~$|<(?:s|del|strike)>$")
 
 
@@ -87,7 +89,7 @@ def before_it(before: str, around: Around) -> Joined:
     text, direct = _without_end(before)
     if text[-2:] == " =":
         return NOTHING
-    end = End(before, text, direct, _LAST_WORD.search(text[-16:]))
+    end = End(before, text, direct, _LAST_WORD.search(text[-16:]), around)
     if not (end.word and end.word[1]) or end.word[2] in _COMMANDS or "\\not" in text[-16:]:
         for rule in SIGNS:
             if joined := rule.joined(end):
@@ -109,6 +111,7 @@ class End(NamedTuple):
     """Whether it touches the box: see `_without_end`."""
     word: re.Match[str] | None
     """The word or command at the end of `text`."""
+    around: Around
 
 
 class Sign(NamedTuple):
@@ -160,17 +163,19 @@ def _sign(end: End) -> str:
 
 
 def _range(end: End) -> str:
-    return NOT if end.text[-1:] in ("–", "—") and _RANGE.search(end.before[-12:]) else ""
+    return NOT if end.text[-1:] in {*"–—+−×÷·"} and _RANGE.search(end.before[-16:].rstrip("$ ")) else ""
 
 
 def _digits(end: End) -> str:
     digits = end.before.rstrip("$*_{\\(")[-2:]  # 1\boxed{5}, 0.\boxed{5} and 1,\boxed{500}
-    if digits[-1:] == "." or (digits[-1:] == "," and digits[:1].isdigit()):
+    if digits[-1:] == "." or (digits[-1:] == "," and digits[:1].isdigit() and _THREE_DIGITS.match(end.around.answer)):
         digits = digits[:-1].strip() or "0"
     return NOT if digits[-1:].isdigit() and not end.text[-1:].isalpha() else ""
 
 
 def _other_value(end: End) -> str:
+    if end.around.kind == "letters":
+        return NOT if _OTHER_CHOICE.search(end.text[-12:]) else ""
     if not end.word or end.word[2] != "or":
         return ""
     other = _OTHER_VALUE.search(" ".join(end.text[-40:].replace("*", "").split()))
@@ -184,7 +189,7 @@ SIGNS = [
     Sign("before.relation", _command_of_relation, True),
     Sign("before.function-sign", _function),
     Sign("before.sign", _sign),
-    Sign("before.dash", _range),
+    Sign("before.operation-sign", _range),
     Sign("before.digit", _digits),
     Sign("before.or", _other_value),
 ]
@@ -228,7 +233,9 @@ _SPACED_SIGNS = re.compile(
 )
 _LONE = r"(?:(?:i|pi|π)(?=[\s$]*(?:$|[,;]|\.(?![a-z])))|x\s*10\b|[a-z](?=\$\s*\.?\s*$))"
 """A factor after a blank: 5 i, 5 $x$ and 5 x 10^3."""
-_AT_WORD = re.compile(r"[-(\[?]?[\s$*_]*(?:\\(?:text|mathrm|textbf|mbox|rm)\s*\{\s*)?(?=([^\W\d_]+))")
+_OF_KELVIN = re.compile(r"kelvin|temperat|molar|concentrat|\b[KM]\b")
+"""Questions whose answers have the units K or M."""
+_AT_WORD = re.compile(r"[-(\[?]?[\s$*_]*(?:\\(?:text|mathrm|textbf|mbox|rm)\s*\{\s*)?(?=([^\W\d_]+(?:['’][^\W\d_]+)*))")
 _HEDGES = {*word_list("approximately approx roughly ungefähr aproximadamente environ")}
 _NO_SCALES = ("cento", "cem", "par")
 _THOUSANDS = {"k": "thousand", "K": "thousand", "M": "million", "bn": "billion", "mn": "million", "tn": "trillion"}
@@ -240,7 +247,7 @@ _LETTER = r"[A-Za-z](?:_\{?\w\}?)?"
 _FURTHER = re.compile(
     rf"[\s$*]*(?:,\s*)?(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?(?:(?:and|or|plus|&|as well as|along with|{LINK_WORDS}|"
     rf"\\land|\\lor|\\wedge|\\vee)(?:\s+(?:also|possibly|maybe|perhaps|even))*[\s}}]*|,\s*)\$?\s*"
-    rf"(?:(?P<name>{_LETTER})\s*=)?\s*(?P<value>{_VALUE})(?P<percent>\s*\\?%)?(?=[\s$]*(?:$|[.!?;,)]|\\\]))",
+    rf"(?:(?P<name>{_LETTER})\s*=)?\s*(?P<value>{_VALUE})(?P<percent>\s*\\?%)?(?=[\s$]*(?:$|[.!?;,)]|\\[\])}}]))",
 )
 r"""A further value: \boxed{9} and $x=2$, \boxed{9}, 5."""
 _SETS, _WORDS = ("intervals", "tuple", "set"), ("text", "letters")
@@ -260,8 +267,12 @@ _BASE = re.compile(
 )
 _BASES = {"two": 2, "eight": 8, "ten": 10, "sixteen": 16, "binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16}
 _HALF_OF_DAY = re.compile(r"[\s$]*(?:\\(?:text|mathrm)\s*\{\s*)?(?P<half>[AaPp])\.?\s?[Mm]\b")
+_BLANKS = r"(?:[\s$]|\\[,;:! ]|\\q?quad(?![a-z]))*"
 _INDEX = re.compile(
-    r"[\s$]*[,(]?\s*(?:where|for(?: all| any| every)?|with|if|when|and)?\s*\$?\s*(?P<letter>[a-z])\$?\s*"
+    rf"{_BLANKS}[,(]?{_BLANKS}(?:for|where|with|and)\s+(?:all\s+|any\s+)?"
+    r"(?P<which>odd|even|positive|negative|natural|prime|"
+    r"non-?negative|non-?zero)\s+(?:integers?\s+|numbers?\s+|values of\s+)?\$?[a-z](?![a-z])|"
+    rf"{_BLANKS}[,(]?{_BLANKS}(?:where|for(?: all| any| every)?|with|if|when|and)?\s*\$?\s*(?P<letter>[a-z])\$?\s*"
     r"(?P<said>(?:is|are|be|runs|ranges|\\in|∈|>|<|≥|≤|≠|\\(?:ge|le|ne|geq|leq|neq|notin|geqslant|leqslant)(?![a-z])).{0,60})"
 )
 _RESTRICTS = re.compile(
@@ -312,14 +323,16 @@ class Stated(NamedTuple):
 
 
 def _modulus(found: re.Match[str], around: Around) -> str:
-    asked = not around.asks_for("family") and re.search(rf"(?<!\d){found[1]}(?!\d)", around.question)
+    divisor = rf"(?:\bmod\w*|divi\w+ by|/\s*\\?m?a?t?h?b?b?)\W*{found[1]}(?!\d)"
+    asked = not around.asks_for("family") and re.search(divisor, around.question)
     return "" if asked else rf"\pmod{{{found[1]}}}"
 
 
 def _base(found: re.Match[str], around: Around) -> str:
-    written = found["base"] or found["word"]
-    wanted = around.asks_for("base") and around.kind == "expression"
-    return f"_{{{_BASES.get(written, written)}}}" if wanted else ""
+    radix = str(_BASES.get(found["word"] or found["base"], found["base"]))
+    known = radix == "10" or (found["word"] or f"base {radix}") in around.question.lower()
+    wanted = around.kind == "expression" and (around.asks_for("base") or not known)
+    return f"_{{{radix}}}" if wanted else ""
 
 
 def _half_of_day(found: re.Match[str], around: Around) -> str:
@@ -327,7 +340,8 @@ def _half_of_day(found: re.Match[str], around: Around) -> str:
 
 
 def _index(found: re.Match[str], around: Around) -> str:
-    return FURTHER if _RESTRICTS.search(found["said"]) and around.asks_for("family") else ""
+    restricted = found["which"] or _RESTRICTS.search(found["said"])
+    return FURTHER if restricted and around.asks_for("family") else ""
 
 
 def _on_set(found: re.Match[str], around: Around) -> str:
@@ -381,15 +395,28 @@ APART = [
 """Signs that blanks part from a box."""
 
 
+def _scale(word: re.Match[str], _around: Around) -> str:
+    scale = scale_of(word[1]) if len(word[1]) > 1 and word[1].lower() not in _NO_SCALES else None
+    return rf"\text{{ {word[1]}}}" if scale and not scale[1] else ""
+
+
+def _letter_of_scale(word: re.Match[str], around: Around) -> str:
+    if word[1] not in _THOUSANDS or "(" in word[0] or (word[1] in "KM" and _OF_KELVIN.search(around.question)):
+        return ""
+    return rf"\text{{ {_THOUSANDS[word[1]]}}}"
+
+
+SCALES = [Stated("after.scale", _AT_WORD, _scale), Stated("after.letter-of-scale", _AT_WORD, _letter_of_scale)]
+"""Words and letters that multiply the value before them."""
+
+
 def _word_after(rest: str, word: re.Match[str], around: Around) -> Joined:
     """What a word after a box makes of its value."""
-    first, low = word[1], word[1].lower()
-    following = rest[word.end() + len(first) :]
-    if len(first) > 1 and (scale := scale_of(first)) and not scale[1] and low not in _NO_SCALES:
-        return Joined(rf"\text{{ {first}}}", "after.scale", following)
-    if first in _THOUSANDS and not (first in "KM" and LETTER_UNIT.match(rest)):
-        return Joined(rf"\text{{ {_THOUSANDS[first]}}}", "after.scale", following)
-    if not may_begin_with(low):
+    low = word[1].lower().replace("’", "'")
+    for rule in SCALES:
+        if joined := rule.joined(word, around):
+            return Joined(joined, rule.id, rest[word.end() + len(word[1]) :])
+    if not may_begin_with(low if low.isascii() else fold(low)):
         return Joined("", "", rest)
     found = rule_after(rest[word.end() :] if rest[0] != "?" else rest, around)
     if found is None:

@@ -132,20 +132,22 @@ BEFORE = [
         a peu pres | autour de | aproximadamente | casi | alrededor de | cerca de | quasi | all'incirca | intorno a
         quase
         por volta de | около | примерно | приблизительно | почти | порядка
-        约 | 約 | 大约 | 大概 | 接近 | 将近 | 差不多 | 几乎 | およそ | ほぼ | 대략 | 거의
+        approximate | unos | unas
+        약 | 约 | 約 | 大约 | 大概 | 接近 | 将近 | 差不多 | 几乎 | およそ | ほぼ | 대략 | 거의
         """),
     Phrases("before.times", NOT, """
         twice | thrice | double | triple | quadruple | half | (N|dozen|hundred|thousand|million|many|several) times
         doppelt so (viel|viele|gross) wie | halb so (viel|viele|gross) wie | (halfte|doppelte|dreifache) (von|der|des)
-        N mal | (moitie|double|triple|tiers|quart) (de|du) | N fois | (mitad|doble|triple|tercio|cuarto) (de|del)
+        zweimal | dreimal | viermal | funfmal | zehnmal | N mal | (moitie|double|triple|tiers|quart) (de|du)
+        N fois | (mitad|doble|triple|tercio|cuarto) (de|del)
         N veces
         (meta|doppio|triplo|terzo|quarto) (di|del) | N volte | (metade|dobro|triplo|terco) (de|do) | N vezes
         (половина|половину|треть|четверть|удвоенное) [от] | вдвое (больше|меньше) | в N раза (больше|меньше) | 一半
-        两倍 | 分之一
+        一半的 | 两倍的 | 两倍 | 分之一
         """),
     Phrases("before.part", NOT, """
         (half|halves|third|thirds|quarter|quarters|fourth|fifth|sixth|eighth|tenth|tenths|percent|per cent|%) of [a|the]
-        (hundreds|thousands|millions|billions|dozens|tens|scores) of | N% of | N of
+        (hundreds|thousands|millions|billions|dozens|tens|scores) of | N of
         """),
     Phrases("before.operation-of", NOT, """
         (square|cube|square root|cube root|N root|root|reciprocal|inverse|opposite|negative) of
@@ -159,7 +161,7 @@ BEFORE = [
         (subtract|subtracted|subtracting|taken|taken away|deducted) from | (subtract|take|deduct) N from
         (add|adding) N to | (added|adding) to | N (plus|over|mod|modulo|choose|point|increased by|decreased by)
         N (divided by|multiplied by|raised to|reduced by|added to|subtracted from)
-        (increased|decreased|reduced|divided|multiplied) by | raised to
+        (increased|decreased|reduced|divided|multiplied|divisible) by | raised to | divides
         """, _CHANGE),
     Phrases("before.function", NOT, """
         sin | cos | tan | cot | sec | csc | arcsin | arccos | arctan | sinh | cosh | tanh | log | ln | exp | sqrt
@@ -180,7 +182,7 @@ BEFORE = [
 _SOLUTION = "answer|solution|root|option|choice|correct|right|valid|possible|allowed|acceptable|true|it|admissible"
 _REJECTED = (
     "wrong|incorrect|rejected|invalid|extraneous|excluded|impossible|false|eliminated|discarded|inadmissible|"
-    "unacceptable|disqualified|ruled out"
+    "unacceptable|disqualified|ruled out|too big|too small|too large|too high|too low|too many|too few"
 )
 AFTER = [
     Phrases("after.not", NOT, f"""
@@ -230,7 +232,7 @@ AFTER = [
         billions
         dozens | tens | gross | milliers | migliaia | millares | milhares | centinaia | centaines | centenas
         dizaines
-        тысяч | сотен | десятков
+        тысяч | сотен | десятков | 的一半 | 的两倍 | 的平方 | の半分 | の2倍 | 의 절반 | 의 두 배
         """),
     Phrases("after.rounding", NOTHING, "to N (decimal|decimals|d|dp|significant|s|sf|places|digits|figures)"),
     Phrases("after.operation", "", """
@@ -242,13 +244,14 @@ AFTER = [
         """),
     Phrases("after.outside", NOT, """
         except | excluding | without | minus | but not | other than | apart from | save for | unless
+        (together|along|united|joined|intersected) with
         """, kinds="intervals set list named assigned tuple"),
 ]  # fmt: skip
 """Words at the beginning of what follows a box, and what stands for them beside the answer."""
 
 _FILLERS = {
-    *word_list("""a an the equal equals to in at option choice answer number value exactly be just only simply quite
-    really actually necessarily always""")
+    *word_list("""a an the equal equals to in on at option choice answer number value exactly be just only simply quite
+    really actually necessarily always even""")
 }
 """Words that may stand between "not" and what it denies."""
 _NUMBER_WORDS = {
@@ -330,7 +333,7 @@ def _fits(phrase: Sequence[str], tokens: Sequence[str]) -> bool:
         if word == token and token:
             continue
         if word == "N":
-            fits = token != "" and (token[-1:].isdigit() or token in _NUMBER_WORDS)
+            fits = token != "" and (token.rstrip("%")[-1:].isdigit() or token in _NUMBER_WORDS)
         elif word == "W":
             fits = token.isalpha()
         else:

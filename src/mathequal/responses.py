@@ -2,7 +2,7 @@ r"""The answer that a response states: that of its box with what stands beside i
 states \ge 5, and "\boxed{5} million" states 5\text{ million}."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from mathequal.beside import NOTHING, Around, Joined, after_it, before_it
 from mathequal.beside_units import currency_beside, unit_beside
 from mathequal.beside_words import ABOUT, NOT
 from mathequal.extract import Box, Fallback, found_answer, the_box
-from mathequal.nodes import Power, Product, Sum, Symbol
+from mathequal.nodes import Function, Negative, Power, Product, Quotient, Sum, Symbol
 from mathequal.reading import read
 from mathequal.trees import symbols
 
@@ -100,46 +100,70 @@ def _member(typed: Answer | None) -> str:
     return "" if typed is None else (typed.items[-1] if typed.kind == "assigned" else typed).kind
 
 
+class LeftSide(NamedTuple):
+    """A rule for what stands before a box in its formula."""
+
+    id: str
+    joined: Callable[[Box, str, Around], str]
+    """(box, formula before it, what is known) → what stands for it before the answer; "" if it changes nothing."""
+
+
 def _left_side(box: Box, around: Around) -> Joined:
-    """The left side of an equation whose right side is the box, and a value that stands before it in a list, where
-    either makes another answer of it."""
+    """What the formula before a box makes of its value."""
     formula = box.before if box.formula is None else box.formula
     end = formula[-24:].rstrip(" &{($*\n")
-    if end[-1:] == "=":
-        members = _MEMBERS.split(_SPACING.sub("", formula).rstrip(" &{($*")[:-1])
-        joined = _equated(members[-1].strip(" {}&$"), around)
-        if joined.text:
-            return joined
-    elif end[-1:] not in ",}rd":  # a comma, \text{ or }, \lor and \land
+    if end[-1:] not in "=,}rd":  # an equation, a comma, \text{ or }, \lor and \land
         return NOTHING
-    earlier = _EARLIER.search(formula[-60:]) or _EARLIER_FORMULA.search(box.before)
-    if earlier and earlier["name"] in (None, around.name) and around.kind == "expression":
-        alone = box.formula is None or earlier["name"] or formula[-60:][: earlier.start("value")].strip(" ({\\[") == ""
-        if alone and earlier["value"] not in around.question:
-            return Joined(rf"{earlier['value']}\text{{ and }}", "before.further")
+    for rule in LEFT_SIDES:
+        if joined := rule.joined(box, formula, around):
+            return Joined(joined, rule.id)
     return NOTHING
 
 
-def _equated(member: str, around: Around) -> Joined:
+def _equation(_box: Box, formula: str, around: Around) -> str:
+    """The left side of an equation whose right side is the box, if that is not what is asked."""
+    plain = _SPACING.sub("", formula).rstrip(" &{($*\n")
+    return _equated(_MEMBERS.split(plain[:-1])[-1].strip(" &$"), around) if plain[-1:] == "=" else ""
+
+
+def _earlier_value(box: Box, formula: str, around: Around) -> str:
+    """A value that stands before the box in a list."""
+    earlier = _EARLIER.search(formula[-60:]) or _EARLIER_FORMULA.search(box.before)
+    if (
+        earlier
+        and earlier["name"] in (None, around.name, around.name or earlier["name"])
+        and around.kind == "expression"
+    ):
+        alone = box.formula is None or earlier["name"] or formula[-60:][: earlier.start("value")].strip(" ({\\[") == ""
+        if alone and earlier["value"] not in around.question:
+            return rf"{earlier['value']}\text{{ and }}"
+    return ""
+
+
+def _equated(member: str, around: Around) -> str:
     r"""What is equal to a box, if it is not what is asked: 2x = \boxed{9}, x = \boxed{2x+1}."""
     if not member or len(member) > 40:
-        return NOTHING
+        return ""
     plain = _NAME.fullmatch(member) is not None
     if plain and (around.answer.isdecimal() or not around.asks_for("assigned")):
-        return NOTHING
+        return ""
     letter = "" if plain else _letter(around.question)
     named = around.asks_for("assigned")
     if not named and not (letter and letter in member):
-        return NOTHING
+        return ""
     left, typed = read(member), around.typed
     if left is None or left.kind != "expression" or typed is None or typed.kind != "expression":
-        return NOTHING
+        return ""
     node = left.value
-    other = named and ({*symbols(node)} & {*symbols(typed.value)} or isinstance(node, (Power, Product)))
-    if other and isinstance(node, (Symbol, Power, Product)) and symbols(node):
-        return Joined(f"{member}=", "before.left-side")
-    asked = letter and symbols(node) == {letter} and isinstance(node, (Power, Product, Sum))
-    return Joined(f"{member}=", "before.left-side") if asked else NOTHING
+    computed = isinstance(node, (Power, Product, Sum, Negative, Quotient, Function))
+    other = named and ({*symbols(node)} & {*symbols(typed.value)} or computed)
+    if other and (computed or isinstance(node, Symbol)) and symbols(node):
+        return f"{member}="
+    asked = letter and symbols(node) == {letter} and computed
+    return f"{member}=" if asked else ""
+
+
+LEFT_SIDES = [LeftSide("before.left-side", _equation), LeftSide("before.further", _earlier_value)]
 
 
 @lru_cache(maxsize=1024)

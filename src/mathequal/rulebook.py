@@ -49,8 +49,11 @@ class Told(NamedTuple):
 
 def rule_tables() -> dict[str, list[Any]]:
     """Every table of rules by the names of its module and of itself. Each of their rules has an `id`."""
-    places = ("spelling.SPELLING", "phrases.WHOLE", "phrases.PHRASES", "phrases.AS_FORMULA", "beside_words.BEFORE",
-              "beside_words.AFTER", "beside.SIGNS", "beside.STATED", "beside.TOUCHING", "beside.APART")  # fmt: skip
+    places = (
+        *("spelling.SPELLING", "phrases.WHOLE", "phrases.PHRASES", "phrases.AS_FORMULA"),
+        *("beside_words.BEFORE", "beside_words.AFTER", "responses.LEFT_SIDES"),
+        *(f"beside.{name}" for name in ("SIGNS", "STATED", "TOUCHING", "APART", "SCALES")),
+    )
     modules = {place: import_module(f"mathequal.{place.partition('.')[0]}") for place in places}
     return {place: getattr(module, place.partition(".")[2]) for place, module in modules.items()}
 
