@@ -27,6 +27,7 @@ from mathequal.formula import is_unfinished
 from mathequal.grammar import LONGEST
 from mathequal.identity import identical, proportional
 from mathequal.languages import thing
+from mathequal.names import names_are_reversed
 from mathequal.nodes import (
     IMAGINARY,
     PI,
@@ -209,6 +210,8 @@ class Comparison:
         """The rule by which what an answer says beside its value makes it another one, whatever the value; or ""."""
         if gold.said and answer.said and not gold.said & answer.said:
             return "another name before the value"  # a sum and a product
+        if names_are_reversed(answer.name, self.question):
+            return "a ratio in the other order"
         if answer.over_reals and gold.kind == "family":
             return "an index over the reals"  # n ∈ ℝ for n ∈ ℤ
         if answer.hedged and not may_hedge(gold, gold_text, self.question):

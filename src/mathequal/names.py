@@ -56,6 +56,19 @@ def is_name(node: Any) -> bool:
     return False
 
 
+def names_are_reversed(name: Node | None, question: str) -> bool:
+    """Whether the name of a ratio, girls : boys, has the terms of the question's ratio in the other order."""
+    match name:
+        case Ratio([Words(first), Words(second)]):
+            first, second = (re.escape(word.strip().lower()) for word in (first, second))
+            between = r"(?:\w+ ){0,2}(?:to|:|and)(?: the)? (?:\w+ )?"
+            asked = question.lower()
+            return bool(re.search(rf"\b{second}\w* {between}{first}", asked)) and not re.search(
+                rf"\b{first}\w* {between}{second}", asked
+            )
+    return False
+
+
 def is_of_capitals(node: Node) -> bool:
     """Whether powers and products of capital letters name a matrix: M^T, A^2 and (AB)^{-1}, but no sum and no 2A."""
     match node:
