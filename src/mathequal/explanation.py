@@ -7,7 +7,6 @@ answer  \ge 5  (intervals)
 rule    before.at-least: at least, in words
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from mathequal.answers import Answer
@@ -42,15 +41,30 @@ class Explanation(NamedTuple):
 
 
 def explain(
-    gold: str, response: str, *, decimals: Decimals = "exact", question: str = "", fallback: Fallback = "none"
+    gold: str,
+    response: str,
+    *,
+    decimals: Decimals = "exact",
+    question: str = "",
+    fallback: Fallback = "none",
+    bare: bool | None = None,
 ) -> Explanation:
-    """How a response, or an answer alone, is judged. It takes as long as some dozens of comparisons."""
-    stated = stated_by(response, [gold], question, fallback)
+    """How a response, or an answer alone, is judged. It takes as long as some dozens of comparisons.
+
+    decimals, question: as for `compare`; fallback: as for `find_answer`; bare: whether the text is an answer alone; by
+    default it is if it has neither a box nor a tag.
+    """
+    bare = bare if bare is not None else not ("box" in response or "answer>" in response or fallback != "none")
+
+    def found() -> Statement | None:
+        return Statement(response) if bare else statement(response, [gold], question, fallback)
+
+    stated = found()
     if stated is None:
         return Explanation(Judgement(False, "no answer"), gold, None, ())
 
     def equal() -> bool:
-        again = stated_by(response, [gold], question, fallback)
+        again = found()
         return again is not None and compare(gold, again.answer, decimals=decimals, question=question).equal
 
     judgement = compare(gold, stated.answer, decimals=decimals, question=question)
@@ -60,13 +74,6 @@ def explain(
             if equal() != judgement.equal:
                 decisive.append(id)
     return Explanation(judgement, gold, stated.answer, (*stated.rules, *decisive))
-
-
-def stated_by(response: str, golds: Sequence[str], question: str, fallback: Fallback) -> Statement | None:
-    """The answer that a response states; a text without a box or tag is an answer itself."""
-    if "box" in response or "answer>" in response or fallback != "none":
-        return statement(response, golds, question, fallback)
-    return Statement(response)
 
 
 def _candidates(text: str) -> list[str]:

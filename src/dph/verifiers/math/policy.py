@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from dph.errors import UserError
 from dph.extras import require_installed
@@ -187,7 +187,8 @@ def _explain(problem: Problem, response: str, *, fallback: Fallback, decimals: D
     from mathequal import explain, is_copied
 
     text, question, golds = without_thoughts(response, problem.prompt), _question(problem), _typed_golds(problem)
-    found = [explain(gold, text, decimals=decimals, question=question, fallback=fallback) for gold in golds]
+    options: Any = {"decimals": decimals, "question": question, "fallback": fallback, "bare": False}
+    found = [explain(gold, text, **options) for gold in golds]
     best = max(found, key=lambda explanation: explanation.judgement.equal)
     copied = best.answer is not None and is_copied(best.answer, golds, question)
     return f"{best}\nrule    copied: the answer is only copied from the question" if copied else str(best)
