@@ -50,7 +50,8 @@ class Told(NamedTuple):
 def rule_tables() -> dict[str, list[Any]]:
     """Every table of rules by the names of its module and of itself. Each of their rules has an `id`."""
     places = ("spelling.SPELLING", "phrases.WHOLE", "phrases.PHRASES", "phrases.AS_FORMULA", "beside_words.BEFORE",
-              "beside_words.AFTER", "beside.SIGNS", "beside.STATED", "beside.TOUCHING", "beside.APART")  # fmt: skip
+              "beside_words.AFTER", "beside.SIGNS", "beside.STATED", "beside.TOUCHING", "beside.APART",
+              "notation.NOTATION", "notation.HEDGES")  # fmt: skip
     modules = {place: import_module(f"mathequal.{place.partition('.')[0]}") for place in places}
     return {place: getattr(module, place.partition(".")[2]) for place, module in modules.items()}
 
