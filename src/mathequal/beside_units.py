@@ -16,7 +16,7 @@ _UNIT = re.compile(
     r"(?=\s*(?:$|[.,;:)\]$]|\\[)\]\\]|[A-Za-z]))"
     r"|(?P<degrees>(?:°|\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z])))[\s$]*(?:\\(?:text|mathrm|rm)\s*\{\s*)?"
     r"(?P<scale>[CF](?![A-Za-z]))?)"
-    rf"|(?P<plain>[A-Za-z]\s?/\s?[A-Za-z]{{1,3}}{_POWER}\b|{_WORD}(?:(?:\s?/\s?|\s){_WORD}|\s?/\s?[A-Za-z]\b){{0,3}}"
+    rf"|(?P<plain>[A-Za-z]\s?/\s?[A-Za-z]{{1,3}}{_POWER}\b|{_WORD}(?:(?:\s?/\s?|\s){_WORD}|\s?/\s?[A-Za-z](?![A-Za-z]){_POWER}){{0,3}}"
     rf"|{_LETTER}))"
 )
 _FRACTION = re.compile(rf"^({_SPACING})\\[dt]?frac\s*\{{\s*({_MARKED})\s*\}}\s*\{{\s*({_MARKED})\s*\}}")

@@ -17,7 +17,7 @@ from mathequal.reading import read
 from mathequal.responses import Statement, statement
 from mathequal.rulebook import rule_tables, told, without
 
-_REWRITE = ("spelling", "phrases")
+_REWRITE = ("spelling", "phrases", "notation")
 
 
 class Explanation(NamedTuple):

@@ -25,6 +25,9 @@ from mathequal.tokens import FUNCTIONS
 from mathequal.trees import symbols
 from mathequal.units import introduces
 
+DERIVATIVE = re.compile(r"\\?frac(?:d|\\?partial)(?:\^\d)?(?:d|\\?partial)[a-z]")
+"""The name of d/dx, without a function in it."""
+
 
 def is_name(node: Any) -> bool:
     """Whether the left side of an equation only names the right side."""
@@ -41,6 +44,8 @@ def is_name(node: Any) -> bool:
             return all(map(is_name, parts))
         case Quotient(parts=parts):
             return all(is_name(part) and (isinstance(part, Product) or part[1][0].isupper()) for part in parts)
+        case Product([Symbol(name), *_]) if DERIVATIVE.match(name):  # the derivative of what follows
+            return True
         case Product(parts):
             return len(parts) < 6 and all(
                 isinstance(part, Symbol) and len(part[1]) == 1 and part[1].isupper() for part in parts

@@ -8,6 +8,7 @@ from mathequal.answers import Answer
 from mathequal.grammar import LONGEST, readings
 from mathequal.languages import chinese_number, number_of
 from mathequal.nodes import Event
+from mathequal.notation import HEDGES, NOTATION
 from mathequal.number_words import NUMBER_WORDS, number_in_words, ordinal
 from mathequal.phrases import (
     AS_FORMULA,
@@ -32,7 +33,9 @@ from mathequal.phrases import (
     ungrouped,
     without_lead,
 )
+from mathequal.rational import exact
 from mathequal.remarks import without_remarks
+from mathequal.rulebook import rewritten
 from mathequal.text import plain_latex, plain_words, word_list
 from mathequal.tokens import FUNCTIONS
 from mathequal.trees import decimal_node, integer_node, rational_node, signed
@@ -65,12 +68,13 @@ _DATE = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?: ?,? (\d{4}))?|"
     r"(?:the )?(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.? ?,? ?(\d{4})?"
 )
-_CODE = re.compile(r"(?:\d\d?/){2}\d{4}|(?:\d{3}-){1,2}\d{4}|\d{4}(?:/\d\d?){2}|0[xbo][\da-f]+|(?:\([\d ]{2,}\) ?){2,}")
+_CODE = re.compile(r"(?:\d\d?/){2}\d{4}|(?:\d{3}-){1,2}\d{4}|\d{4}(?:/\d\d?){2}|(?:\([\d ]{2,}\) ?){2,}")
 _BASE = re.compile(
     r"(-?)\s*[({]?\s*(?=[A-Fa-f]*[0-9]|[A-Fa-f]{2,}[ )}]*_ ?\{? ?16)([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*[)}]?\s*"
     r"(?:_\s*(?:\{\s*\(?\s*(?:base\s*)?(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
     r"\(?\s*(?:in )?base[- ]?\s*(\d{1,2}|[a-z]+)\s*\)?)"
 )
+_PREFIXED = re.compile(r"(-?)0([bBoOxX])([0-9A-Fa-f]{1,200})")
 _ONLY_DIGITS = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?")
 
 
@@ -89,13 +93,11 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         said = frozenset(re.findall("[a-z]{3,}", (lead["said"] or "").lower())) - SAY_NOTHING
         event = lead["event"] and Event(re.sub(r"[^\w'|^<>=+-]", "", lead["event"].replace(r"\mid", "|")))
         plain = without_lead(lead) + plain[lead.end() :]
-    exactly, plain = (
-        plain,
-        ROUNDED.sub(
-            "", HEDGE.sub(lambda hedge: "\x01" * (hedge[0].count("\x01") - hedge[0].count("\x02")), plain, count=1)
-        ),
-    )
+    exactly = plain
+    plain = HEDGE.sub(lambda hedge: "\x01" * (hedge[0].count("\x01") - hedge[0].count("\x02")), plain, count=1)
+    plain = rewritten(ROUNDED.sub("", plain), HEDGES)
     hedged = plain != exactly
+    plain = rewritten(plain, NOTATION)
     over_reals = ("\\RR" in plain or "real" in plain) and INDEX_IS_REAL.search(plain) is not None
     plain = plain if re.search(r"\\pi.*[kmn] ?\\in ?\\RR", plain) else TAIL.sub("", plain)
     words = plain_words(plain)
@@ -104,12 +106,8 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     if answer := _read_words(words, marked="\x01" in plain):
         return replace(answer, hedged=hedged)
     digits = re.sub(" ?[\x01\x02] ?", "", plain)
-    if base := _BASE.fullmatch(digits) or (digits[0] == "{" and _BASE.fullmatch(digits[1:-1])):
-        radix = base[3] or base[4] or base[5]
-        radix = int(radix) if radix.isdigit() else NUMBER_WORDS.get(radix, 0)
-        digits = base[2].upper().lstrip("0") or "0"
-        if 2 <= radix <= 36 and all(int(digit, 36) < radix for digit in digits.replace(".", "")):
-            return Answer("base", (base[1], f"0{digits}" if digits[0] == "." else digits, radix))
+    if based := _in_base(digits):
+        return based
     if TWO_LETTERS.search(plain):
         low = plain.lower()
         for _, needs, phrase, usual in PHRASES:
@@ -139,12 +137,45 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     return replace(answer, others=others, said=said, hedged=hedged, over_reals=over_reals)
 
 
+def _in_base(text: str) -> Answer | None:
+    """Digits with their base, 101_2; the last of several that are equal, 45_{10} = 101101_2."""
+    *others, last = text.split("=")
+    if others:
+        based = _in_base(last.strip()) if len(others) < 4 else None
+        values = {_whole_number(other.strip()) for other in others}
+        return based if based and values == {_whole_number(last.strip())} else None
+    base = _BASE.fullmatch(text) or (text[:1] == "{" and _BASE.fullmatch(text[1:-1])) or _PREFIXED.fullmatch(text)
+    if not base:
+        return None
+    if base.re is _PREFIXED:
+        radix = {"b": 2, "o": 8, "x": 16}[base[2].lower()]
+        sign, digits = base[1], base[3].upper().lstrip("0") or "0"
+    else:
+        radix = base[3] or base[4] or base[5]
+        radix = int(radix) if radix.isdigit() else NUMBER_WORDS.get(radix, 0)
+        sign, digits = base[1], base[2].upper().lstrip("0") or "0"
+    if not 2 <= radix <= 36 or not all(int(digit, 36) < radix for digit in digits.replace(".", "")):
+        return None
+    return Answer("base", (sign, f"0{digits}" if digits[0] == "." else digits, radix))
+
+
+def _whole_number(text: str) -> int | None:
+    """The whole number that digits write, in their base or in base ten."""
+    if text.isdecimal() and len(text) < 300:
+        return int(text)
+    sign, digits, radix = based.value if (based := _in_base(text)) else ("", "", 10)
+    return int(sign + digits, radix) if digits.isalnum() else None
+
+
 def _concluded(plain: str, units: bool) -> Answer | None:
     """What conclusions end with, 2x = 6 ⇒ x = 3; None unless all of them are read and each value is named once."""
     parts = [part.strip(" ,;") for part in FOLLOWS.split(plain)]
     if not 1 < len(parts) <= _MOST_TEXTS:
         return None
     answers = [_parsed(part, units) for part in parts]
+    values = {exact(x.value) if x and x.kind == "expression" else None for x in answers}
+    if len(values) == 1 and None not in values:  # 10^2 ⇒ 100
+        return Answer("assigned", items=tuple(filter(None, answers)), links=("=",) * len(answers))
     if any(x is None or x.kind not in ("equation", "inequality", "assigned", "intervals") for x in answers):
         return None
     *steps, last = filter(None, answers)

@@ -51,6 +51,7 @@ def rule_tables() -> dict[str, list[Any]]:
     """Every table of rules by the names of its module and of itself. Each of their rules has an `id`."""
     places = (
         *("spelling.SPELLING", "phrases.WHOLE", "phrases.PHRASES", "phrases.AS_FORMULA"),
+        *("notation.NOTATION", "notation.HEDGES"),
         *("beside_words.BEFORE", "beside_words.AFTER", "responses.LEFT_SIDES"),
         *(f"beside.{name}" for name in ("SIGNS", "STATED", "TOUCHING", "APART", "SCALES")),
     )

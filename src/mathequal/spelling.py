@@ -48,7 +48,12 @@ _BLANKS = r"(?: |\\[,;:! ])*"
 _COORDINATE = r"-? ?(?:[\d.]+(?: ?/ ?\d+)?|\\[dt]?frac ?\{ ?\d+ ?\} ?\{ ?\d+ ?\})"
 
 
+LONE_DOLLAR = r"(?:(\s*(?:[A-Z]{1,2} ?)?[-+]?\s*)\$(?=\s*[\d.])([^$\\]*)|(\s*[-+]?\d[\d.,]*)\$(\s*))"
+r"""A dollar sign that is no delimiter of a formula, but the currency: $34 and 34$."""
+
+
 SPELLING = table((
+    ("money.lone-dollar", "$", rf"\A{LONE_DOLLAR}\Z", r"\1\3\\dollar \2\4"),
     ("html.font", "</", r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"),
     ("html.superscript", "<sup>", r"<sup>(.*?)</sup>", r"^{\1}"),
     ("html.subscript", "<sub>", r"<sub>(.*?)</sub>", r"_{\1}"),

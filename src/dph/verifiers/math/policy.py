@@ -13,6 +13,7 @@ from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 from dph.verifiers.thoughts import without_thoughts
 from mathequal.extract import Decimals, Fallback, find_answer, strip_dollars
+from mathequal.spelling import LONE_DOLLAR
 
 PolicyName = Literal["typed", "math_verify", "qwen"]
 
@@ -123,7 +124,12 @@ def _unread(problem: Problem) -> str:
 
 def _typed_golds(problem: Problem) -> tuple[str, ...]:
     """The accepted answers without what is no part of them: "Ans. 15" is 15."""
-    return tuple(map(_typed_gold, gold_texts(problem)))
+    return tuple(map(_typed_gold, map(_with_currency, map(gold_text, gold_list(problem.answer)))))
+
+
+def _with_currency(gold: str) -> str:
+    """An answer without the dollar signs around a formula; a lone one, of $34, is the currency and stays."""
+    return gold.strip() if _LONE_DOLLAR.fullmatch(gold) else strip_dollars(gold)
 
 
 def _typed_gold(gold: str) -> str:
@@ -142,7 +148,8 @@ def is_words(problem: Problem) -> bool:
 
 def is_cleaned(problem: Problem) -> bool:
     """Whether `typed` takes a label, a number in a list or a remark off one of the accepted answers."""
-    return any(_typed_gold(gold) != gold for gold in gold_texts(problem))
+    golds = [_with_currency(gold_text(gold)) for gold in gold_list(problem.answer)]
+    return any(_typed_gold(gold) != gold for gold in golds)
 
 
 @lru_cache(maxsize=4096)
@@ -206,6 +213,7 @@ def gold_texts(problem: Problem) -> tuple[str, ...]:
     return tuple(strip_dollars(gold_text(gold)) for gold in gold_list(problem.answer))
 
 
+_LONE_DOLLAR = re.compile(LONE_DOLLAR)
 _ALONE = "write the answer alone, or name it in a longer text with the option answer_pattern"
 _GLUED = re.compile(r"(?:ans|sol)\w*\.\d", re.I)  # "Ans.5": 5 or 0.5
 _CONCLUDES = re.compile(r"(?<![A-Za-z\\])(?:(?<![Ii]f )(?<!or )so|therefore|thus|hence)(?=[\s,])")
