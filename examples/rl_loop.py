@@ -42,7 +42,7 @@ from dph.objective import Objective, group_advantages
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import RehearsalSet, read_rehearsal
-from dph.sampling.hf import HFSampler
+from dph.sampling.generate import HFSampler
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.sampling.seeding import EpochOrder, derive_key
 from dph.training.optim import Optimizer

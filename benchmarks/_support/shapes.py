@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from dph.models.loading import weight_type
+from dph.models.device import weight_type
 
 WIDTHS = {"0.8M": (128, 3), "3.4M": (256, 4), "13M": (448, 5)}
 """Small Llama-type models: hidden width and number of layers, by the number of parameters."""

@@ -20,7 +20,7 @@ from benchmarks._support.shapes import Where
 from dph.config import LossConfig, OptimConfig
 from dph.models.attention import IMPLEMENTATIONS, using
 from dph.models.batch import by_prompt, microbatches, packed_microbatches
-from dph.models.loading import computed_in
+from dph.models.device import computed_in
 from dph.models.policy import Policy
 from dph.models.sharing import NAME, shared_prefix_attention
 from dph.objective import Objective

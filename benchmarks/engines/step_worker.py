@@ -154,17 +154,17 @@ def reward(token_ids: list[int]) -> float:
 def ours(asked: Asked, clock: Clock) -> None:
     """Steps of this package: the built-in sampler and the update of `dph train`."""
     from dph.config import LossConfig, OptimConfig
-    from dph.models.loading import computed_in
+    from dph.config.sampling import SamplingParams
+    from dph.models.device import computed_in
     from dph.models.policy import Policy
     from dph.objective import Objective, group_advantages
     from dph.process.distributed import World
     from dph.process.memory import return_freed
-    from dph.sampling.hf import HFSampler
+    from dph.sampling.generate import HFSampler
     from dph.sampling.seeding import derive_key
     from dph.training.optim import Optimizer
     from dph.training.rows import Row
     from dph.training.update import Updater
-    from dph.types import SamplingParams
 
     model = named_model(asked.model, asked.where).eval()
     policy = Policy(model, make_tokenizer(), precision=computed_in(asked.precision))

@@ -18,10 +18,10 @@ import torch
 from benchmarks._support import shapes, workload
 from benchmarks._support.flops import Work, forward_flops, matmul_rate
 from benchmarks._support.shapes import Where
-from dph.models.loading import computed_in
+from dph.config.sampling import SamplingParams
+from dph.models.device import computed_in
 from dph.models.policy import Policy
-from dph.sampling.hf import HFSampler, draw
-from dph.types import SamplingParams
+from dph.sampling.generate import HFSampler, draw
 
 _COPIED = {True: 1 << 28, False: 1 << 26}
 """Numbers of a copy whose rate is measured, on a GPU and elsewhere."""

@@ -23,12 +23,12 @@ import torch
 from architectures import ARCHITECTURES, NAMES, any_model, evaluated, some_rows
 from benchmarks._support.lines import Lines
 from benchmarks._support.shapes import Where, add_options, settings
+from dph.config.sampling import SamplingParams
 from dph.errors import UserError
 from dph.models.attention import choose
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
-from dph.sampling.hf import HFSampler
-from dph.types import SamplingParams
+from dph.sampling.generate import HFSampler
 from helpers import shares, tiny_policy
 
 EXACT = 1e-5

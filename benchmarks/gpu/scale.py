@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 from dph.config import ClusterConfig, OptimConfig, RolloutConfig, VerlConfig
 from dph.errors import UserError
-from dph.integrations.verl.launch import ModelShape, plan
+from dph.integrations.verl.layout import ModelShape, plan
 
 MODELS = {
     "Llama-3.1-8B": ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128),

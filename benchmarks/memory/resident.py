@@ -20,7 +20,8 @@ import time
 import torch
 
 from dph.config import ModelConfig, OptimConfig
-from dph.models.batch import Tokens, fitting_tokens, kept_per_token
+from dph.models.batch import Tokens
+from dph.models.fitting import fitting_tokens, kept_per_token
 from dph.models.logprobs import linear_logprobs, token_logprobs
 from dph.models.policy import Policy
 from dph.process.distributed import World

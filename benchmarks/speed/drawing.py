@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from transformers.generation.logits_process import TopPLogitsWarper
 
-from dph.sampling.hf import draw
+from dph.config.sampling import SamplingParams
+from dph.sampling.generate import draw
 from dph.sampling.seeding import uniforms
-from dph.types import SamplingParams
 
 
 def running_sums(logits: Tensor, keys: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def by_transformers(folder: str, responses: int, response: int, precision: str, 
     import torch
     from transformers import AutoModelForCausalLM
 
-    from dph.models.loading import weight_type
+    from dph.models.device import weight_type
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=weight_type(_kept(precision))).eval()
 
@@ -95,11 +95,11 @@ def by_transformers(folder: str, responses: int, response: int, precision: str, 
 def ours(folder: str, responses: int, response: int, precision: str, ends: list[int]) -> Sample:
     """The built-in sampler."""
     from dph.config import ModelConfig
-    from dph.models.batch import MOST_ROWS, MOST_ROWS_OTHERWISE
+    from dph.config.sampling import SamplingParams
+    from dph.models.fitting import MOST_ROWS, MOST_ROWS_OTHERWISE
     from dph.models.policy import Policy
-    from dph.sampling.hf import HFSampler
+    from dph.sampling.generate import HFSampler
     from dph.sampling.seeding import derive_key
-    from dph.types import SamplingParams
 
     policy = Policy.load(ModelConfig(folder, precision=_kept(precision)))  # type: ignore[arg-type]
     policy.eos_ids = frozenset(ends)

@@ -5,12 +5,13 @@ import shutil
 from pathlib import Path
 
 from dph.rehearsal.check import file_hashes, open_presampled
-from dph.rehearsal.partition import reference_counts
+from dph.rehearsal.partition import can_be_lost, reference_counts
 from dph.rehearsal.store import read_rehearsal, write_rehearsal
 from dph.runs.files import write_atomically
 
-RARELY = range(1, 4)
-"""Correct draws of eight of the problems whose responses are stored."""
+FOR_K = 8
+"""The rows are those that `dph presample --for-k 8` would store: of problems with one to three of eight draws correct.
+(They may hold one more draw, because `seen` refines all solved problems.)"""
 
 
 def write_rare(near: Path, seen: Path, out: Path) -> None:
@@ -26,7 +27,7 @@ def write_rare(near: Path, seen: Path, out: Path) -> None:
     counts = reference_counts(open_presampled(seen))
     if counts != reference_counts(open_presampled(near)):
         raise ValueError(f"{near} and {seen} did not draw the same responses")
-    stored = [row for row in read_rehearsal(seen / "rehearsal.parquet") if counts[row.problem_id][0] in RARELY]
+    stored = [row for row in read_rehearsal(seen / "rehearsal.parquet") if can_be_lost(*counts[row.problem_id], FOR_K)]
     made = out.with_name(out.name + ".part")
     shutil.rmtree(made, ignore_errors=True)
     shutil.copytree(near, made)

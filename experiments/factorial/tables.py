@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
+from dph.measure.strata import CLASSES
 from experiments.anchor.counts import Evaluated
 from experiments.factorial.design import RATES, STARTS, Choice
 from experiments.intervals import student_interval
@@ -19,9 +20,6 @@ from experiments.mixing import mean_of, missed, mixed, pass_of
 Start = Mapping[str, Evaluated]
 LEAST_MEAN = -0.5
 """The first comparison also asks that the mean of samples is not lower by more than this many points."""
-CLASSES = ((0.0, 0.0), (0.0, 0.25), (0.25, 0.5), (0.5, 0.8), (0.8, 1.0))
-"""Classes of problems by the base model's share of correct samples: above the lower end, up to the upper one; the first
-holds the problems without a correct sample."""
 METRICS = ("greedy", "mean", "pass@8", "pass@32")
 
 
@@ -148,13 +146,13 @@ def class_table(starts: Mapping[int, Start], choice: Choice, k: int = 32) -> Ite
     yield f"| pass@{k} against the base model, by its success | " + " | ".join(titles) + " | sum |"
     yield "|---" + "|---:" * (len(CLASSES) + 1) + "|"
     whole = [start for start in starts.values() if "base" in start and "base-again" in start]
-    sizes = [_shares(start, names) for start in whole for names in (("base",), ("base-again",))]
+    sizes = [class_shares(start, names) for start in whole for names in (("base",), ("base-again",))]
     cells = [f"{100 * value:.1f}" for value in np.mean(sizes, axis=0)] if sizes else ["–"] * len(CLASSES)
     yield "| share of the problems, % | " + " | ".join(cells) + " | 100 |"
     for title, names in arms.items():
         here = [start for start in whole if all(name in start for name in names)]
         if here:
-            mean = 100 * np.mean([_by_class(start, names, k) for start in here], axis=0)
+            mean = 100 * np.mean([by_class(start, names, k) for start in here], axis=0)
             cells = [f"{value:+.2f}" for value in (*mean, mean.sum())]
             yield f"| {title} ({len(here)} starts) | " + " | ".join(cells) + " |"
 
@@ -165,12 +163,15 @@ def _classes(evaluated: Evaluated) -> np.ndarray:
     return np.searchsorted([high for _, high in CLASSES], c / n - 1e-12)
 
 
-def _shares(start: Start, names: Sequence[str]) -> np.ndarray:
+def class_shares(start: Start, names: Sequence[str]) -> np.ndarray:
+    """The share of the problems in each class, by these evaluations of the base model together."""
     classes = np.concatenate([_classes(start[name]) for name in names])
     return np.bincount(classes, minlength=len(CLASSES)) / len(classes)
 
 
-def _by_class(start: Start, names: Sequence[str], k: int) -> np.ndarray:
+def by_class(start: Start, names: Sequence[str], k: int) -> np.ndarray:
+    """The part of each class in the change of pass@k from the base model to an arm, over the arm's evaluations. Class
+    and level come from two evaluations of the base model, both ways."""
     trained = np.mean([1 - missed(start[name].counts, k) for name in names], axis=0)
     sums = []
     for by, against in (("base", "base-again"), ("base-again", "base")):

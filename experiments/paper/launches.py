@@ -17,7 +17,8 @@ from typing import Any
 
 from dph.config import PresampleConfig, SftConfig, from_dict, merge_settings, to_toml, words_of
 from dph.errors import UserError, how_to_install
-from dph.integrations.verl.launch import presample_script, preset_launch, script
+from dph.integrations.verl.launch import preset_launch
+from dph.integrations.verl.scripts import presample_script, script
 from dph.process.progress import say
 from dph.runs.files import write_atomically
 from dph.tasks.benchmarks import BENCHMARKS

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import VerlConfig, from_dict, merge_settings
-from dph.integrations.verl.launch import ModelShape
+from dph.integrations.verl.layout import ModelShape
 from dph.tasks.benchmarks import BENCHMARKS, SIZES
 
 FILE = Path(__file__).with_name("recipes.toml")

@@ -135,7 +135,7 @@ def make_sampler(
     model: names a model of the policy's architecture, and the weights of a policy that is not trained. training: the
     policy's weights change between calls; `Sampler.weights_changed` announces it.
     """
-    from dph.models.batch import fitting_rows
+    from dph.models.fitting import fitting_rows
     from dph.sampling.protocol import SAMPLERS, checked
 
     if not config.rows:

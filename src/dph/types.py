@@ -109,16 +109,6 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How responses are drawn. Temperature 0 means greedy decoding."""
-
-    n: int = 1
-    temperature: float = 1.0
-    top_p: float = 1.0
-    max_tokens: int = 1024
-
-
-@dataclass(frozen=True, slots=True)
 class Completion:
     """One response of a sampler."""
 

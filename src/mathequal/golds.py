@@ -7,12 +7,13 @@ import re
 from functools import lru_cache
 
 from mathequal import compare, exact, read
+from mathequal.doubts import of_lettered, split_words, written_twice
+from mathequal.gold_words import BARE_REMARKS, LABELS, NOT_A_NUMBER, PLACEHOLDERS, REMARKS
 
-_ANSWER = r"(?:answer(?: key)?|ans|solution|sol|key|result|output|response|gold|target|value)"
 _LABEL = re.compile(
-    rf"\s*(?:\[{_ANSWER}\]|"
-    rf"(?:the |my |our )?(?:correct |final |right |short |expected |model |numeric(?:al)? )*{_ANSWER}\s*"
-    r"(?:is\s*:?|[.:=\u2013\u2014\u2192](?!\d)|-(?=\s)|(?=\s+[-\d$\\]))|"
+    rf"\s*(?:\[(?:{LABELS})\]|"
+    rf"(?:the |my |our )?(?:correct |final |right |short |expected |model |numeric(?:al)? )*(?:{LABELS})\s*"
+    r"(?:is\s*:?|[:=\uff1a\u2192]|[.\u2013\u2014](?!\d)|-(?=\s)|(?=\s+[-\d$\\]))|"
     r"A\s*:(?!.*[A-Z]\s*:)|[A-Za-z][A-Za-z ]{1,30}:(?!.*[A-Za-z]\s*:)|"
     r"(?:thus|hence|so|therefore|then|finally)\b,?(?: (?:we (?:get|have|find)|it is))?)\s*(?P<answer>\S.*)",
     re.I | re.S,
@@ -31,15 +32,10 @@ _WRAPPED = re.compile(
     re.I | re.S,
 )
 """Marks around an answer: GSM8K's, tags and fences."""
-_REMARK_WORDS = (
-    r"(?:see|page|pages|pp?\.|cf\.?|ref|fig|figure|table|eq|note|notes|approx|approximately|rounded|correct|checked|"
-    r"check|verified|exact|exactly|exercise|example|section|chapter|answer|solution|explanation|source|book|nearest|"
-    r"or so|roughly|as|by|from|using|since|because|only|final|unique)"
-)
 _REMARK = re.compile(
-    rf"(?P<answer>.*?[\d)}}$\]%A-Za-z])\s*(?:[(\[{{]\s*{_REMARK_WORDS}(?!\w)[^()\[\]{{}}]*[)\]}}]"
+    rf"(?P<answer>.*?[\d)}}$\]%A-Za-z])\s*(?:[(\[{{]\s*(?:{REMARKS})(?!\w)[^()\[\]{{}}]*[)\]}}]"
     r"|[,;:\u2013\u2014-]\s*(?:see|pages?|pp?\.|cf\.?)(?!\w)\s*\S.*|\s(?:see|pages?|pp?\.) (?:p|\d|the|above|below).*"
-    rf"|\\q?quad\s*\\text\s*\{{\s*\(?{_REMARK_WORDS}(?!\w)[^{{}}]*\}}|\s(?:or so|checked|correct|verified)"
+    rf"|{BARE_REMARKS}|\\q?quad\s*\\text\s*\{{\s*\(?(?:{REMARKS})(?!\w)[^{{}}]*\}}|\s(?:or so|checked|correct|verified)"
     r"|\s*(?://|#|<!--|%)\s*[A-Za-z].*|\s*[\u2713\u2714\u2705]|\s(?:is|was) (?:the )?(?:correct |right |final )?"
     r"(?:answer|solution))\s*[.!]?\s*",
     re.I | re.S,
@@ -53,27 +49,7 @@ _ABOUT_ANSWERS = re.compile(
     re.I,
 )
 _OF_FORMULAS = re.compile(r"[\\^_+*/=<>{}-]")
-_NO_VALUES = re.compile(
-    r"(?:see|refer to|cf|compare|look at|same as|as) (?:the )?(?:above|below|before|previous|next|text|graph|figure|"
-    r"fig|table|picture|image|diagram|drawing|solution|answer|explanation|proof|back|book|page|appendix|attach\w*|notes?|"
-    r"teacher|ex|exercise|problem|rubric|key)\b.*|"
-    r"(?:the )?(?:student )?(?:answers?|responses?)(?: (?:may|will|can|should|could|might|do))?(?: also)? "
-    r"(?:var(?:y|ies)|differ|depends?)\b.*|(?:may |will |it )?varies|(?:various|multiple) answers(?: possible)?|"
-    r"(?:it )?depends|depends on (?:the )?(?:student|answer)s?|(?:yet |still )?to be \w+|to come|coming soon|"
-    r"(?:answer |solution |currently |still |not yet )?(?:under|in|needs?|awaiting|for|pending) (?:review|progress|"
-    r"verification)|(?:still )?pending|omitted|deleted|withheld|redacted|skip(?:ped)?|"
-    r"(?:the )?(?:proof|answer|solution|derivation|figure|graph|image|text|diagram) (?:is |was |has been |are |to be )?"
-    r"(?:left |being )?(?:omitted|deleted|removed|withheld|skipped|hidden|redacted|missing|pending|lost|follows)\b.*|"
-    r"(?:this (?:is )?|(?:the )?(?:proof|answer|rest) (?:is )?)?left (?:to|as|for) (?:the|an?) "
-    r"(?:reader|student|exercise).*|"
-    r"(?:not|un) ?(?:available|applicable|given|provided|known|stated|specified|answered|graded|supplied|found)"
-    r"(?: yet)?|"
-    r"no (?:answer|solution|key|response)(?: (?:is|was))?(?: (?:given|provided|available|yet|found|key))+|"
-    r"no (?:answer|response|data|key)|(?:student|free|open|sample|teacher) (?:response|answer|ended|dependent|answers)|"
-    r"n ?/ ?a|tb[acdn]|to ?do|fix ?me|wip|xxx+|placeholder|dummy|lorem ipsum.*|redo|ditto|idem|"
-    r"(?:q ?e ?d|proofs?|prove|proved|proven)|#?(?:ref|value|name|div/0|num|error)|i (?:don'?t|do not) know|idk"
-)
-"""What people and programs write in place of an answer, in plain words of lower case."""
+_NO_VALUES = re.compile(PLACEHOLDERS)
 _WANTS_VALUE = re.compile(
     r"\bhow (?:many|much|long|far|old|tall|fast|often|large|wide|deep|high|heavy)\b|"
     r"\b(?:what|find|calculate|compute|evaluate|determine)\b[^.?!]{0,60}\b(?:value|sum|difference|product|quotient|number|"
@@ -89,7 +65,7 @@ _WANTS_WORDS = re.compile(
 )
 _WORDS_FOR_VALUES = re.compile(
     r"\b(?:undefined|infinit\w*|infty|exist\w*|dne|no|not|never|nothing|nobody|impossible|cannot|can't|indeterminate|"
-    r"(?:di|con)verg\w+|any|all|every|each|same|equal|un\w+|many|neither|both|yes|true|false|only|zero)\b",
+    r"(?:di|con)verg\w+|any|all|every|each|equal|un\w+|many|neither|both|yes|true|false|only|zero)\b",
     re.I,
 )
 """Words that say what a value is like, or that there is none."""
@@ -98,9 +74,9 @@ NO_ANSWERS = frozenset(
     ("na", "nil", "unknown", "missing", "-", "--", "?", "tbd", "todo", "proof", "notfound", "not found", "see solution")
 )
 """What people write where a problem of mathematics has no answer, in lower case."""
-_NOT_A_NUMBER = {"nan", "NaN", "NAN", "n/a", "N/A", "#N/A", "#NA", "<NA>", "NaT", "null", "Null", "NULL"}
-"""What programs write into a table where a value is missing; Nan is a name."""
-_DOTTED = {"n.a.", "n.a", "n.d.", "n.d", "t.b.d.", "t.b.a.", "t.b.c."}
+_MISSING_BUT = re.compile(r"\s*(?:#?N/A|n/a|NaN|NULL|[Nn]ull|<NA>|\?+|[Uu]nknown|TBD|TODO)\s*[(\[:;,/|-].*", re.S)
+"""Missing, and yet a value: N/A (15)."""
+_DOTTED = {"n.a.", "n.a", "n.d.", "n.d", "t.b.d.", "t.b.a.", "t.b.c.", "k.a.", "k. a."}
 _MAY_BE_EMPTY = re.compile(r"\b(?:solv|solution|root|intercept|domain|asymptote|real|all|any|list|exist)", re.I)
 
 
@@ -109,16 +85,28 @@ _YES_NO = re.compile(r"\W*(?:yes|no|true|false)\b", re.I)
 _SINGLE = {"quantity", "date", "time", "assigned", "inequality", "intervals", "base"}
 _PATTERNS = (_WRAPPED, _LABEL, _NUMBERED, _REMARK)
 _TOLD = re.compile(r"\b(?:is|was) (?:the )?\w* ?(?:answer|solution)\W*$", re.I)
+_NOTED = re.compile(r"\d\s*\[\d{1,2}\]\s*$|\sof (?:them|these|those)\W*$")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _SENTENCE = re.compile(r"[A-Za-z]+ [A-Za-z]{2,} \$")
 _LONGEST = 300  # characters of a gold that may have a label
 
 
 @lru_cache(maxsize=4096)
-def stated(gold: str) -> str:
+def stated(gold: str, question: str = "") -> str:
     """The answer that a gold states: without marks around it, a label or its number in a list before it, and a remark
-    after it, if the judge reads one value then and not before."""
-    if _is_one_value(gold) and not _TOLD.search(gold):
+    after it, if the judge reads one value then and not before. question: a letter before a value is a label if the
+    question lists no choices.
+
+    >>> stated("Ans = 15 (2 marks)"), stated("15 or equivalent"), stated("Team 15")
+    ('15', '15', 'Team 15')
+    >>> stated("B. 15", "What is 7 + 8?"), stated("B. 15", "What is 7 + 8? A. 14 B. 15")
+    ('15', 'B. 15')
+    """
+    if (value := of_lettered(gold, question)) and _is_one_value(value):
+        return stated(value)
+    if same := written_twice(gold):
+        return stated(same)
+    if _is_one_value(gold) and not _TOLD.search(gold) and not _NOTED.search(gold) and not split_words(gold):
         return gold
     for pattern in _PATTERNS if len(gold) <= _LONGEST else _PATTERNS[:1]:
         found = pattern.fullmatch(gold)
@@ -173,10 +161,11 @@ def is_missing(gold: str) -> bool:
         return True
     words = " ".join(_BETWEEN_WORDS.sub(" ", gold).lower().split())
     return (
-        gold in _NOT_A_NUMBER
+        gold in NOT_A_NUMBER
         or gold.lower() in NO_ANSWERS | _DOTTED
         or words in NO_ANSWERS
         or bool(_NO_VALUES.fullmatch(words))
+        or bool(_MISSING_BUT.fullmatch(gold))
     )
 
 

@@ -27,11 +27,12 @@ from dph.config import LossConfig, ModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.objective import Advantage, GroupView, LossCounts, Objective
-from dph.rehearsal.store import Rehearsal, read_rehearsal
+from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal
 from dph.runs.coverage import Ledger
+from dph.stages.presample import presample
 from dph.training.rows import collate
 from dph.types import Outcome, Problem, Verdict, problem_json
-from helpers import base_run, presampled, randomise, tiny_policy
+from helpers import base_run, presample_config, presampled, randomise, tiny_policy
 from verl_cpu import parity  # noqa: F401  (registers a verifier that can fail)
 
 pytestmark = [
@@ -264,12 +265,13 @@ def toy_run(folder, steps=3, **changes):
         "seed": 3,
     }
     extra = {name: changes.pop(name) for name in ("peft_config",) if name in changes}
+    stored = changes.pop("rehearsal_set", presampled())
     made = DPHTrainer(
         model=str(policy_path),
         reward_funcs=reward,
         args=settings(folder, **{**values, **changes}),
-        train_dataset=exploration_set(presampled(), tokenizer),
-        rehearsal_set=presampled(),
+        train_dataset=exploration_set(stored, tokenizer),
+        rehearsal_set=stored,
         **extra,
     )
     before = {name: x.detach().clone() for name, x in made.model.named_parameters()}
@@ -288,6 +290,16 @@ def test_it_trains_from_a_presample_run_and_logs(tmp_path, capfd):
     changed = [not torch.equal(x, before[name]) for name, x in made.model.named_parameters()]
     assert all(changed)
     assert "agree with recomputed ones" in capfd.readouterr().err
+
+
+def test_it_rehearses_what_can_be_lost(tmp_path):
+    run = presample(presample_config(tmp_path / "set", for_k=8))
+    made, _ = toy_run(tmp_path / "run", rehearsal_set=run)
+    stored = read_rehearsal(run / "rehearsal.parquet")
+    assert stored and made.stored_rows(0, 8) == RehearsalSet(stored, made.args.seed).take(0, 4)
+    assert all(entry["pef/tokens"] > 0 for entry in made.state.log_history if "pef/tokens" in entry)
+    mastered = {row.problem_id for row in read_rehearsal(presampled() / "rehearsal.parquet")}
+    assert not mastered & {row.problem_id for row in made.stored_rows(0, 100)}
 
 
 def test_accumulation_gives_the_same_training(tmp_path):

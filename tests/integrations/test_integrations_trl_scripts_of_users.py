@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     pytest.importorskip("trl", reason="TRL is not installed")
     from dph.integrations.trl import DPHConfig, DPHTrainer, SharedPrefixMixin, VerifierReward, exploration_set
-    from dph.integrations.trl.sampling import reshaped
+    from dph.integrations.trl.sampling import drawn_by, reshaped
 
 from types import SimpleNamespace
 
@@ -26,6 +26,7 @@ from transformers.utils import chat_template_utils
 from trl import GRPOConfig, GRPOTrainer
 
 from dph.config import ModelConfig, TaskConfig
+from dph.config.sampling import SamplingParams
 from dph.errors import UserError
 from dph.rewards import reward_function
 from dph.runs.directory import RunDir
@@ -147,7 +148,7 @@ def test_data_sets_of_evaluation_are_tried_too(tmp_path):
 
 RESHAPING = [
     {"top_k": 5},
-    {"min_p": 0.1},
+    {"min_p": 0.1, "top_p": 0.9},
     {"repetition_penalty": 1.2},
     {"generation_kwargs": {"no_repeat_ngram_size": 2}},
     {"generation_kwargs": {"temperature": 0.5}},
@@ -161,7 +162,7 @@ RESHAPING = [
 
 @pytest.mark.parametrize("setting", RESHAPING, ids=str)
 def test_a_setting_that_changes_the_distribution_is_refused_with_stored_responses(setting, tmp_path):
-    [(name, value)] = (next(iter(setting.values())) if "generation_kwargs" in setting else setting).items()
+    (name, value), *_ = (next(iter(setting.values())) if "generation_kwargs" in setting else setting).items()
     with pytest.raises(UserError, match=rf"was sampled from the model's distribution .* but .*{name}=\[?{value!r}?"):
         rehearsing(tmp_path, **setting)
     rows = [{"prompt": "easy 1", "answer": "2"}] * 8
@@ -189,7 +190,7 @@ def test_settings_of_the_models_own_generation_config_are_seen(tmp_path):
     [
         ({}, None),
         ({"generation_kwargs": {"seed": 1, "stop": ["x"], "presence_penalty": 0.0, "logit_bias": None}}, None),
-        ({"min_p": 0.05}, "min_p=0.05"),
+        ({"min_p": 0.05}, None),
         ({"top_k": -1}, None),
         ({"top_k": 40}, "top_k=40"),
         ({"generation_kwargs": {"presence_penalty": 0.5}}, "presence_penalty=0.5"),
@@ -204,6 +205,24 @@ def test_the_same_settings_through_vllm(changes, found):
     args = SimpleNamespace(**{"generation_kwargs": None, "vllm_structured_outputs_regex": None, **changes})
     trainer = SimpleNamespace(use_vllm=True, args=args, **{**usual, **{k: v for k, v in changes.items() if k in usual}})
     assert reshaped(trainer) == found
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [
+        ({"min_p": 0.1}, r"min_p 0\.0 there, 0\.1 here"),
+        ({"generation_kwargs": {"stop_strings": ["x"]}}, r"stop \[\] there, \['x'\] here"),
+    ],
+)
+def test_another_sampling_parameter_than_the_stored_responses_is_refused(setting, found, tmp_path):
+    with pytest.raises(UserError, match=f"does not fit this run.*{found}"):
+        rehearsing(tmp_path, **setting)
+
+
+def test_the_sampling_parameters_of_a_trainer_with_vllm():
+    args = SimpleNamespace(generation_kwargs={"stop": "x", "seed": 1, "min_p": 0.2})
+    trainer = SimpleNamespace(use_vllm=True, args=args, temperature=0.7, top_p=0.9, top_k=0, min_p=None)
+    assert drawn_by(trainer) == SamplingParams(temperature=0.7, top_p=0.9, min_p=0.2, stop=("x",))
 
 
 # Prompts --------------------------------------------------------------------------------------------------------------

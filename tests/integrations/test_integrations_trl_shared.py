@@ -26,7 +26,7 @@ with warnings.catch_warnings():
 
     from dph.integrations.trl import SharedPrefixMixin
     from dph.integrations.trl import shared_prefix as module
-    from dph.integrations.trl.shared_prefix import group_rows, padded_rows, refusal, rows_of
+    from dph.integrations.trl.shared_prefix import group_rows, not_exact, padded_rows, unpadded_rows
 
 from datasets import Dataset
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -357,14 +357,14 @@ def test_rows_move_within_a_step_and_each_is_kept_once():
 def test_rows_survive_padding():
     rows = ragged()
     ids, mask, steps = padded_rows(rows, 1, torch.device("cpu"))
-    assert [(row.prompt_ids, row.response_ids) for row in rows_of(ids, mask, steps) or []] == [
+    assert [(row.prompt_ids, row.response_ids) for row in unpadded_rows(ids, mask, steps) or []] == [
         (row.prompt_ids, row.response_ids) for row in rows
     ]
     assert all(ids[~mask.bool()] == 1)
     holes = mask.clone()
     holes[0, 3] = 0
-    assert rows_of(ids, holes, steps) is None
-    assert rows_of(ids, mask * 0, steps) is None
+    assert unpadded_rows(ids, holes, steps) is None
+    assert unpadded_rows(ids, mask * 0, steps) is None
 
 
 def test_a_microbatch_that_cannot_hold_a_group_is_said_once(tmp_path, caplog):
@@ -633,8 +633,10 @@ def test_sequence_parallelism_is_refused(tmp_path):
     args = settings(tmp_path)
     for name in ("cp", "sp"):
         parallelism = SimpleNamespace(cp_enabled=name == "cp", sp_enabled=name == "sp")
-        assert "cut the rows into pieces" in (refusal(args, parallelism) or "")
-    assert refusal(args, None) is None
+        assert [why for why, holds in not_exact(args, parallelism).items() if holds] == [
+            "context and sequence parallelism cut the rows into pieces"
+        ]
+    assert not any(not_exact(args, None).values())
 
 
 # Benchmark ----------------------------------------------------------------------------------------------------------

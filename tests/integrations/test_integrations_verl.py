@@ -32,11 +32,12 @@ from dph.config import (
 from dph.errors import UserError
 from dph.integrations.verl import data, settings
 from dph.integrations.verl.__main__ import date_in_template, one_sentence
+from dph.integrations.verl.configuration import verl_config
 from dph.integrations.verl.data import verl_row, write_rows
-from dph.integrations.verl.launch import ModelShape, plan
+from dph.integrations.verl.layout import ModelShape, plan
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
 from dph.integrations.verl.reward import compute_score, score
-from dph.integrations.verl.settings import NO_DUAL_CLIP, TRAINER_MODE, DPHSettings, configured, verl_config
+from dph.integrations.verl.settings import NO_DUAL_CLIP, TRAINER_MODE, DPHSettings, configured
 from dph.models.policy import Policy
 from dph.types import Outcome, Problem, Verdict, problem_json, read_problem
 from dph.verifiers import register_verifier
@@ -233,7 +234,7 @@ def test_the_objective_combines_verls_settings_and_ours() -> None:
 def test_the_file_of_defaults_is_what_the_settings_say() -> None:
     file = Path(settings.__file__).with_name("dph_defaults.yaml")
     defaults = yaml.safe_load(file.read_text(encoding="utf-8"))
-    assert {**defaults["dph"], "plugins": tuple(defaults["dph"]["plugins"])} == asdict(DPHSettings())
+    assert from_dict(DPHSettings, defaults["dph"]) == DPHSettings()
     assert list(defaults["dph"]) == list(asdict(DPHSettings()))
     assert defaults["trainer"]["v1"]["trainer_mode"] == TRAINER_MODE
     assert defaults["actor_rollout_ref"]["actor"]["clip_ratio_c"] == NO_DUAL_CLIP

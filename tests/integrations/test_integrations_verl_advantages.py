@@ -35,7 +35,7 @@ def rollout_of(index: int) -> Rollout:
 
 def in_verl(advantage: Advantage) -> list[Any]:
     """Advantages of all rows, as our trainer in verl computes them."""
-    from dph.integrations.verl.trainer import JudgedResponse, judged_advantages
+    from dph.integrations.verl.judged import JudgedResponse, judged_advantages
 
     judged = [
         JudgedResponse(

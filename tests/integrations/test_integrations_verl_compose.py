@@ -11,7 +11,8 @@ import pytest
 
 from dph.config import VerlConfig, flatten, from_dict, merge_settings
 from dph.errors import UserError
-from dph.integrations.verl.launch import ModelShape, preset_launch
+from dph.integrations.verl.launch import preset_launch
+from dph.integrations.verl.layout import ModelShape
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, configured
 from dph.objective import Objective
 from helpers import METHODS, needs
@@ -128,7 +129,7 @@ def test_the_entry_point_registers_the_trainer() -> None:
 
 
 def test_a_group_is_dropped_for_what_could_be_judged_only() -> None:
-    from dph.integrations.verl.trainer import constant_value
+    from dph.integrations.verl.judged import constant_value
 
     right, wrong, unknown = {"acc": 1.0, "scored": 1.0}, {"acc": 0.0, "scored": 1.0}, {"scored": 0.0}
     assert constant_value("acc", [right, unknown, right]) == 1.0
@@ -139,13 +140,11 @@ def test_a_group_is_dropped_for_what_could_be_judged_only() -> None:
 
 def buffer(monkeypatch: pytest.MonkeyPatch, groups: list[list[dict[str, float | str]]], limit: float) -> Any:
     """A replay buffer in which these groups have finished; each response has what the reward function returned."""
-    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-
     from dph.integrations.verl import trainer
 
     plain: Any = {"trainer_config": {}, "sampler_kwargs": {}, "max_off_policy_strategy": "drop"}
     plain |= {"max_off_policy_threshold": None, "refill_fn": lambda count: count, "filter_groups_metric": "acc"}
-    made = trainer.JudgedReplayBuffer.of(ReplayBuffer("sync", **plain), 8, limit)
+    made = trainer.JudgedReplayBuffer("sync", responses=8, max_unjudged=limit, **plain)
     infos = {f"g{i}_{j}_0": info for i, group in enumerate(groups) for j, info in enumerate(group)}
     made.partitions["train"] = {key: {} for key in infos}
     made.finished_keys["train"] = {f"g{i}" for i in range(len(groups))}
@@ -163,7 +162,7 @@ LOST: dict[str, float | str] = {"scored": 0.0, "outcome": "infra_error"}
 
 
 def test_outcomes_cover_the_groups_that_the_filter_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dph.integrations.verl.trainer import outcome_metrics
+    from dph.integrations.verl.judged import outcome_metrics
 
     made = buffer(monkeypatch, [[RIGHT, RIGHT], [RIGHT, WRONG], [WRONG, LOST]], 0.5)
     for _ in range(2):  # verl asks again at every poll

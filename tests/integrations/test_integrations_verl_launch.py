@@ -25,10 +25,11 @@ from dph.config import (
     narrowed,
 )
 from dph.errors import RunError, UserError
+from dph.integrations.verl import installed, preset_launch, run_launch, write_launch
 from dph.integrations.verl import launch as module
-from dph.integrations.verl import preset_launch, run_launch, settings, write_launch
-from dph.integrations.verl.launch import ModelShape, launch_yaml, plan, read_shape, training_bytes, verl
-from dph.integrations.verl.settings import check_registered
+from dph.integrations.verl.installed import check_registered
+from dph.integrations.verl.launch import launch_yaml, verl
+from dph.integrations.verl.layout import ModelShape, plan, read_shape, training_bytes
 from dph.runs.files import write_atomically
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
@@ -89,6 +90,18 @@ def test_all_stages_agree_with_training(tmp_path: Path) -> None:
     assert before.sampler.engine == after.sampler.engine == "vllm"
     assert train.rehearsal.path == before.out == verls(folder)["dph"]["rehearsal"]
     assert (train.seed, verls(folder)["dph"]["seed"]) == (3, 3)
+
+
+def test_a_launch_presamples_what_can_be_lost(tmp_path: Path) -> None:
+    words = ["--preset", "llama_math", "--preset", "dph_js", "--partition.for-k", "8", "--model.path", "m"]
+    config, _ = parse("verl", [*words, "--out", str(tmp_path / "launch")])
+    assert config.partition.for_k == 8
+    folder = launch(tmp_path, "llama_math", "dph_js", partition={"for_k": 8})
+    assert settings_of(folder, "presample", PresampleConfig).for_k == 8
+    both, _ = parse(
+        "verl", ["--preset", "llama_math", "--preset", "pass32", *words[2:4], "--model.path", "m", "--out", "o"]
+    )
+    assert (both.partition.for_k, both.partition.n, both.partition.threshold) == (32, 32, 24)
 
 
 def test_a_method_without_partition_needs_no_presampling(tmp_path: Path) -> None:
@@ -406,6 +419,6 @@ def test_a_launch_says_that_the_plugin_does_not_work(
 
 
 def test_a_missing_verl_is_reported_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "find_spec", lambda name: None)
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="verl is not installed; make a separate"):
         check_registered()

@@ -184,7 +184,7 @@ def test_files_that_are_not_there_are_refused_before_ray_is_started(files: str, 
 def test_messages_are_printed_once() -> None:
     """verl gives the root logger a handler, which is not to repeat what a command prints."""
     code = "from dph.process.progress import say, show_messages; show_messages(); "
-    code += "from dph.integrations.verl.settings import check_registered; check_registered(); say('wrote the launch')"
+    code += "from dph.integrations.verl.installed import check_registered; check_registered(); say('wrote the launch')"
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0 and done.stderr.count("wrote the launch") == 1, done.stderr[-2000:]
     assert "is not available" not in done.stderr  # verl warns of engines that are not installed

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from dph.config import MonitorSet, TrainConfig, VerlConfig, flatten, from_dict, merge_settings, to_dict
 from dph.errors import UserError
-from dph.integrations.verl.launch import ModelShape, plan, verl
-from dph.integrations.verl.settings import WITHOUT_EFFECT, unused_settings, verl_config
+from dph.integrations.verl.configuration import WITHOUT_EFFECT, unused_settings, verl_config
+from dph.integrations.verl.launch import verl
+from dph.integrations.verl.layout import ModelShape, plan
 from dph.objective import GroupView, register_advantage
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
@@ -30,6 +31,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "model.lora_targets": ("q_proj,v_proj",),
     "loss.policy": ("gspo",),
     "rollout.prompts": (256,),
+    "rollout.stop": (("\n\n",),),
     "rehearsal.rows": (64, 0),
     "model.date": ("2025-02-03",),
     "loss.dual_clip": (3.0,),

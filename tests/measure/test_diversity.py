@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
+from dph.config.sampling import SamplingParams
 from dph.measure.metrics import (
     MEASURES,
     Scores,
@@ -29,7 +30,7 @@ from dph.measure.metrics import (
 )
 from dph.stages.evaluate import evaluate
 from dph.tasks import register_task
-from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
+from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 from dph.verifiers import register_verifier
 from helpers import ToyTask, base_run
 

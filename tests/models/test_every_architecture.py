@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from architectures import NAMES, any_model, any_policy, evaluated, gap, long_rows, plain_logprobs, some_rows
+from dph.config.sampling import SamplingParams
 from dph.errors import UserError
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
-from dph.sampling.hf import HFSampler
-from dph.types import SamplingParams
+from dph.sampling.generate import HFSampler
 from helpers import shares, tiny_policy
 
 EXACT = 1e-4

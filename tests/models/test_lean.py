@@ -14,14 +14,15 @@ from transformers.models.llama.modeling_llama import LlamaMLP
 
 from architectures import any_policy, evaluated, some_rows
 from dph.config import ModelConfig
+from dph.config.sampling import SamplingParams
 from dph.errors import ModelError
 from dph.models import lean
-from dph.models.batch import kept_bytes
+from dph.models.adapters import merged_state
+from dph.models.fitting import kept_bytes
 from dph.models.lean import make_lean
-from dph.models.policy import Policy, merged_state
-from dph.sampling.hf import HFSampler
+from dph.models.policy import Policy
+from dph.sampling.generate import HFSampler
 from dph.training.run_loop import load_policy
-from dph.types import SamplingParams
 from helpers import random_policy, random_rows
 
 

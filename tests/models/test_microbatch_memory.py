@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from dph.models import batch as module
-from dph.models.batch import Tokens, collate_tokens, fitting_tokens, kept_per_token
+from dph.models import fitting as module
+from dph.models.batch import Tokens, collate_tokens
+from dph.models.fitting import fitting_tokens, kept_per_token
 from dph.process.memory import resident
 from helpers import random_policy
 

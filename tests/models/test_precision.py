@@ -7,13 +7,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from dph.config import ModelConfig
-from dph.models import loading as precision
+from dph.config.sampling import SamplingParams
+from dph.models import device as devices
 from dph.models.batch import Tokens
-from dph.models.loading import choose_precision, settled
+from dph.models.device import choose_precision, settled
 from dph.models.policy import Policy
 from dph.runs.directory import RunDir
-from dph.sampling.hf import HFSampler
-from dph.types import SamplingParams
+from dph.sampling.generate import HFSampler
 from helpers import tiny_policy
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
@@ -90,14 +90,14 @@ def test_auto_takes_bf16_on_a_cpu_that_multiplies_matrices_in_it(saved, monkeypa
 
 @pytest.mark.parametrize(("supported", "expected"), [(True, "bf16"), (False, "fp32")])
 def test_auto_takes_bf16_on_a_gpu_that_has_it(monkeypatch, supported, expected):
-    monkeypatch.setattr(precision, "choose_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(devices, "choose_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported)
     assert choose_precision(ModelConfig()) == expected
 
 
 def test_a_run_chooses_once(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(precision, "choose_precision", lambda *args: calls.append(args) or "bf16")
+    monkeypatch.setattr(devices, "choose_precision", lambda *args: calls.append(args) or "bf16")
     model, out = ModelConfig(path="m", precision="auto"), tmp_path / "run"
     run = RunDir.start(str(out), "eval", model)
     assert settled(model, run) == replace(model, precision="bf16")

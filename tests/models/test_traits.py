@@ -11,14 +11,14 @@ from transformers import LlamaForCausalLM
 
 from architectures import any_model, any_policy
 from dph.config import ModelConfig
+from dph.config.sampling import SamplingParams
 from dph.errors import ModelError, UserError
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.models.traits import context_of, rotary_limit
 from dph.models.trial import Unsupported, attempt, differing, first_layers, scale, with_first_layers
-from dph.sampling.hf import HFSampler
+from dph.sampling.generate import HFSampler
 from dph.training.rows import collate
-from dph.types import SamplingParams
 from helpers import gradient, policy_with_outliers, random_rows, shares, tiny_policy
 
 EXACT = 1e-5

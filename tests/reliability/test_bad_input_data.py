@@ -68,7 +68,7 @@ ROWS = {
     "pretty_row.jsonl": (json.dumps(GOOD, indent=1), "is one JSON document: put each row on its own line, or"),
     "list.jsonl": (json.dumps([GOOD]), "row 1: expected an object with named fields, found list; name the file .json"),
     "lines.json": (rows({}, {}), "it holds a JSON value on each line: name it .jsonl"),
-    "data.json": (json.dumps({"data": [GOOD]}), "holds no list of rows, but an object with: data"),
+    "data.json": (json.dumps({"a": [GOOD], "b": [GOOD]}), "holds no list of rows, but an object with: a, b"),
     "sheet.jsonl": (b"PK\x03\x04", "its content is a zip archive, as a spreadsheet is; unpack it, or export the sheet"),
     "packed.json": (b"\xfd7zXZ\x00", "its content is compressed with xz; unpack it"),
     "pointer.parquet": (b"version https://git-lfs.github.com/spec/v1\n", "its content is a pointer of Git LFS"),

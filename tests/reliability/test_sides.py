@@ -210,7 +210,9 @@ def test_runs_without_judged_samples_and_what_is_not_there(tmp_path, capsys, com
 def test_nothing_that_could_be_certified_is_said_as_that(tmp_path, capsys):
     wrong = jsonl(tmp_path / "wrong.jsonl", rows_of(lambda i, s: False))
     message = complaint(capsys, "certify", wrong, wrong, "--choose", "1")
-    assert "none of the 40 problems has 0.75 of the 1 sample that choose correct" in message
+    assert "in none of 40 problems are at least 75 % of 1 sample of the base model correct" in message
+    one = jsonl(tmp_path / "one.jsonl", rows_of(always)[:10])  # the advice leads to a result
+    assert run(capsys, "certify", one, one, "--choose", "1", "--mastered", "0.1")[0] == 0
     greedy = jsonl(tmp_path / "greedy.jsonl", [row | {"sample": -1} for row in rows_of(always)[::2]])
     for command in ("passk", "certify"):
         assert "greedy responses only" in complaint(capsys, command, greedy, greedy)
@@ -254,3 +256,28 @@ def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch, capsys):
     file = jsonl(tmp_path / "a.jsonl", rows_of(half))
     for command in ("passk", "certify"):
         assert "is empty; name the file" in complaint(capsys, command, file, "")
+
+
+def test_what_a_certificate_is_not_about_is_said(tmp_path, capsys):
+    base, same = jsonl(tmp_path / "base.jsonl", rows_of(half)), jsonl(tmp_path / "same.jsonl", rows_of(half))
+    other = jsonl(tmp_path / "other.jsonl", rows_of(always))
+    assert "holds the base model's own samples" in run(capsys, "certify", base, base, *MOST)[1]
+    assert "byte by byte: perhaps it is a copy" in run(capsys, "certify", base, same, *MOST)[1]
+    said = run(capsys, "certify", base, other, *MOST, "--resume")[1]
+    assert "own samples" not in said and "copy" not in said
+    assert "--resume changes nothing: files are read" in said
+    assert "is a file; name a folder" in complaint(capsys, "certify", base, other, *MOST, "--out", same)
+    assert "it must be at least 1e-12" in complaint(capsys, "certify", base, other, "--certify.alpha", "1e-300")
+    assert "with 99.9999999 % confidence" in run(capsys, "certify", base, other, *MOST, "--certify.alpha", "1e-9")[1]
+    few = [jsonl(tmp_path / f"{i}.jsonl", [row for row in rows_of(always) if row["id"] == "p0"]) for i in range(2)]
+    assert "on problems like this one is" in run(capsys, "certify", *few, *MOST)[1]
+    message = complaint(capsys, "certify", base, other, "--certify.k", "4")
+    assert "needs at least 4 samples of each problem" in message and "let fewer" not in message
+
+
+def test_the_gate_names_the_files_in_which_too_many_were_lost(tmp_path, capsys):
+    before, after = (jsonl(tmp_path / f"{name}.jsonl", rows_of(fact)) for name, fact in (("b", always), ("a", half)))
+    lost = jsonl(tmp_path / "lost.jsonl", rows_of(lambda problem, sample: problem > 9))
+    status, said = run(capsys, "passk", before, after, lost, "--fail-if-lost", "0.05")
+    last = said.strip().splitlines()[-1]
+    assert status == 3 and last.endswith(f"were lost in {lost}")

@@ -293,6 +293,26 @@ def test_rates_enter_the_table_with_enough_samples(tmp_path: Path) -> None:
     assert row[header.index("explore@8")].startswith(f"{100 * found:.1f} ")
 
 
+def test_a_report_says_where_pass_at_k_changed(tmp_path: Path) -> None:
+    paths = [
+        write_eval(tmp_path / "a", "base", [32] * 10 + [4] * 10, samples=32),
+        write_eval(tmp_path / "b", "T", [32] * 10 + [0] * 10, samples=32),
+        write_eval(tmp_path / "c", "T", [32] * 10 + [4] * 10, samples=32),
+    ]
+    report(paths, tmp_path / "out", base="base", title="T")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    (found,) = [block for block in text.split("\n\n") if block.startswith("|  | none (")]
+    rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in found.splitlines()[2:]}
+    assert set(rows) == {f"T, pass@{k}: {what}" for k in (8, 16) for what in ("part of the change", "in the class")}
+    parts = [float(entry.split()[0].replace("−", "-")) for entry in rows["T, pass@16: part of the change"]]
+    one = 100 * (1 - math.comb(28, 16) / math.comb(32, 16)) / 4  # half of the problems, in half of the runs
+    assert sum(parts) == pytest.approx(-one, abs=0.15) and parts[4] == 0
+    none, all_solve = rows["T, pass@8: in the class"][3:]
+    assert none == "–" and all_solve.startswith("+0.0 (−"), "fewer than five problems have no mean; ten have"
+    report(paths[1:], tmp_path / "other", base="base", title="T")
+    assert "where pass@k changed" not in (tmp_path / "other" / "report.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("base", "known"),
     [

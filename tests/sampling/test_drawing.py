@@ -13,19 +13,21 @@ import torch
 from architectures import architecture
 from dph.build import make_sampler
 from dph.config import ModelConfig, SamplerConfig
+from dph.config.sampling import SamplingParams
 from dph.errors import SettingsError, UserError
 from dph.integrations.sampler import check_sampler
-from dph.models import batch
-from dph.models.batch import MOST_ROWS, fitting_rows
+from dph.models import fitting
+from dph.models.fitting import MOST_ROWS, fitting_rows
 from dph.process.distributed import World
 from dph.runs.directory import RunDir
-from dph.sampling import hf as module
-from dph.sampling.hf import HFSampler, draw
+from dph.sampling import generate as module
+from dph.sampling.generate import HFSampler, draw
 from dph.sampling.protocol import Sampler, register_sampler
 from dph.sampling.rollouts import Prompted, settled_rows
 from dph.sampling.seeding import uniforms
-from dph.sampling.shared_decode import SharedDecoder, StaticDecoder
-from dph.types import Completion, Problem, SamplingParams
+from dph.sampling.shared_decode import SharedDecoder
+from dph.sampling.static_decode import StaticDecoder
+from dph.types import Completion, Problem
 from helpers import presample_config, tiny_policy
 
 
@@ -136,7 +138,7 @@ PLENTY = 1 << 50
 
 
 def free(monkeypatch, memory):
-    monkeypatch.setattr(batch, "free_memory", lambda: memory)
+    monkeypatch.setattr(fitting, "free_memory", lambda: memory)
 
 
 def test_a_worked_number(monkeypatch):

@@ -32,16 +32,16 @@ from dph.config import (
     TrainConfig,
     from_dict,
 )
+from dph.config.sampling import SamplingParams
 from dph.errors import ModelError, SettingsError, SharedUserError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.rehearsal.store import read_rehearsal
 from dph.sampling import vllm as module
-from dph.sampling.hf import HFSampler
+from dph.sampling.generate import HFSampler
 from dph.sampling.vllm import VLLMSampler, start_engine
 from dph.training.rollouts import RolloutCollector
 from dph.training.rows import Row
-from dph.types import SamplingParams
 from helpers import TEXTS, interrupted_at, randomise, tiny_policy
 
 HERE = importlib.util.find_spec("vllm") is not None
@@ -65,7 +65,8 @@ KEYS = [2**63 + 12345, 77 << 50, 2**64 - 5]
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"rollout": {"top_p": 0.9}}, r"not report .* rollout\.top_p below 1"),
+        ({"rollout": {"top_p": 0.9}}, r"not report .* rollout\.top_p 0\.9; set it to 1\.0"),
+        ({"rollout": {"min_p": 0.1}}, r"not report .* rollout\.min_p 0\.1; set it to 0\.0"),
         ({"rollout": {"old_logprobs": "sampler"}}, "are not exactly the trainer's"),
         ({"model": {"lora_rank": 4}}, "takes whole models"),
     ],
@@ -138,7 +139,10 @@ def test_on_a_gpu_vllm_sleeps_while_the_policy_is_updated(device: str, monkeypat
     asleep = ["sleep 2", "wake weights", "reload_weights 2", "wake kv_cache", "reset"]
     first, second = (asleep, asleep) if device == "cuda" else (copied, [])
     assert llm.told == [*copied, *copied, "update", *first, "update", *second, "shutdown"]
-    assert started == [{"here": True, "sleeps": device == "cuda"}]
+    assert started == [{"here": True, "sleeps": device == "cuda", "texts": False}]
+    sampler.sample([], replace(PLAIN, stop=("x",)), [])
+    sampler.sample([], PLAIN, [])
+    assert [one["texts"] for one in started] == [False, True], "stop strings need an engine with a tokenizer"
 
 
 # With vLLM ----------------------------------------------------------------------------------------------------------
@@ -259,6 +263,42 @@ class TestReal:
         cut = sampler.sample([prompts[1]], replace(params, top_p=0.8), KEYS[:1])[0]
         assert {c.token_ids[0] for c in cut} <= nucleus < set(range(len(expected)))
         assert all(not c.logprobs for c in cut)  # vLLM knows only those of the truncated distribution
+
+    def test_min_p_leaves_unlikely_tokens_out(
+        self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]
+    ) -> None:
+        """χ² of first tokens against the truncated distribution: softmax(logits / T) at least 0.3 of the largest."""
+        with torch.no_grad():
+            probs = (policy.model(torch.tensor([prompts[1]])).logits[0, -1].double() / 2).softmax(-1)
+        kept = {token: p for token, p in enumerate(probs.tolist()) if p >= 0.3 * float(probs.max())}
+        params = SamplingParams(n=600, temperature=2.0, max_tokens=1, min_p=0.3)
+        drawn = sampler.sample([prompts[1]], params, KEYS[:1])[0]
+        seen = Counter(c.token_ids[0] for c in drawn)
+        means = {token: 600 * p / sum(kept.values()) for token, p in kept.items()}
+        assert seen.keys() <= kept.keys() and 2 < len(kept) < len(probs)
+        assert sum((seen[token] - mean) ** 2 / mean for token, mean in means.items()) < 3 * len(kept)
+        assert all(not c.logprobs for c in drawn)  # vLLM knows only those of the truncated distribution
+
+    def test_a_stop_string_ends_responses_as_in_the_built_in_sampler(
+        self, random_model: ModelConfig, policy: Policy, prompts: list[list[int]]
+    ) -> None:
+        """With the same keys, the responses of an engine without stop strings, cut at the first token whose text
+        contains one."""
+        params = replace(PLAIN, n=8, temperature=2.0, max_tokens=12)
+        made = VLLMSampler(policy, VLLM, random_model, 40)
+        try:
+            whole = [c for group in made.sample(prompts, params, KEYS) for c in group]
+            cut = [c for group in made.sample(prompts, replace(params, stop=("es", "d 1")), KEYS) for c in group]
+        finally:
+            made.close()
+        ended = 0
+        for plain, stopped in zip(whole, cut, strict=True):
+            texts = [policy.decode(plain.token_ids[:count]) for count in range(1, len(plain.token_ids) + 1)]
+            end = next((place for place, text in enumerate(texts, 1) if "es" in text or "d 1" in text), None)
+            ended += end is not None
+            assert list(stopped.token_ids) == list(plain.token_ids)[:end]
+            assert stopped.finish_reason == (plain.finish_reason if end is None else "stop")
+        assert 0 < ended < len(whole)
 
     @pytest.mark.parametrize("memory", [{}, {"block_size": 32, "num_gpu_blocks_override": 40}], ids=["much", "little"])
     def test_prompts_that_exceed_a_pass_or_the_cache_get_the_same_responses(

@@ -15,10 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from architectures import ARCHITECTURES, architecture
-from dph.sampling import hf, shared_decode
-from dph.sampling.hf import HFSampler
-from dph.sampling.shared_decode import SharedDecoder, StaticDecoder, why_not_shared
-from dph.types import SamplingParams
+from dph.config.sampling import SamplingParams
+from dph.sampling import generate, static_decode
+from dph.sampling.generate import HFSampler
+from dph.sampling.shared_decode import SharedDecoder, why_not_shared
+from dph.sampling.static_decode import StaticDecoder
 from helpers import shrinking, tiny_policy
 
 PROMPTS, KEYS = [[3, 4, 5], [6], [7, 8, 9, 3, 4]], [11, 12, 13]
@@ -82,7 +83,7 @@ def replaying(monkeypatch: pytest.MonkeyPatch, *, tape: bool, places: int) -> It
         decoder.records = tape
 
     with monkeypatch.context() as patch:
-        patch.setattr(shared_decode, "FIRST_TOKENS", places)
+        patch.setattr(static_decode, "FIRST_TOKENS", places)
         patch.setattr(StaticDecoder, "__init__", begun)
         patch.setattr(StaticDecoder, "record", note)
         patch.setattr(HFSampler, "replays", lambda *_: True)
@@ -214,7 +215,7 @@ def test_weights_are_cast_before_the_first_step() -> None:
 def test_how_often_the_sampler_looks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_policy()
     expected = drawn(policy)
-    monkeypatch.setattr(hf, "LOOK_EVERY", {"cpu": 5})
+    monkeypatch.setattr(generate, "LOOK_EVERY", {"cpu": 5})
     assert apart(drawn(policy), expected) < EXACT
     assert [one.finish_reason for one in drawn(policy)] == [one.finish_reason for one in expected]
 
@@ -238,10 +239,10 @@ class Cuda:
         self.current: Any = "default"
         for name in ("CUDAGraph", "graph", "graph_pool_handle", "Stream", "stream", "current_stream"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
-        monkeypatch.setattr(shared_decode, "FIRST_TOKENS", 6)
+        monkeypatch.setattr(static_decode, "FIRST_TOKENS", 6)
         monkeypatch.setattr(HFSampler, "replays", lambda *_: True)
-        shared_decode.recording_stream.cache_clear()
-        shared_decode.say_unrecorded.cache_clear()
+        static_decode.recording_stream.cache_clear()
+        static_decode.say_unrecorded.cache_clear()
         begin = StaticDecoder.__init__
 
         def begun(decoder: StaticDecoder, *given: Any) -> None:

@@ -318,7 +318,10 @@ def test_some_samples_choose_and_the_others_measure(tmp_path, capsys):
     # of four samples two are left, of which 1, 0 or 2 are correct: half of them on average
     assert found.problems == 100 and found.loss == pytest.approx(0.5, abs=0.15)
     said = capsys.readouterr().err
-    assert "2 of the base model's samples choose 100 of 150 problems" in said and "have no number" not in said
+    assert (
+        "100 of 150 problems are chosen: at least 100 % of 2 samples of the base model are correct" in said
+        and "have no number" not in said
+    )
     mixed = write_jsonl(tmp_path / "mixed.jsonl", {str(i): [1, 1, 0, 0] for i in range(300)})
     (found,) = certify(stage_config(mixed, mixed, choose=2, mastered=1.0))
     # both correct ones are the two that choose in one of six problems: then none is left of either side

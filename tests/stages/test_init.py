@@ -105,14 +105,15 @@ def test_golds_and_the_size_of_the_test_split_are_looked_at(shop, capsys):
     said = printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--out", "made")
     tests = len(problems(Path("made/problems/test.jsonl")))
     assert f"{tests} test problem" in said and f"moves a score by {100 / tests:.3g} points; add questions" in said
-    line = "9 of 10 gold answers can be judged against; left out: 10: OperationalError: no such column: colour; "
-    assert f"\n{line}weak, changes (another result" in said and "equals): 5" in said
+    lines = ["9 of 10 gold answers can be judged against", "left out: 10: OperationalError: no such column: colour"]
+    assert "".join(f"\n{line}" for line in lines) + "\nweak, changes (another result" in said
+    assert "equals): 1 gold: 5\n" in said
     said = printed(capsys, "init", "sql", "shop.sqlite", "questions.csv", "--test-share", "0", "--out", "all")
     assert "\n0 test problems: nothing can be evaluated; add questions, or raise --test-share\n" in said
     assert sorted(path.name for path in Path("all/problems").iterdir()) == ["shop.sqlite", "train.jsonl"]
     questions(Path("boxes.csv"), [("1?", r"\boxed{1"), ("2?", r"\boxed{2}")], ("question", "answer"))
     said = printed(capsys, "init", "maths", "boxes.csv", "--out", "boxes")
-    assert "\n1 of 2 gold answers can be judged against; left out: boxes-1: the answer is empty\n" in said
+    assert "\n1 of 2 gold answers can be judged against\nleft out: boxes-1: the answer is empty\n" in said
     questions(Path("one.csv"), [("1 + 1?", "2")], ("question", "answer"))
     said = printed(capsys, "init", "maths", "one.csv", "--out", "one")
     assert "one/problems: 1 problem to train on, 0 for tests\n" in said and "0 test problems: nothing" in said
@@ -348,7 +349,7 @@ def test_the_pages_commands_run(shop, shop_model, monkeypatch, capsys):
     assert len(rows) == 2 and any(row["grad_norm"] > 0 for row in rows)
     assert RunDir.open(Path("runs/sft"), "sft").manifest["rows"] == len(problems(Path("problems/train.jsonl"))) - 1
     assert json.loads(Path("runs/presample/manifest.json").read_text())["sizes"]["perfect"] > 0
-    assert "weak, empty (no rows, which every query without rows equals): 5" in said.err
+    assert "weak, empty (no rows, which every query without rows equals): 1 gold: 5" in said.err
     assert Path("runs/report/report.md").exists() or list(Path("runs/report").iterdir())
     words = ["check", "--config", "dph.toml", "--preset", "dph_js", "--rehearsal.path", "runs/presample"]
     assert "to learn from them and 4 stored ones; " in printed(capsys, *words)
@@ -372,7 +373,7 @@ def test_a_check_says_what_training_would_meet(shop, shop_model, capsys):
     assert "golds   9 of 10 can be judged against" in said
     assert "1: SELECT count(*) FROM item → 1 row of 1 column, the first: 4" in said
     assert re.search(r"left out: 10: .*no such column: colour", said)
-    weak = dict(re.findall(r"weak, (\w+) \(.*?\): (.*)", said))
+    weak = dict(re.findall(r"weak, (\w+) \(.*?\): \d+ golds?: (.*)", said))
     assert weak == {"empty": "5", "changes": "6, 7", "limit_ties": "4", "order_ties": "9"}
     verdicts = dict(re.findall(r"^ {8}([^:]*?)  +((?:\w+ \d+(?:, )?)+)$", said, re.MULTILINE))
     assert verdicts == {
@@ -400,7 +401,7 @@ def test_the_golds_of_tests_are_looked_at(shop, capsys):
         write_rows(Path(f"p/{split}.jsonl"), *changes)
     said = printed(capsys, *words, "p")
     assert "test    3 problems of the split test can be read; judged by: math 3\n        golds: 1 of 3 can be" in said
-    assert "        y: 1 → 1 (number 1)\n" in said and "left out: x: the answer is empty" in said
+    assert "        y: 1 → 1 (number 1)\n" in said and "left out: 2 golds: the answer is empty: x, z" in said
     write_rows(Path("p/test.jsonl"), {"prompt": "x", "id": "train-1"}, {"prompt": "y"}, {"id": "z", "prompt": "easy 1"})
     assert "        trained on too, so that scores say little: 2 of them\n" in printed(capsys, *words, "p")
     assert "trained on too, so that scores say little: 2 of them\n" in printed(capsys, *words, "p/train.jsonl")
@@ -637,7 +638,7 @@ def test_a_gold_that_uses_what_its_prompt_lacks_is_named(clinic, capsys):
     Path("p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     words = ["--no-step", "--model.path", base_run() / "model", "--rollout.max-tokens", "4"]
     said = printed(capsys, "check", "p.jsonl", "--task", "records", *words)
-    assert "3 golds that use what the prompt does not name: b: visit; c: visit.minutes; e: recent.how_long\n" in said
+    assert "3 golds use what the prompt does not name: b: visit; c: visit.minutes; e: recent.how_long\n" in said
 
 
 def test_questions_that_repeat_are_in_one_split_and_contradictions_are_named(clinic, capsys):
@@ -785,6 +786,26 @@ def test_the_head_of_small_settings_says_what_its_numbers_are_for(clinic, capsys
 def test_every_gold_that_is_left_out_is_named(tmp_path, capsys):
     questions(tmp_path / "q.csv", [(f"q{i}", f"{i}?", "pending" if i < 30 else i) for i in range(60)])
     said = printed(capsys, "init", "maths", tmp_path / "q.csv", "--columns", "answer=query", "--out", tmp_path / "made")
-    assert "30 of 60 gold answers can be judged against" in said and all(
-        f"q{i}: the answer is 'pending'" in said for i in range(30)
-    )
+    ids = ", ".join(f"q{i}" for i in range(30))
+    reason = "the answer is 'pending', which says that it is missing"
+    assert f"\n30 of 60 gold answers can be judged against\nleft out: 30 golds: {reason}: {ids}\n" in said
+
+
+def test_reasons_that_differ_in_what_they_quote_are_one_and_nothing_is_cut(tmp_path, capsys):
+    """The summary has a line for each reason, however many golds it concerns, and names all that are left out."""
+    missing = ["see above", "answers vary", "[removed]", "blank"] * 100
+    golds = [*missing, "15 (2)", "12-05-2024", "Ans=15", "Team 2", "Eve", *map(str, range(400))]
+    questions(tmp_path / "q.csv", [(f"q{i}", f"Riddle {i}?", gold) for i, gold in enumerate(golds)])
+    said = printed(capsys, "init", "maths", tmp_path / "q.csv", "--columns", "answer=query", "--out", tmp_path / "made")
+    named = ", ".join(f"q{i} ({gold!r})" for i, gold in enumerate(missing))
+    lines = [
+        "404 of 805 gold answers can be judged against",
+        f"left out: 400 golds: the answer is …, which says that it is missing: {named}",
+        "left out: q400: the answer is '15 (2)', which may be a value with a remark, a range, a product or a "
+        "difference; write the answer alone, or name it in a longer text with the option answer_pattern",
+        "read as a date or a code in digits, which only the same digits equal: 1 gold: q401",
+        "the answer is read without a label, its number in a list or a remark: 1 gold: q402",
+        "read as a name with a number, which only the same text equals: 1 gold: q403",
+        "read as words, which only the same words equal, while others are values: 1 gold: q404",
+    ]
+    assert "".join(f"{line}\n" for line in lines) in said

@@ -20,15 +20,23 @@ from dph.build import load_problems
 from dph.config import ModelConfig, TaskConfig, TrainConfig, VerifierConfig, from_dict
 from dph.errors import DataError, JudgeError, ModelError, RunError, SettingsError
 from dph.models.policy import Policy
-from dph.rehearsal.check import open_presampled, recheck
-from dph.rehearsal.partition import is_near_perfect, place_of, responses_to_store, training_problems
-from dph.rehearsal.store import read_rehearsal
+from dph.rehearsal.check import open_presampled, open_set, recheck
+from dph.rehearsal.partition import (
+    can_be_lost,
+    is_near_perfect,
+    is_rehearsed,
+    missed_by,
+    place_of,
+    responses_to_store,
+    training_problems,
+)
+from dph.rehearsal.store import RehearsalSet, read_rehearsal
 from dph.runs.directory import RunDir, find_model, read_metrics
 from dph.stages import presample as module
 from dph.stages.presample import presample
 from dph.stages.train import train
 from dph.types import Completion, FinishReason, Group, Outcome, Problem, Rollout, Verdict
-from helpers import base_run, presample_config, presampled, read_partition, train_config
+from helpers import base_run, interrupted_at, presample_config, presampled, read_partition, train_config
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
 
@@ -44,6 +52,23 @@ def test_draws_that_could_not_be_judged_shorten_the_count(n, data):
     correct = data.draw(st.integers(0, samples))
     share = Fraction(correct, samples) if samples else Fraction(0)
     assert is_near_perfect(correct, samples, threshold, n) == (samples > 0 and share >= Fraction(threshold, n))
+
+
+@given(st.integers(0, 40), st.integers(1, 50), st.data())
+def test_a_prompt_can_lose_passk_from_1_to_4_of_k_correct(samples, k, data):
+    correct = data.draw(st.integers(0, samples))
+    share = Fraction(correct, samples) if samples else Fraction(0)
+    assert can_be_lost(correct, samples, k) == (samples > 0 and Fraction(1, k) <= share < Fraction(4, k))
+    assert not can_be_lost(0, samples, k)
+
+
+def test_the_class_of_experiment_d1_and_what_too_few_draws_miss():
+    assert [c for c in range(9) if can_be_lost(c, 8, 8)] == [1, 2, 3]
+    assert [c for c in range(33) if can_be_lost(c, 32, 32)] == [1, 2, 3]
+    assert [c for c in range(9) if can_be_lost(c, 8, 1)] == [8], "pass@1: what is always solved"
+    assert [c for c in range(9) if can_be_lost(c, 8, 2)] == [4, 5, 6, 7, 8]
+    assert not any(can_be_lost(c, 8, 32) for c in range(9)), "one of eight is more than 4 of 32"
+    assert missed_by(16, 32) == pytest.approx((31 / 32) ** 16)
 
 
 def scripted(monkeypatch, first, further):
@@ -110,6 +135,28 @@ def test_refinement_by_hand(tmp_path, monkeypatch, refine, place, label):
     if refine == "keep":  # the first correct one of the first draws
         expected |= {"train/1": "presample0", "train/6": "presample1"}
     assert {row.problem_id: row.text for row in stored} == expected and len(stored) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("refine", "expected"),
+    [
+        ("move", {"train/1": "presample0", "train/3": "presample0", "train/6": "presample1"}),
+        ("keep", {"train/1": "presample0", "train/3": "presample0", "train/6": "presample1"}),
+        ("discard", {"train/3": "presample0"}),  # what is dropped is not rehearsed
+    ],
+)
+def test_what_can_be_lost_is_rehearsed_in_place_of_what_is_mastered(tmp_path, monkeypatch, caplog, refine, expected):
+    """For k = 4 from 1/4 on, and less than all: train/0 and train/2 (3 of 3 judged) have no pass@4 to lose."""
+    caplog.set_level("INFO", "dph")
+    _, plain, _ = run_scripted(monkeypatch, tmp_path / "plain", refine=refine)
+    _, partition, stored = run_scripted(monkeypatch, tmp_path / "for-k", refine=refine, for_k=4)
+    assert partition == plain, "what is explored stays the same"
+    assert {row.problem_id: row.text for row in stored} == expected and len(stored) == len(expected)
+    prompts = "1 prompt" if len(expected) == 1 else "3 prompts"
+    rows = f"{len(expected)} stored response" + ("s" if len(expected) > 1 else "")
+    assert f"to rehearse: {prompts} that can lose pass@4 ({rows})" in caplog.messages
+    assert open_presampled(tmp_path / "for-k").manifest["for_k"] == 4
+    assert "for_k" not in open_presampled(tmp_path / "plain").manifest
 
 
 def test_a_chunk_is_whole_batches_of_the_sampler(tmp_path, monkeypatch):
@@ -210,6 +257,29 @@ def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(refin
     assert by_row["[1]"] == pytest.approx(5 * by_row["[2]"])
 
 
+@pytest.mark.parametrize("refine", ["move", "discard", "keep"])
+@pytest.mark.parametrize("stored", [1, 3])
+def test_stored_responses_to_prompts_that_can_be_lost_are_samples_of_the_reference_too(refine, stored):
+    """As above, for k = 5: one or two of three judged draws are correct."""
+    weight = 0.0
+    by_prompt: dict[str, float] = dict.fromkeys(("[1]", "[2]"), 0.0)
+    for draws in itertools.product(POLICY, repeat=4):
+        probability = math.prod(p for p, _ in draws)
+        *first, extra = [one for _, one in draws]
+        group = Group(Problem("p", "", "", "exact"), [1], first)
+        near_perfect = is_near_perfect(*group.counts, 2, 3)
+        placed, _ = place_of(group, extra if near_perfect else None, refine=refine)
+        rows = []
+        if is_rehearsed(group, placed, 5):
+            rows = responses_to_store([extra, *first] if near_perfect else first, stored)
+            assert 0.2 <= group.counts[0] / group.counts[1] < 0.8
+        weight += probability * bool(rows)
+        for one in rows:
+            by_prompt[one.text] += probability / len(rows)
+    assert weight > 0.1
+    assert {text: value / weight for text, value in by_prompt.items()} == pytest.approx({"[1]": 5 / 6, "[2]": 1 / 6})
+
+
 # A real run ---------------------------------------------------------------------------------------------------------
 
 
@@ -290,6 +360,52 @@ def test_a_complete_run_is_left_alone_and_an_interrupted_one_goes_on(tmp_path):
     assert read_partition(tmp_path, config.task) == read_partition(presampled(), config.task)
 
 
+def _of_class(n: int = 8, k: int = 8) -> list[str]:
+    """The prompts of the toy run that can lose pass@k, from its partition."""
+    rows = pq.read_table(presampled() / "partition.parquet").to_pylist()
+    return sorted(row["problem_id"] for row in rows if k * row["correct"] >= n and k * row["correct"] < 4 * n)
+
+
+def test_training_rehearses_what_can_be_lost(tmp_path, monkeypatch):
+    config = presample_config(tmp_path / "set", for_k=8, stored=2)
+    presample(config)
+    stored = read_rehearsal(tmp_path / "set" / "rehearsal.parquet")
+    assert sorted({row.problem_id for row in stored}) == _of_class() and stored, "the same draws as the other run"
+    seen: list[str] = []
+    take = RehearsalSet.take
+
+    def noted(self, cursor, count):
+        rows = take(self, cursor, count)
+        seen.extend(row.problem_id for row in rows)
+        return rows
+
+    monkeypatch.setattr(RehearsalSet, "take", noted)
+    rehearsing = {"rehearsal": {"path": str(tmp_path / "set"), "rows": 4}, "loss": {"eta": 2.0}}
+    train(train_config(tmp_path / "run", "dph_js", rehearsing, steps=3))
+    assert len(seen) >= 12 and set(seen) == set(_of_class()) and not set(seen) & _mastered()
+    metrics = read_metrics(tmp_path / "run")
+    assert all(line["pef/tokens"] > 0 for line in metrics if "pef/tokens" in line) and metrics
+    assert any(abs(line.get("pef/divergence", 0.0)) > 0 for line in metrics), "the rows have a loss"
+
+
+def _mastered() -> set[str]:
+    return {id for id, place in read_partition(presampled(), TaskConfig(name="toy")).items() if place == "perfect"}
+
+
+def test_an_interrupted_run_for_k_goes_on_to_the_same_set(tmp_path, monkeypatch):
+    config = presample_config(tmp_path / "whole", for_k=8)
+    presample(config)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "write_rehearsal", interrupted_at(module.write_rehearsal, 1))
+        with pytest.raises(KeyboardInterrupt):
+            presample(replace(config, out=str(tmp_path / "parts")))
+    presample(replace(config, out=str(tmp_path / "parts")), resume=True)
+    for name in ("partition.parquet", "rehearsal.parquet"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    with pytest.raises(RunError, match="for_k"):
+        presample(replace(config, for_k=7), resume=True)
+
+
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 
@@ -299,6 +415,33 @@ def test_a_complete_run_is_left_alone_and_an_interrupted_one_goes_on(tmp_path):
 def test_an_impossible_threshold(tmp_path, threshold, message):
     with pytest.raises(SettingsError, match=message):
         presample_config(tmp_path, threshold=threshold)
+
+
+def test_a_k_that_these_samples_cannot_tell(tmp_path, monkeypatch, caplog):
+    with pytest.raises(SettingsError, match=r"for_k 32 asks for .* set --rollout.n to 32 or more"):
+        presample_config(tmp_path, for_k=32)
+    with pytest.raises(SettingsError, match=r"for_k is -1; it must be 0 or more"):
+        presample_config(tmp_path, for_k=-1)
+    rollout = replace(presample_config(tmp_path).rollout, n=32)
+    with pytest.raises(
+        SettingsError, match=r"threshold 7 of rollout.n = 32 .* from 22 % .* set --threshold 24 \(6 of 8"
+    ):
+        presample_config(tmp_path, for_k=32, rollout=rollout)
+    caplog.set_level("INFO", "dph")
+    run_scripted(monkeypatch, tmp_path, for_k=6)
+    few = "4 responses a prompt are few for pass@6: a prompt that is solved in 1 of 6 is solved in none of them with"
+    assert any(few in line and "48 %" in line and "--rollout.n 6 leaves 33 % out" in line for line in caplog.messages)
+
+
+def test_a_set_for_k_without_a_prompt_is_refused_by_training(tmp_path, monkeypatch):
+    run_scripted(monkeypatch, tmp_path, for_k=1, refine="discard", drop_unsolved=True)
+    assert {row.problem_id for row in read_rehearsal(tmp_path / "rehearsal.parquet")} == {"train/0", "train/2"}
+    scripted(monkeypatch, {f"train/{i}": [GOOD] * 4 for i in range(7)}, {f"train/{i}": [GOOD] for i in range(7)})
+    task = TaskConfig(name="toy", options={"problems": "7"})
+    config = presample_config(tmp_path / "none", task=task, threshold=3, for_k=4)
+    presample(replace(config, rollout=replace(config.rollout, n=4)))
+    with pytest.raises(DataError, match=r"found no prompt that can lose pass@4 \(its for_k\)"):
+        open_set(tmp_path / "none")
 
 
 def test_a_partition_of_another_task(tmp_path):

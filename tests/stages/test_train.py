@@ -22,7 +22,7 @@ from dph.config import (
     from_dict,
 )
 from dph.errors import RunError, SettingsError, SharedUserError
-from dph.models import loading
+from dph.models import device
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
@@ -827,7 +827,7 @@ def test_the_size_of_a_microbatch_is_found_once_for_a_run(tmp_path, monkeypatch)
     config = supervised(tmp_path, out=str(tmp_path / "run"), steps=2)
     config = replace(config, optim=replace(config.optim, tokens_per_microbatch=0))
     stage.sft(config)
-    monkeypatch.setattr("dph.models.batch.free_memory", lambda: 0)  # would give the least, 256
+    monkeypatch.setattr("dph.models.fitting.free_memory", lambda: 0)  # would give the least, 256
     resumed = stage.sft(replace(config, steps=4), resume=True)
     assert used == [16384] * 4 and RunDir.open(resumed, "sft").manifest["tokens_per_microbatch"] == 16384
     stage.sft(replace(config, out=str(tmp_path / "other")))
@@ -880,7 +880,7 @@ def test_a_set_of_weights_in_fp32_does_not_fit_rounded_weights(tmp_path):
 
 
 def test_a_resumed_run_keeps_the_precision_that_was_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "choose_precision", lambda *_: "bf16")
+    monkeypatch.setattr(device, "choose_precision", lambda *_: "bf16")
     settings = {"steps": 2, "checkpoint_every": 1, "model": {"precision": "auto"}}
     config = train_config(tmp_path / "run", "grpo", settings)
     monkeypatch.setattr(loop.Updater, "update", interrupted_at(loop.Updater.update, 2))
@@ -888,5 +888,5 @@ def test_a_resumed_run_keeps_the_precision_that_was_measured(tmp_path, monkeypat
         train(config)
     monkeypatch.undo()
     assert RunDir.open(tmp_path / "run", "train").manifest["precision"] == "bf16"
-    monkeypatch.setattr(loading, "choose_precision", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(device, "choose_precision", lambda *_: pytest.fail("measured again"))
     assert all(line["exp/sampler_gap"] > 0 for line in read_metrics(train(config, resume=True)))

@@ -157,7 +157,8 @@ def test_birds_file_is_paired_by_order_or_by_its_keys(tmp_path: Path):
     path = tmp_path / "p.json"
     path.write_text(json.dumps({"7": "SELECT 1\t----- bird -----\tclubs", "5": None}))
     full, part = read_predictions(path, 2), read_predictions(path, 9)
-    assert [(p.key, p.text, p.db_id) for p in full] == [("0", "SELECT 1", "clubs"), ("1", " ", "")]
+    assert [(p.key, p.text, p.db_id) for p in full] == [("0", "SELECT 1", "clubs"), ("1", "", "")]
+    assert [p.missing for p in full] == [False, True]
     assert [p.key for p in part] == ["7", "5"]
 
 
@@ -187,7 +188,7 @@ ASKED = {"role": "user", "content": r"\boxed{7}?"}
         (OWN, [True]),
         ([{"role": "assistant", "content": [{"type": "text", "text": OWN["content"]}]}], [True]),
         ([[ASKED, OWN], [OWN, {**ASKED, "role": "assistant"}]], [True, False]),
-        ([OWN["content"], ASKED["content"], None], [True, False, False]),
+        ([OWN["content"], ASKED["content"], None], [True, False]),  # with --partial
     ],
 )
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -199,6 +200,48 @@ def test_a_prediction_may_be_a_conversation(tmp_path: Path, response: object, co
         lines(path, [row])
     verify(*records(tmp_path), path, "--partial", "--out", tmp_path / "out")
     assert correct_of(tmp_path / "out") == [correct]
+
+
+SHAPES: dict[str, object] = {
+    "lists": {"2": ["7", "8"], "1": ["42", "42"]},
+    "objects": {"2": {"response": [r"\boxed{7}", r"\boxed{8}"]}, "1": {"response": [r"\boxed{42}", r"\boxed{42}"]}},
+    "objects with answers": {"2": {"prediction": ["7", "8"]}, "1": {"prediction": ["42", 42]}},
+    "conversations": {"2": [[{**OWN, "content": rf"\boxed{{{x}}}"}] for x in (7, 8)], "1": [[OWN], [ASKED, OWN]]},
+    "rows under a key": {"n": 2, "rows": [{"id": "2", "prediction": [7, 8]}, {"id": "1", "prediction": [42, 42]}]},
+    "columns": {"id": ["2", "1"], "prediction": [["7", "8"], ["42", "42"]]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_object_of_predictions_may_have_lists_and_objects(tmp_path: Path, shape: str):
+    (path := tmp_path / "p.json").write_text(json.dumps(SHAPES[shape]))
+    verify(*records(tmp_path), path, "--out", tmp_path / "out")
+    assert correct_of(tmp_path / "out") == [[True, False], [True, True]]
+
+
+def test_an_object_without_predictions_is_one_sentence(tmp_path: Path, capsys):
+    (path := tmp_path / "p.json").write_text(json.dumps({"2": {"text_of": "7"}, "1": {"text_of": "42"}}))
+    assert "p.json, key '2': no column of response" in failed(capsys, *records(tmp_path), path)
+    path.write_text(json.dumps({"2": [["7"]], "1": "42"}))
+    assert "p.json, key '2': a prediction must be text" in failed(capsys, *records(tmp_path), path)
+
+
+@pytest.mark.parametrize("kind", ["p.json", "p.jsonl", "p.csv"])
+def test_a_null_prediction_is_a_missing_one(tmp_path: Path, capsys, kind: str):
+    path = tmp_path / kind
+    if kind == "p.json":
+        path.write_text(json.dumps({"2": None, "1": "42"}))
+    elif kind == "p.csv":
+        path.write_text("id,prediction\n2,\n1,42\n")
+    else:
+        lines(path, [{"id": "2", "prediction": None}, {"id": "1", "prediction": "42"}])
+    verify(*records(tmp_path), path, "--out", tmp_path / "out")
+    assert correct_of(tmp_path / "out") == [[False], [True]]
+    assert "null in place of 1 prediction, which will count as wrong" in capsys.readouterr().err
+    verify(*records(tmp_path), path, "--partial", "--out", tmp_path / "partial")
+    assert correct_of(tmp_path / "partial") == [[True]]
+    lines(tmp_path / "none.jsonl", [{"id": "2", "prediction": None}])
+    assert "every prediction is null" in failed(capsys, *records(tmp_path), tmp_path / "none.jsonl")
 
 
 @pytest.mark.parametrize("response", [{"answer": 42}, [[1]], [{"role": "assistant", "content": 42}]])

@@ -7,10 +7,11 @@ from itertools import permutations
 import pytest
 
 from dph.config import EvalConfig
+from dph.config.sampling import SamplingParams
 from dph.errors import UserError
 from dph.tasks import load_task
 from dph.tasks.countdown import Countdown, solve
-from dph.types import Completion, Group, Outcome, Rollout, SamplingParams
+from dph.types import Completion, Group, Outcome, Rollout
 from dph.verifiers import Verifiers
 from dph.verifiers.countdown import canonical, numbers, parse, value, write
 

@@ -83,7 +83,7 @@ WRONG = {
     "a.txt": (b"a,b\n", "unknown kind; use .jsonl"),
     "empty.jsonl": (b"\n\n", "holds no rows"),
     "list.json": (b'{"a": 1}', "holds no list of rows"),
-    "table.json": (b'{"data": [{"a": 1}]}', "an object with: data; write the list under 'data' to a file of its own"),
+    "table.json": (b'{"a": [{"a": 1}], "b": [{"a": 1}]}', "write the rows of each of a, b to a file of its own"),
     "broken.json": (b'[{"a": 1}', "is not valid JSON"),
     "broken.jsonl": (b'{"a": 1}\n{"a": \n', "line 2 is not valid JSON"),
     "deep.jsonl": (b"[" * 100_000, "line 1 is not valid JSON"),

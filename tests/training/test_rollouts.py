@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.config import DynamicSamplingConfig, OverlongConfig, RolloutConfig, TrainConfig
+from dph.config.sampling import SamplingParams
 from dph.objective import Advantage
 from dph.process.distributed import World
 from dph.rehearsal.store import Rehearsal
@@ -17,7 +18,7 @@ from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder, derive_key
 from dph.training.rollouts import RolloutCollector, Shaping, is_informative, overlong_penalty
 from dph.training.rows import mix, rehearsal_row
-from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
+from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
 SCRIPT = {

@@ -18,6 +18,13 @@ FIFTEEN = [
     *("15, page 12", "15; see p. 4", "15 - see solution", "15 (approx.)", "15 or so", "15 // checked", "15 # note"),
     *("15 ✓", "#### 15", "She has 5 + 10 = 15.\n#### 15", "<answer>15</answer>", "```15```", "```\n15\n```"),
     *("answer: ```15```", "15 is the answer", r"15 \quad \text{(see page 3)}"),
+    *("15 (2 marks)", "15 [2 marks]", "15 [2]", "15 M1A1", "15 (1 pt)", "15 oe", "15 o.e.", "15 (oe)", "15 cao"),
+    *("15 or equivalent", "15 (or equivalent)", "15 or any equivalent form", "x = 15 oe", "15 (accept 15.0)"),
+    *("15; allow 15.0", "15, do not accept 3", "15 (nearest integer)", "15 (2 s.f.)", "15 (to 1 decimal place)"),
+    *("15 because it is", "15, as shown in Fig. 3", "15 since 3 and 12 make it", "There are 15 of them"),
+    *("R: 15", "Q: 15", "A. 15", "B. 15", "C) 15", "Ans=15", "Ans:15", "Accept 15", "Rpta. 15"),
+    *("sum = 15", "15 / 15", "15 / fifteen", "15 or 15.0", "15; 15.0"),
+    *("15, fifteen", "15 (?)", "15 (was 14)"),
 ]
 """Golds that say 15 with more than the answer."""
 NO_ANSWERS = [
@@ -43,6 +50,9 @@ NO_ANSWERS = [
         "#VALUE!",
     ),
     *("under review", "Q.E.D.", "placeholder", "the proof is left as an exercise", r"\text{see above}"),
+    *("various", "[removed]", "[deleted]", "blank", "left blank", "obvious", "self-evident", "N/A (15)"),
+    *("student's own answer", "Students' own responses", "own answer", "any reasonable answer", "open-ended"),
+    *("your answer here", "[ANSWER]", "As an AI, I cannot", "I cannot answer this", "略", "见解析", "k.A."),
 ]
 ANSWERS = [
     *(
@@ -106,7 +116,8 @@ def test_answers_stay_what_they_are(gold):
     with Verifiers() as verifiers:
         usable, lines = tried_golds(verifiers, [problem(gold), problem("words", id="b")])
         [verdict] = verifiers.verify([(problem(gold), rf"\boxed{{{gold}}}")])
-    assert len(usable) == 2 and not lines and verdict.correct
+    assert len(usable) == 2 and verdict.correct
+    assert all("only the same" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +155,45 @@ def test_init_says_what_is_cleaned_left_out_or_words_among_values(tmp_path, caps
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     main(["init", "maths", str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "made")])
     said = capsys.readouterr().out
-    [line] = [line for line in said.splitlines() if "can be judged against" in line]
-    assert line.startswith("22 of 23 gold answers can be judged against; left out: p1: the answer is 'see above'")
-    assert "the answer is read without a label, its number in a list or a remark: 1 gold: p0" in line
-    assert "read as words, which only the same words equal, while the others are values: 1 gold: p2" in line
+    assert "\n22 of 23 gold answers can be judged against\nleft out: p1: the answer is 'see above'" in said
+    assert "\nthe answer is read without a label, its number in a list or a remark: 1 gold: p0\n" in said
+    assert "\nread as words, which only the same words equal, while others are values: 1 gold: p2\n" in said
+
+
+@pytest.mark.parametrize(
+    ("gold", "why"),
+    [
+        *((gold, "of which the policy typed cannot read") for gold in ("No. 15", "15 of 20", "Yes (15)", "option 2")),
+        *((gold, "a range, a product or a difference") for gold in ("15 (2)", "15 (C)", "14-16", "14 - 16", "1-1/2")),
+        *((gold, "as spreadsheets write them") for gold in ("2-Jan", "Jan-15", "00:15:00", "2024-05-12 00:00:00")),
+        *(
+            (gold, "the question lists no choices")
+            for gold in ("none of the above", "All of the above.", "both of these")
+        ),
+    ],
+)
+def test_a_gold_that_says_something_else_to_a_reader_is_left_out_and_named(gold, why):
+    with Verifiers() as verifiers:
+        [reason] = verifiers.check([problem(gold, "What is it?")]).values()
+    assert why in reason
+
+
+def test_choices_that_a_question_lists_are_answers():
+    question = "What is 7 + 8? (A) 14 (B) 15 (C) none of the above"
+    score = reward_function("math").score
+    assert [score(r"\boxed{B}", "B. 15", question), score(r"\boxed{A}", "B. 15", question)] == [1, 0]
+    with Verifiers() as verifiers:
+        assert verifiers.check([problem("B. 15", question), problem("none of the above", question, "b")]) == {}
+
+
+@pytest.mark.parametrize(
+    ("gold", "flag"), [("12-05-2024", "codes"), ("12.05.2024", "codes"), ("555-1234", "codes"), ("Team 2", "names")]
+)
+def test_golds_that_only_the_same_text_equals_are_kept_and_noted(gold, flag):
+    with Verifiers() as verifiers:
+        assert verifiers.flags([problem(gold)]) == {"a": [flag]}
+        right, wrong = verifiers.verify([(problem(gold), rf"\boxed{{{given}}}") for given in (gold, "-2017")])
+    assert right.correct and not wrong.correct
 
 
 def test_no_gold_that_others_publish_is_lost(shared_data: Path):

@@ -91,7 +91,7 @@ def test_a_bare_gold_that_may_have_a_decimal_comma_is_weak():
     with Verifiers() as verifiers:
         usable, lines = tried_golds(verifiers, [Problem(gold, f"{gold}?", gold, "math") for gold in golds])
     assert len(usable) == len(golds)
-    assert lines == ["weak, decimal_comma (two numbers, unless the comma is a decimal one): 4,5, 2,13"]
+    assert lines == ["weak, decimal_comma (two numbers, unless the comma is a decimal one): 2 golds: 4,5, 2,13"]
 
 
 @pytest.mark.parametrize(

@@ -176,10 +176,22 @@ engine_workers.TrainingWorker.__init__ = _init_with_gloo
 
 if "VERL_REPLICA_RANK" in os.environ:  # in the processes of a vLLM server
     from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+    from vllm.model_executor.layers import utils as layers
 
     def _reload(self, weights, peft_config, base_sync_done):
-        """verl writes into vLLM's parameters, which its build for processors has replaced by packed ones."""
+        """verl writes into vLLM's parameters, which its build for processors has replaced by packed ones; vLLM's own
+        reload packs the new ones."""
         assert not peft_config
         self.model_runner.reload_weights(weights_iterator=iter([(name, value.clone()) for name, value in weights]))
 
+    _dispatch = layers.dispatch_cpu_unquantized_gemm
+
+    def _pack(layer, remove_weight):
+        """verl then has all layers packed once more. That is needed for a head that is tied to the embeddings; a layer
+        whose weights the reload has packed has an empty parameter left, which vLLM takes for that of a convolution
+        where the processor has AMX ("Dimension out of range")."""
+        if layer.weight.numel():
+            _dispatch(layer, remove_weight)
+
     vLLMColocateWorkerExtension._update_weights = _reload
+    layers.dispatch_cpu_unquantized_gemm = _pack

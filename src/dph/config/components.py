@@ -4,11 +4,12 @@ Parts that only some stages read whole are families of classes (see `Settings`);
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from dph.config.checks import template_variables
+from dph.config.sampling import SamplingParams
 from dph.config.settings import (
     LARGEST,
     Bounds,
@@ -22,7 +23,6 @@ from dph.config.settings import (
     Usual,
 )
 from dph.errors import SettingsError
-from dph.types import SamplingParams
 
 
 @dataclass(frozen=True)
@@ -192,20 +192,13 @@ class SamplerConfig(TrainingSamplerConfig):
 
 
 @dataclass(frozen=True)
-class SamplingConfig(Settings):
+class SamplingConfig(SamplingParams):
     """How responses are drawn."""
 
-    temperature: Annotated[NonNegative, Usual(0.1, 2)] = 1.0
-    """Sampling temperature; training computes log-probabilities at the same temperature. 0 decodes greedily: one
-    response to a prompt, so that an evaluation of several is refused, and training too."""
-    top_p: Annotated[PositiveShare, Usual(0.1)] = 1.0
-    """Nucleus sampling: keep the smallest set of tokens with this much probability."""
-    max_tokens: Annotated[PositiveInt, Usual(high=262144)] = 1024
-    """Longest response, in tokens."""
-    max_prompt_tokens: Annotated[PositiveInt, Usual(high=1 << 20)] = 4096
-    """Problems with a longer prompt are excluded, and counted."""
     n: Annotated[PositiveInt, Usual(high=1024)] = 16
     """Responses per prompt (the group)."""
+    max_prompt_tokens: Annotated[PositiveInt, Usual(high=1 << 20)] = 4096
+    """Problems with a longer prompt are excluded, and counted."""
 
     @property
     def longest(self) -> int:
@@ -214,7 +207,10 @@ class SamplingConfig(Settings):
 
     def params(self, n: int | None = None) -> SamplingParams:
         """The same for a sampler; n: other responses per prompt."""
-        return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
+        of_sampler: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(SamplingParams)}
+        if n is not None:
+            of_sampler["n"] = n
+        return SamplingParams(**of_sampler)
 
     def check_sampled(self) -> None:
         """Raises SettingsError for responses that are not sampled, in training and for what it stores."""

@@ -62,7 +62,7 @@ Seed = Annotated[int, Bounds(-(2**63), "a whole number of 64 bits", 2**63 - 1)]
 Finite = Annotated[float, Bounds(-LARGEST, "finite")]
 Share = Annotated[float, Bounds(0, "between 0 and 1", 1)]
 PositiveShare = Annotated[float, Bounds(SMALLEST, "above 0 and at most 1", 1)]
-Level = Annotated[float, Bounds(1e-12, "above 0 and below 1", 1 - 1e-12)]
+Level = Annotated[float, Bounds(1e-12, "at least 1e-12, and below 1", 1 - 1e-12)]
 Decay = Annotated[float, Bounds(0, "0 or more and below 1", 1 - 1e-12)]
 
 

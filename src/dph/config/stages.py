@@ -51,6 +51,9 @@ class PartitionRule(Settings):
     """Of the stored responses to a prompt, keep each different one once: a rare one weighs as much as a common one."""
     drop_unsolved: bool = False
     """Drop prompts without any correct response (the paper does so for mathematics)."""
+    for_k: Annotated[NonNegativeInt, Usual(high=1024)] = 0
+    """Store responses to the prompts that can lose pass@k, for this k, in place of the near-perfect ones: those with
+    at least 1/k and less than 4/k of their responses correct; 0 stores those of near-perfect prompts."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,22 @@ class PresampleConfig(PartitionRule, SamplingStage):
     certify: AsideConfig = field(default_factory=AsideConfig)
 
     def check(self) -> None:
-        """Raises SettingsError for a threshold that no prompt could reach, and for responses that are not sampled."""
+        """Raises SettingsError for a threshold or a `for_k` that no prompt could meet, and for responses that are not
+        sampled."""
         self.rollout.check_sampled()
         if self.threshold > self.rollout.n:
             raise SettingsError(f"threshold {self.threshold} must lie between 1 and rollout.n = {self.rollout.n}")
+        if self.for_k >= 4 * self.rollout.n:
+            raise SettingsError(
+                f"for_k {self.for_k} asks for prompts with less than 4 of {self.for_k} responses correct, but one of "
+                f"rollout.n = {self.rollout.n} is not less; set --rollout.n to {self.for_k} or more, or lower for_k"
+            )
+        if self.for_k and 4 * self.threshold < self.rollout.n:
+            share, usual = 100 * self.threshold / self.rollout.n, -(-3 * self.rollout.n // 4)
+            raise SettingsError(
+                f"threshold {self.threshold} of rollout.n = {self.rollout.n} would call prompts near-perfect, and not "
+                f"explore them, from {share:.0f} % of correct responses on; set --threshold {usual} (6 of 8)"
+            )
 
 
 @dataclass(frozen=True)

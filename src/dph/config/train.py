@@ -22,6 +22,7 @@ from dph.config.learning import (
     OverlongConfig,
     RehearsalConfig,
 )
+from dph.config.sampling import DEFAULTS
 from dph.config.settings import (
     Code,
     NonNegative,
@@ -149,9 +150,10 @@ class TrainConfig(SamplingStage):
             )
 
     def _check_vllm(self) -> None:
-        if self.rollout.top_p < 1:
+        for name, value in self.rollout.truncations.items():
             raise SettingsError(
-                f"vLLM does not report log-probabilities with rollout.top_p below 1; set it to 1, {OR_HF}"
+                f"vLLM does not report log-probabilities of the policy with rollout.{name} {value}; set it to "
+                f"{DEFAULTS[name]}, {OR_HF}"
             )
         if self.rollout.old_logprobs == "sampler":
             raise SettingsError("vLLM's log-probabilities are not exactly the trainer's; use rollout.old_logprobs auto")

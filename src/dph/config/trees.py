@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import tomli_w
 
 from dph.config.files import expanded, text_fault
-from dph.config.settings import FieldError, Settings, Usual, hints_of, is_unread
+from dph.config.settings import Bounds, Code, FieldError, Settings, Usual, hints_of, is_unread
 from dph.errors import SettingsError, near
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class Setting(NamedTuple):
 
     name: str
     kind: Any
-    bounds: tuple[Any, ...]
+    bounds: tuple[Bounds | Usual | Code, ...]
     value: Any
     owner: type[Any]
 
@@ -41,7 +41,8 @@ def every_setting(config: Any, prefix: str = "") -> Iterator[Setting]:
         if _is_config(value):
             yield from every_setting(value, f"{name}.")
         else:
-            yield Setting(name, kind, marks, value, type(config))
+            bounds = tuple(mark for mark in marks if isinstance(mark, Bounds | Usual | Code))
+            yield Setting(name, kind, bounds, value, type(config))
 
 
 def unusual(config: Any) -> list[str]:

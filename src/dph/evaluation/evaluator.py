@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dph.config.sampling import SamplingParams
 from dph.models.policy import Policy
 from dph.sampling.protocol import Sampler
-from dph.sampling.rollouts import Prompted, encode_problems, greedy, sample_groups
-from dph.types import Group, Problem, SamplingParams
+from dph.sampling.rollouts import Prompted, encode_problems, sample_groups
+from dph.types import Group, Problem
 from dph.verifiers import Verifiers
 
 _SAMPLES_AT_ONCE = 1024
@@ -51,5 +52,5 @@ class Evaluator:
 
     def decoded(self, items: Sequence[Prompted]) -> list[Group]:
         """Judged greedy responses of one batch."""
-        params = greedy(self.params)
+        params = self.params.greedy()
         return sample_groups(self.policy, self.sampler, self.verifiers, items, params, self.seed, "greedy")

@@ -125,16 +125,17 @@ def _choosing(problem: str, numbers: Iterable[int], n: int) -> frozenset[int]:
     return frozenset(sorted(numbers, key=place)[:n])
 
 
-def losses(base: Counts, checkpoint: Counts, k: int = 1) -> dict[str, float]:
+def losses(base: Counts, checkpoint: Counts, k: int = 1, remedy: str = "") -> dict[str, float]:
     """The d of each problem, in an order that depends on ids alone: sorted ids could be sorted by difficulty. Raises
-    UserError for different problems, none, or fewer than k samples of one."""
+    UserError for different problems, none, or fewer than k samples of one; remedy: what else helps against this."""
     if base.keys() != checkpoint.keys() or not base:
         other = min(base.keys() ^ checkpoint.keys(), default="")
         fault = f"only one side has {other!r}" if other else "there are none"
         raise DataError(f"a certificate needs samples of the same problems, but {fault}; sample both on the same data")
     if short := [id for id in base if min(base[id][1], checkpoint[id][1]) < k]:
-        fewest = f"pass@{k} needs at least {k} samples, but {short[0]!r} has fewer"
-        raise DataError(f"{fewest}; draw more, or lower certify.k")
+        has = min(base[short[0]][1], checkpoint[short[0]][1])
+        fewest = f"pass@{k} needs at least {counted(k, 'sample')} of each problem, but {short[0]!r} has {has}"
+        raise DataError(f"{fewest}; draw more, or lower --certify.k{remedy}")
     ids = sorted(base, key=lambda id: hashlib.sha256(id.encode()).digest())
     before, now = (pass_at_k([s[id][1] for id in ids], [s[id][0] for id in ids], k) for s in (base, checkpoint))
     return dict(zip(ids, (before - now).tolist(), strict=True))
@@ -161,20 +162,29 @@ class Certificate:
 
     def sentence(self) -> str:
         """The result in words."""
-        words, level = "certified" if self.certified else "not certified", 100 - 100 * self.alpha
+        words, level = "certified" if self.certified else "not certified", _confidence(self.alpha)
         bound, loss = round(100 * self.bound, 1), round(100 * self.loss, 1)
         most = f"at least {-bound:.1f} points above" if bound < 0 else f"at most {abs(bound):.1f} points below"
         measured = f"{-loss:.1f} points above it were measured" if loss < 0 else f"{abs(loss):.1f} were measured"
+        these = "this one" if self.problems == 1 else f"these {self.problems}"
         return (
-            f"{words}: with {level:.4g} % confidence pass@{self.k} on problems like these {self.problems} is {most} "
+            f"{words}: with {level} % confidence pass@{self.k} on problems like {these} is {most} "
             f"the base model's ({100 * self.epsilon:.4g} are allowed, {measured}, "
             f"{counted(len(self.lost), 'problem')} lost)"
         )
 
 
-def certificate(base: Counts, checkpoint: Counts, epsilon: float, alpha: float = 0.05, k: int = 1) -> Certificate:
+def _confidence(alpha: float) -> str:
+    """1 − alpha in percent, with as many digits as tell it from 100."""
+    digits = max(2, 1 - math.floor(math.log10(100 * alpha)))
+    return f"{100 - 100 * alpha:.{digits}f}".rstrip("0").rstrip(".")
+
+
+def certificate(
+    base: Counts, checkpoint: Counts, epsilon: float, alpha: float = 0.05, k: int = 1, remedy: str = ""
+) -> Certificate:
     """Check one checkpoint, by samples of the base that did not choose the problems. Raises UserError as `losses`."""
-    by_id = losses(base, checkpoint, k)
+    by_id = losses(base, checkpoint, k, remedy)
     d = np.array(list(by_id.values()))
     return Certificate(
         loss=float(d.mean()),

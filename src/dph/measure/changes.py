@@ -21,6 +21,7 @@ from dph.measure.passk import (
     powers_of_two,
 )
 from dph.measure.samples import Samples
+from dph.measure.strata import Stratum, largest_k, strata
 from dph.types import Interval
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -31,6 +32,8 @@ Metrics = dict[str, FloatArray]
 """The values of each metric [problems]."""
 _Count = tuple[int, int]
 """Correct and all samples of a problem."""
+_Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""The numbers of all and of correct samples, [problems]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,9 @@ class Change:
     """Whether the sides have unequal numbers of samples."""
     common: bool = False
     """Whether a side has problems that are left out, because another one lacks them."""
+    strata: list[Stratum] = field(default_factory=list)
+    """The change by how often BEFORE solves a problem, in pass@k for the largest k of `differences` that half of
+    BEFORE's samples allow; empty if BEFORE has too few samples (`dph.measure.strata.FEWEST`)."""
 
     @property
     def among(self) -> str:
@@ -293,7 +299,14 @@ def _change(sides: tuple[Samples, Samples], metrics: tuple[Metrics, Metrics], le
         found.by_chance,
         bool((n[0] != n[1]).any()),
         left_out,
+        _strata((n[0], c[0]), (n[1], c[1]), [int(name[5:]) for name in shared if name.startswith("pass@")]),
     )
+
+
+def _strata(before: _Counts, after: _Counts, ks: Sequence[int]) -> list[Stratum]:
+    most = largest_k(before[0], after[0])
+    chosen = max((k for k in ks if k <= most), default=0)
+    return strata(before, [after], chosen) if chosen else []
 
 
 def _likely(counts: Sequence[tuple[str, _Count, _Count]], chances: FloatArray, side: int) -> list[ProblemCounts]:

@@ -7,13 +7,14 @@ a sample turns out to have is not.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.measure.fields import Kind, are_numbers, counts_up, is_measured, kind_of
+from dph.measure.kinds import Kind, are_numbers, is_measured, kind_of
 
 MISSING = (1 << 16) - 1
 """The code of a row without a value."""
@@ -78,17 +79,37 @@ class Grouped:
         for part in (table[:_FIRST], table):
             if not (np.sort(codes[part], axis=1) == first).all():
                 return None
-        times = np.unique(first, return_counts=True)[1]
-        n = len(first)
-        one = math.lgamma(n + 1) + sum(r * math.log(r / n) - math.lgamma(r + 1) for r in times.tolist())
-        return math.exp((len(table) - 1) * one)
+        return math.exp((len(table) - 1) * _log_chance(np.unique(first, return_counts=True)[1]))
+
+    def chance_of_most(self, codes: NDArray[Any]) -> tuple[int, float] | None:
+        """As `chance`, where some problems lack rows or have further ones: how many problems have each value as often
+        as most of them, and the chance of that. None if fewer than half of the problems do, or all of their rows have
+        one value."""
+        (problem, value), times, _ = pairs_of(self.problem, codes.astype(np.int64))
+        starts = np.flatnonzero(np.diff(problem, prepend=-1))
+        of_each = Counter(
+            tuple(zip(value[start:end].tolist(), times[start:end].tolist(), strict=True))
+            for start, end in zip(starts, [*starts[1:], len(problem)], strict=True)
+        )
+        usual, alike = max(of_each.items(), key=lambda item: (item[1], len(item[0])))
+        if len(usual) < 2 or 2 * alike < len(starts):
+            return None
+        log_ways = math.log(math.comb(len(starts), alike))
+        return alike, math.exp(min(0.0, log_ways + (alike - 1) * _log_chance(np.array([n for _, n in usual]))))
+
+
+def _log_chance(times: NDArray[Any]) -> float:
+    """The logarithm of the chance that values drawn in these shares have exactly these numbers of times."""
+    n = int(times.sum())
+    return math.lgamma(n + 1) + sum(r * math.log(r / n) - math.lgamma(r + 1) for r in times.tolist())
 
 
 _FIRST = 64
 """Problems that are looked at first: most columns of measurements are told by them."""
 _FEW_PROBLEMS = 3
 """From as many problems on, values that every problem has equally often are no chance."""
-_UNLIKELY = 1e-3
+_UNLIKELY, _DOUBTFUL = 1e-3, 0.05
+"""Chances of what is no chance: of values that a sample turns out to have, and of others where rows are missing."""
 _MANY = 64
 """Values of a condition at most, unless every problem has all of them."""
 
@@ -110,24 +131,40 @@ def part_of(name: str, column: CodedColumn, rows: Grouped) -> Part:
         return "condition" if rows.repeats(codes) else ""
     if kind == "sample" and are_numbers(values):
         return "number" if rows.are_distinct(codes) else ""
-    chance = rows.chance(codes)
+    chance, problems = rows.chance(codes), len(rows.full)
     if chance is None:
         if kind == "sample" and rows.are_distinct(codes):
             return "number"
-        return "ignored" if kind in ("", "setting") and len(values) <= _MANY else ""
-    distinct = _distinct(np.sort(codes[rows.full[:1]], axis=1))
+        found = _crossed_with_gaps(codes, rows, few=len(values) <= _MANY)
+        if found is None:
+            return "ignored" if kind in ("", "setting") and len(values) <= _MANY else ""
+        problems, chance = found
+    distinct = rows.are_distinct(codes)
     if kind == "condition":
         return "condition"
     if all(isinstance(value, bool) for value in values):
-        return _flag(name, kind, len(rows.full), chance)
+        return _flag(name, kind, problems, chance)
     counting = distinct and are_numbers(values)
     if kind == "result":
         return "condition" if chance < _UNLIKELY and not counting else "ignored"
     if kind == "measure":
-        return "condition" if len(rows.full) >= _FEW_PROBLEMS or chance < _UNLIKELY else "ignored"
-    if kind == "" and counting and all(type(value) is int for value in values) and counts_up(sorted(values)):
-        return "number"
+        return "condition" if problems >= _FEW_PROBLEMS or chance < _UNLIKELY else "ignored"
     return "condition"
+
+
+def _crossed_with_gaps(codes: NDArray[Any], rows: Grouped, few: bool) -> tuple[int, float] | None:
+    """How many problems have the values of a condition, and the chance of that for values drawn independently, if some
+    problems lack rows or have further ones; None if the values look drawn.
+
+    A value that no problem has twice and several problems have was set, as one that most problems have equally often
+    was.
+    """
+    if few and rows.are_distinct(codes) and rows.repeats(codes):
+        sizes = np.bincount(rows.problem)
+        several = int((sizes > 1).sum())
+        return several, 0.5 ** (int((sizes[sizes > 1] - 1).sum()) - 1)
+    found = rows.chance_of_most(codes)
+    return found if found and found[1] < _DOUBTFUL else None
 
 
 def _flag(name: str, kind: Kind, problems: int, chance: float) -> Part:

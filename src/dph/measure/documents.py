@@ -1,21 +1,20 @@
 """Where samples are in a JSON document or in a record: lists of them, lists by id, columns, lists of verdicts."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from dph.errors import DataError
-from dph.measure.fields import (
-    MANY_VERDICTS,
-    OF_TESTS,
-    SAMPLE_LISTS,
-    UNSURE_LISTS,
-    role_of,
-    verdict_number,
-    verdict_rank,
+from dph.measure.fields import MANY_VERDICTS, role_of, verdict_rank, verdict_word
+from dph.measure.lists import (
+    flat_of,
+    has_samples,
+    has_verdict,
+    is_list_of_tests,
+    is_list_of_verdicts,
+    is_verdict,
 )
 
-_DEEPEST = 6
 _NOT_SEARCHED = {
     *("config", "configs", "stats", "plan", "summary", "reductions", "aggregate", "metrics", "model_usage", "messages"),
     *("higher_is_better", "versions"),
@@ -27,21 +26,15 @@ _NAMING = ("id", "prompt", "response")
 
 def names_sample(record: Mapping[str, Any]) -> bool:
     """Whether a record has an id, a prompt or a response; a `name` may be that of a metric."""
-    flat = _flat(record).items()
+    flat = flat_of(record).items()
     return any(v is not None and role_of(path) in _NAMING and path.rpartition(".")[2] != "name" for path, v in flat)
-
-
-def _has_verdict(record: Any) -> bool:
-    return isinstance(record, dict) and any(
-        verdict_rank(path) for row in islice(spread(record, "", frozenset()), 1) for path in row
-    )
 
 
 def samples_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Iterable[dict[str, Any]]]]:
     """Where in a document samples are: the path of keys, and the records."""
-    if isinstance(value, list) and value and all(map(_is_list_of_verdicts, value)):
+    if isinstance(value, list) and value and all(map(is_list_of_verdicts, value)):
         yield path, [{"index": place, "correct": verdicts} for place, verdicts in enumerate(value, 1)]
-    elif isinstance(value, list) and value and any(map(_has_verdict, value[:20])):
+    elif isinstance(value, list) and value and any(map(has_verdict, value[:20])):
         yield path, value
     if not isinstance(value, dict) or not value or depth > 3:
         return
@@ -54,8 +47,8 @@ def samples_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str
         if key not in _NOT_SEARCHED
         for samples in samples_in(below, f"{path}.{key}".lstrip("."), depth + 1)
     ]
-    names = not path and any(role_of(key) in ("id", "prompt") for key in value) and _has_verdict(value)
-    if names and (not inside or len(list(spread(value, "", frozenset()))) > 1):
+    names = not path and any(role_of(key) in ("id", "prompt") for key in value) and has_verdict(value)
+    if names and (not inside or has_samples(value)):
         yield path, [value]
     else:
         yield from inside
@@ -65,9 +58,8 @@ def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
     """The records of an object that has them by id, or their columns by name; None if it is neither."""
     items, leaf = list(value.values()), path.rpartition(".")[2]
     lists = [item for item in items if isinstance(item, list) and item]
-    is_table = len(lists) == len(items) and len({*map(len, lists)}) == 1
-    if is_table and any(map(verdict_rank, value)) and any(role_of(key) in ("id", "prompt") for key in value):
-        return [dict(zip(value, row, strict=True)) for row in zip(*items, strict=True)]
+    if (rows := _of_columns(value, path)) is not None or (rows := _of_ids(value, path)) is not None:
+        return rows
     if any(map(verdict_rank, value)) or any(map(role_of, value)):
         return None
     if all(isinstance(item, dict) for item in items):
@@ -77,66 +69,96 @@ def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
         ids = {(key, str(row[n])) for key, item in value.items() for row in item for n in row if role_of(n) == "id"}
         if len(ids) > len(value):
             return None  # sets of problems
-    elif len(lists) == len(items) and all(map(_is_list_of_verdicts, items)):
+    elif len(lists) == len(items) and (
+        all(map(is_list_of_verdicts, items))
+        or all(isinstance(item[0], list) and is_list_of_tests(item) for item in lists)
+    ):
         rows = [{"id": key, "correct": item} for key, item in value.items()]
-    elif verdict_rank(leaf) and (all(map(_is_verdict, items)) or len(lists) == len(items)):
+    elif verdict_rank(leaf) and (all(map(is_verdict, items)) or len(lists) == len(items)):
         rows = [{"id": key, leaf: item} for key, item in value.items()]
-    elif not path and all(map(_is_verdict, items)):
+    elif not path and all(map(is_verdict, items)):
         rows = [{"id": key, "correct": item} for key, item in value.items()]
     else:
         return None
     if all(map(_are_counts, rows)):
         return rows
     numbers = [
-        v for row in rows[:50] for key, v in _flat(row).items() if verdict_rank(key) and isinstance(v, float | int)
+        v for row in rows[:50] for key, v in flat_of(row).items() if verdict_rank(key) and isinstance(v, float | int)
     ]
     is_summary = any(abs(number) > 1 for number in numbers)  # percent, or counts
-    return rows if any(map(_has_verdict, rows[:20])) and not is_summary else None
+    return rows if any(map(has_verdict, rows[:20])) and not is_summary else None
 
 
-def _flat(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
-    """A record's values by the path of their keys; lists stay whole."""
-    flat: dict[str, Any] = {}
-    for key, value in record.items():
-        if isinstance(value, dict) and depth < _DEEPEST:
-            flat |= _flat(value, f"{prefix}{key}.", depth + 1)
+def _of_columns(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
+    """The records of an object that has their columns by name, as {"ids": ["a", "b"], "correct": [true, false]}; None
+    if it is none. Raises DataError for columns of different lengths, and for one beside the verdicts that may name
+    the problems."""
+    columns = {key: item for key, item in value.items() if isinstance(item, list) and item}
+    nested = [key for key, item in columns.items() if all(map(is_list_of_verdicts, item)) and len(item) > 1]
+    judged = [key for key in columns if verdict_rank(key)] or nested
+    if not judged or any(
+        role_of(key) in ("id", "prompt") and not isinstance(item, list) for key, item in value.items()
+    ):
+        return None
+    names = {key: key if role_of(key) else key.removesuffix("s") for key in columns}
+    naming = [key for key, name in names.items() if role_of(name) in ("id", "prompt") and key not in judged]
+    length = len(columns[judged[0]])
+    where = f"verdicts under {f'{path}.{judged[0]}'.lstrip('.')!r}"
+    if not naming:
+        several = nested and length > 1
+        for key, item in columns.items() if several else ():
+            plain = all(type(each) in (str, int) for each in item) and len(set(map(str, item))) == length == len(item)
+            if plain and not role_of(key) and key not in nested:
+                raise DataError(f"it has {where}, and beside them {key!r}, which may name the problems: call it 'ids'")
+        return None
+    if len(columns[naming[0]]) != length:
+        if len(nested) + len(naming) < 2:
+            return None
+        sizes = f"{len(columns[naming[0]])} values under {naming[0]!r} and {length} {where}"
+        raise DataError(f"it has {sizes}, so that nobody knows which belong together")
+    called = {key: names[key] if key in naming else key for key in columns if len(columns[key]) == length}
+    if not any(map(verdict_rank, called)):
+        called |= {judged[0]: "correct"}
+    table = {name: columns[key] for key, name in called.items()}
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+
+
+_OF_ALL = frozenset(("submitted", "completed", "all", "total", "generated", "attempted", "evaluated"))
+_WITHOUT_ANSWER = frozenset(("empty_patch", "no_generation", "empty", "no_apply"))
+_UNJUDGED = frozenset(("incomplete", "missing", "not_submitted"))
+"""Words in the names of lists of ids: of all problems, of wrong ones, and of those that were not judged."""
+_IDS = re.compile(r"(.+?)(_instance|_problem|_task|_question)?(_ids|_instances|_problems|_tasks|_questions)?")
+
+
+def _of_ids(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
+    """The records of an object that has lists of the ids of right and of other problems, as SWE-bench's `resolved_ids`
+    and `unresolved_ids`; None if it has none. Raises DataError if it has those of right ones alone."""
+    verdicts: dict[str, bool | None] = {}
+    kinds: set[bool | str | None] = set()
+    right: set[str] = set()
+    for key, ids in value.items():
+        match = _IDS.fullmatch(key)
+        if not isinstance(ids, list) or match is None or not all(type(each) in (str, int) for each in ids):
+            continue
+        texts = [str(each) for each in ids]
+        if len({*texts}) < len(texts) or is_list_of_verdicts(ids) or len(match[1]) < 4:
+            continue
+        number = verdict_word(match[1])
+        if number is None and match[1] not in _OF_ALL | _WITHOUT_ANSWER | _UNJUDGED:
+            continue
+        if number == 1:
+            right |= {*texts}
+            kinds.add(True if match[3] else "right")
+        elif match[1] in _UNJUDGED:
+            verdicts |= {id: None for id in texts if id not in verdicts}
         else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def spread(record: Mapping[str, Any], place: str, named: frozenset[str]) -> Iterator[dict[str, Any]]:
-    """The samples of a record: one, or one for each element of its lists of verdicts."""
-    flat = _flat(record)
-    lists = {path: value for path, value in flat.items() if isinstance(value, list)}
-    verdicts = {path: value for path, value in lists.items() if value and _are_verdicts(path, value, named)}
-    if not verdicts:
-        for path, value in lists.items():
-            if role_of(path) == "answer" and len(value) == 1:
-                flat[path] = value[0]
-        yield flat
-        return
-    lengths = {path: len(value) for path, value in verdicts.items()}
-    if len(set(lengths.values())) > 1:
-        raise DataError(f"{place}: a row has lists of different lengths: {lengths}")
-    length = next(iter(lengths.values()))
-    # A row's own score next to the scores of its samples is their mean or their best.
-    shared = {path: value for path, value in flat.items() if path not in lists and not verdict_rank(path)}
-    shared |= {path: value for path, value in lists.items() if role_of(path) in ("prompt", "id")}
-    shared |= {path: value for path, value in lists.items() if not (role_of(path) or path in verdicts or path in named)}
-    roles = ("answer", "response", "error")
-    joint = [path for path in lists if role_of(path) in roles and len(lists[path]) == length]
-    joint += [path for path in lists if role_of(path) == "prompt" and [*map(type, lists[path])] == [str] * length]
-    for place_in_list in range(length):
-        row = dict(shared)
-        for path in dict.fromkeys([*verdicts, *joint]):
-            item = lists[path][place_in_list]
-            if isinstance(item, dict):
-                inside = _flat(item, f"{path}.").items()
-                row |= {name: value for name, value in inside if role_of(name) not in ("id", "prompt", "task")}
-            else:
-                row[path] = item
-        yield row
+            verdicts |= dict.fromkeys(texts, False)
+            kinds.add(False)
+    if kinds.isdisjoint((True, "right")) or not (right or verdicts) or kinds == {"right"}:
+        return None
+    if False not in kinds:
+        raise DataError(f"it lists the ids of right problems alone{path and f' (under {path!r})'}; add those of all")
+    return [{"id": id, "correct": True if id in right else verdicts[id]} for id in dict.fromkeys([*verdicts, *right])]
 
 
 def by_its_only_key(record: dict[str, Any]) -> dict[str, Any]:
@@ -147,41 +169,12 @@ def by_its_only_key(record: dict[str, Any]) -> dict[str, Any]:
         return record
     if isinstance(value, dict) and _are_counts(value):
         return {"id": key, **value}
-    return {"id": key, "correct": value} if _is_list_of_verdicts(value) or _is_verdict(value) else record
-
-
-_WORDS = frozenset(("pass", "fail", "passed", "failed", "correct", "incorrect", "right", "wrong", "true", "false"))
-"""Texts that are verdicts wherever they stand."""
-
-
-def _is_verdict(value: Any) -> bool:
-    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in _WORDS)
+    return {"id": key, "correct": value} if is_list_of_verdicts(value) or is_verdict(value) else record
 
 
 def _are_counts(row: Mapping[str, Any]) -> bool:
-    """Whether a row has numbers of correct and of all samples."""
-    correct = any(key in ("c", *MANY_VERDICTS) and type(value) is int for key, value in row.items())
-    every = (role_of(key) == "count" and key not in OF_TESTS and type(value) is int for key, value in row.items())
+    """Whether a row has numbers of correct and of all samples, or of passed and of all tests."""
+    names = ("c", "correct", "passed", *MANY_VERDICTS)
+    correct = any(key in names and type(value) is int for key, value in row.items())
+    every = (role_of(key) == "count" and type(value) is int for key, value in row.items())
     return correct and any(every)
-
-
-def _is_list_of_verdicts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(_is_verdict(v) or v in (0, 1) for v in value if v != [])
-
-
-def _are_verdicts(path: str, values: list[Any], named: frozenset[str]) -> bool:
-    """Whether a list holds one verdict for each sample."""
-    leaf = path.lower().rpartition(".")[2]
-    if all(isinstance(value, dict) for value in values):
-        inside = _flat(cast(dict[str, Any], values[0]))
-        judged = any(map(verdict_rank, inside)) or any(name.startswith(f"{path}.") for name in named)
-        sure = leaf in SAMPLE_LISTS or (
-            leaf in UNSURE_LISTS and any(role_of(name) in ("response", "answer") for name in inside)
-        )
-        return judged and sure
-    plain = not any(
-        isinstance(value, list | dict) or verdict_number(value) is None for value in values if value is not None
-    )
-    rank = verdict_rank(path)
-    sure = path in named or rank in (1, 2) or (rank == 3 and all(map(_is_verdict, values)))
-    return plain and sure and role_of(path) != "response"

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -41,6 +41,10 @@ OF_EITHER += ("passes",)
 MANY_VERDICTS = (*OF_SAMPLES, *OF_EITHER)
 """Numbers of correct samples of a problem, next to a `count`, of which those OF_EITHER may also count tests; and `c`,
 which alone means nothing."""
+_MEANS = re.compile(
+    r"(mean|avg|average)_(acc|accuracy|correct|score|reward|pass)|(acc|accuracy|pass|success|solve|correct|win)(_rate|_ratio)?|"
+    r"pass@1|pass_at_1|mean"
+)
 OF_TESTS = ("total", "num_total")
 """Counts that may be of a sample's tests as well as of a problem's samples."""
 
@@ -51,10 +55,20 @@ SAMPLE_LISTS = {
 """Lists of objects in a row that are its samples."""
 UNSURE_LISTS = {"results", "evaluations", "answers", "records", "data"}
 """Lists that may also hold tests or turns: they are samples if each object has a response or an answer."""
+_PARTS: dict[str, str] = {
+    "tests": "test testcase case check assertion assert unit unittest",
+    "parts": "step turn judge rubric criterion criteria grader rater annotator vote process stage round token aspect "
+    "dimension subtask subgoal milestone part item claim fact line hop message action question field requirement "
+    "constraint instruction inst",
+}
+_OF_PARTS = {
+    kind: frozenset(form for word in words.split() for form in (word, f"{word}s")) for kind, words in _PARTS.items()
+}
+"""Words in the names of lists that hold the tests of one sample, or the steps, turns, judges or points of one."""
 
 _CORRECT = re.compile(
     r"correct|correctness|passed|pass|success|successful|succeeded|solved|resolved|right|accepted|valid|exact_match|em|"
-    r"acc|accuracy|acc_norm|hit|matched|match|judge_grade|judgement|judgment|verdict|graded_list|"
+    r"acc|accuracy|acc_norm|hit|matched|match|judge_grade|judge?ments?|verdicts?|graded_list|"
     r"(is|all|was)_?(correct|passed|success|solved|resolved|right|accepted|valid)|"
     r".+_(correct|correctness|passed|solved|acc|accuracy)|(accuracy|correct)\w*_reward(_func)?"
 )
@@ -72,7 +86,8 @@ _MAXIMUM = re.compile(
     r"(scores?|rewards?|points|grades?|marks|tests?|cases|checks|assertions)_(max|total|possible|count)|total|max"
 )
 _OF_SCORES: dict[str, str] = {
-    "maximum": "max maximum full possible pts points marks weight worth scale rubric available highest ceiling",
+    "maximum": "max maximum full possible pts points marks weight worth scale rubric available highest ceiling "
+    "criterion criteria denominator upper bound limit top outof",
     "setting": "tokens token length len time steps turns calls retries seconds context new workers concurrency "
     "concurrent samples connections model epochs iterations tries attempts depth rounds chars seq gen temperature "
     "prompt output input batch size",
@@ -92,35 +107,6 @@ _FAILING = {
     "accepted": ("rejected", "failed"),
 }
 _TESTS = frozenset(("test", "tests", "case", "cases", "check", "checks", "assertion", "assertions", "testcases"))
-_TELLING: dict[str, str] = {
-    "sample": "seed seeds run runs try trial attempt sample iteration iter rep reps repeat repetition replicate "
-    "replica rollout draw generation gen completion epoch pass response candidate index idx",
-    "condition": "variant perturbation perturbed template condition config lang language locale shot shots "
-    "fewshot hint noise paraphrase augmentation attack persona temperature system agent solver policy "
-    "model judge engine provider episode turn style mode version strategy method ablation difficulty "
-    "instruction prompt",
-    "setting": "setting max min limit budget effort format context window top level cap size target threshold type "
-    "thinking think cot greedy rag search retrieval tool tools use with without enable enabled disable disabled",
-    "measure": "time timestamp date usage tokens token length len chars words lines steps turns calls count stop "
-    "reasoning",
-    "result": "ms seconds duration latency elapsed cost price logprob logprobs entropy loss reward score scores rate "
-    "reason finish stopped error errors truncated valid uuid hash worker gpu device rank shard host cached retries "
-    "exit detail note comment explanation log logs message stdout stderr",
-}
-_WIDE = "sample attempt trial run rollout try seed generation completion rep repeat draw gen replicate"
-_OF_SAMPLE = frozenset(_WIDE.split())
-"""Words in the names of columns that hold one sample each of a problem."""
-_KINDS = {kind: frozenset(words.split()) for kind, words in _TELLING.items()}
-"""Words in the names of columns that number samples, that tell conditions, systems or episodes apart, that are set for
-a run, that are measured of a sample but may also be set, and that a sample turns out to have."""
-_OF_FILES = (
-    "checkpoint checkpoints ckpt ckpts step steps iter iters iteration epoch epochs stage phase round level temp v ver "
-    "setting exp experiment arm group baseline lr size"
-)
-_SYSTEMS = _KINDS["condition"] | frozenset(_OF_FILES.split())
-"""Words beside a number in the names of files that are no samples of one model."""
-_MEASURED = re.compile(r"(is|has|had|was|did|does|contains|needs|needed)_.*|.*ed(_.*)?|.*(refusal|fallback|retry)")
-"""Names of flags that a sample turns out to have."""
 _SCORED_BELOW = {"scores", "metrics", "metric", "rewards"}
 _OF_THE_DATA = {"doc", "info", "extra_info", "config", "metadata", "args", "input", "arguments", "usage", "store"}
 """Tables of a row that describe the problem or the run; a verdict is never below them."""
@@ -137,7 +123,7 @@ _NUMBERS = {word: number for number, words in _VERDICTS.items() for word in word
 @lru_cache(100_000)
 def role_of(path: str) -> Role:
     """The role of a column that is not a verdict, by the last word of its path; "" without one."""
-    leaf = _leaf(path)
+    leaf = leaf_of(path)
     roles: list[Role] = [role for role, names in NAMES.items() if leaf in names]
     return roles[0] if roles else ""
 
@@ -146,7 +132,9 @@ def role_of(path: str) -> Role:
 def verdict_rank(path: str) -> int:
     """How surely a column holds verdicts, by its name: 1 it says so (`is_correct`), 2 a score or reward, 3 a status,
     which may only say that the sample was made; 0 for others."""
-    *tables, leaf = path.lower().replace("-", "_").split(".")
+    if path.endswith(ALL):
+        return 1
+    *tables, leaf = snake(path).split(".")
     if _OF_THE_DATA & set(tables):
         return 0
     if leaf in MANY_VERDICTS:
@@ -163,22 +151,26 @@ def verdict_rank(path: str) -> int:
 
 def is_maximum(path: str) -> bool:
     """Whether a column holds the most points, or the number of tests, of which a score is a part, by its name."""
-    leaf = _leaf(path)
+    leaf = leaf_of(path)
     return is_named(leaf, "maximum") or bool(_MAXIMUM.fullmatch(leaf))
+
+
+def is_maximum_of_points(path: str) -> bool:
+    """Whether a name alone says that it is the most points of a score, as `max_score` does and `total` does not."""
+    return is_named(leaf_of(path), "maximum")
 
 
 def may_be_maximum(path: str) -> bool:
     """Whether a column may hold the most points of a score, as far as its name says, as `max_pts` and `weight` may, and
     `max_tokens` may not."""
-    words = set(_leaf(path).split("_"))
+    words = set(leaf_of(path).split("_"))
     return not words.isdisjoint(_MAY_BE_MAXIMUM) and words.isdisjoint(_OF_SETTINGS)
 
 
-def failing_of(path: str, names: Iterable[str]) -> str:
+def failing_of(path: str, there: Mapping[str, str]) -> str:
     """The one of the columns that counts what the other one lacks, as `tests_failed` is to `tests_passed`; ""
-    without one."""
-    there = {name.lower().replace("-", "_"): name for name in names}
-    *tables, leaf = path.lower().replace("-", "_").split(".")
+    without one. there: the columns by their names in `snake`."""
+    *tables, leaf = snake(path).split(".")
     words = leaf.split("_")
     for place, word in enumerate(words):
         for failing in _FAILING.get(word, ()):
@@ -188,64 +180,33 @@ def failing_of(path: str, names: Iterable[str]) -> str:
     return ""
 
 
+ALL = "=all"
+"""Behind the name of a column of lists, of which a sample has all."""
+
+
+def parts_of(path: str) -> Literal["", "tests", "parts"]:
+    """What a list in a row holds by its name, if not samples: the tests of one sample, or other parts of one."""
+    words = set(leaf_of(path).split("_"))
+    found = [kind for kind, known in _OF_PARTS.items() if words & known]
+    return ("tests" if found[0] == "tests" else "parts") if found and not words & _SAMPLES else ""
+
+
+_SAMPLES = frozenset(form for name in SAMPLE_LISTS for form in (name, name.removesuffix("s")))
+
+
 def counts_tests(path: str) -> bool:
     """Whether the name of a column says that it counts tests of one sample."""
-    return not _TESTS.isdisjoint(_leaf(path).split("_"))
+    return not _TESTS.isdisjoint(leaf_of(path).split("_"))
 
 
-Kind = Literal["", "sample", "condition", "setting", "measure", "result"]
+def is_share_of_samples(path: str) -> bool:
+    """Whether the name of a column says that it has, beside a `count`, the share of the samples that are correct."""
+    return bool(_MEANS.fullmatch(leaf_of(path)))
 
 
-@lru_cache(10_000)
-def kind_of(path: str) -> Kind:
-    """What a column without a role tells apart, by its name: samples; conditions, systems or episodes; settings of
-    a run; what is measured of a sample but may also be set (`tokens`); what a sample turns out to have; "" if the name
-    does not say it."""
-    leaf = _leaf(path)
-    words = set(leaf.split("_"))
-    of = {kind: bool(words & known) for kind, known in _KINDS.items()}
-    measured = of["setting"] or of["measure"] or of["result"]
-    if leaf in ("i", "j", "k") or role_of(path) == "sample" or (of["sample"] and not measured):
-        return "sample" if not of["condition"] else "condition"
-    if is_named(leaf, "condition", "system", "episode") or (of["condition"] and not of["measure"] and not of["result"]):
-        return "condition"
-    if of["setting"]:
-        return "setting"
-    if of["result"] or is_named(leaf, "media"):
-        return "result"
-    return "measure" if of["measure"] or is_named(leaf, "when") else ""
-
-
-def is_measured(path: str) -> bool:
-    """Whether the name of a flag says that a sample turned out to have it, as `is_refusal` or `extracted` do."""
-    return bool(_MEASURED.fullmatch(_leaf(path)))
-
-
-def are_numbers(values: Iterable[Any]) -> bool:
-    """Whether different values number samples: whole numbers, also as text and behind a word for samples as in `run-3`;
-    behind another word (`v1`, `checkpoint-2`) they do not."""
-    for value in values:
-        match = _NUMBERED.fullmatch(field_text(value).strip().lower()) if type(value) in (str, int, float) else None
-        if match is None or match[1] not in _BEFORE_NUMBERS:
-            return False
-    return True
-
-
-def counts_up(numbers: Sequence[int]) -> bool:
-    """Whether sorted numbers count from 0 or 1 without a gap."""
-    return list(numbers) in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
-
-
-def names_systems(before: str, after: str) -> bool:
-    """Whether the words beside a number in a path say that the numbers tell systems, steps or conditions apart, as in
-    `checkpoint-0` and `0-shot`."""
-    words = re.split(r"[^a-z]+", before.lower().rpartition("/")[2].rstrip("-_ .=#"))[-1:]
-    words += re.findall(r"^[-_ ]?([a-z]+)", after.lower())
-    return not _SYSTEMS.isdisjoint(words)
-
-
-_BEFORE_NUMBERS = _KINDS["sample"] | {"", "rs", "s", "r"}
-_NUMBERED = re.compile(r"([a-z]*)[-_ .#]?(\d{1,18})")
+def verdict_word(word: str) -> float | None:
+    """The number of a word for a verdict, as 1 of "resolved"; None for other words."""
+    return _NUMBERS.get(word)
 
 
 def field_text(value: Any) -> str:
@@ -256,7 +217,7 @@ def field_text(value: Any) -> str:
 def preference(path: str, role: Role) -> tuple[int, int, str]:
     """Sorts the columns of one role: less nested ones first, then by the order of their words."""
     names = NAMES[role]
-    leaf = _leaf(path)
+    leaf = leaf_of(path)
     return (path.count("."), names.index(leaf) if leaf in names else len(names), path)
 
 
@@ -268,6 +229,9 @@ def verdict_number(value: Any) -> float | None:
         except OverflowError:  # hundreds of digits
             return None
     text = str(value).strip().lower()
+    if share := _SHARE.fullmatch(text):
+        some, every = int(share[1]), int(share[2])
+        return some / every if some <= every and every else None
     if text in UNSCORED:
         return math.nan
     if text in _NUMBERS:
@@ -280,13 +244,25 @@ def verdict_number(value: Any) -> float | None:
         return None
 
 
-def sample_of(path: str) -> tuple[str, int] | None:
-    """The name of a column of one of a problem's samples without its number, and this, as of `sample_0`."""
-    match = re.fullmatch(r"(.*?)(\d+)(\D*)", _leaf(path))
-    if match is None or _OF_SAMPLE.isdisjoint(re.split(r"[^a-z]+", match[1] + "_" + match[3])):
-        return None
-    return f"{path[: -len(_leaf(path)) or None]}{match[1]}#{match[3]}", int(match[2])
+_SHARE = re.compile(r"(\d{1,9}) ?/ ?(\d{1,9})")
+"""A part of a whole, as "2/4"."""
 
 
-def _leaf(path: str) -> str:
-    return path.lower().replace("-", "_").rpartition(".")[2]
+def is_share(value: Any) -> bool:
+    """Whether a text is a part of a whole of more than one, as "2/4": of tests, or of samples."""
+    found = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return found is not None and int(found[2]) > 1
+
+
+@lru_cache(100_000)
+def snake(path: str) -> str:
+    """The path of a column as its words are compared: `gradingResult.maxScore` and `max-score` as `max_score`."""
+    return _CAPITAL.sub("_", path).lower().replace("-", "_")
+
+
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def leaf_of(path: str) -> str:
+    """The last word of a column's path."""
+    return snake(path).rpartition(".")[2]

@@ -4,64 +4,43 @@ Nothing in a file is executed and no path in it is opened. A text that unpacks t
 end and JSON that nests without end are errors.
 """
 
-import bz2
 import csv
-import gzip
 import io
-import json
 import lzma
 import re
 import struct
 import zipfile
 import zlib
-from array import array
 from codecs import BOM_UTF8
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from itertools import chain, islice
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dph.config.files import MOST_COLUMNS, SWELLS, most_unpacked, opened
-from dph.config.text import delimiter_of, is_json, parse_json, refuse_other_kinds
+from dph.config.files import MOST_COLUMNS, most_unpacked, opened
+from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, reason_of, refused
-from dph.extras import require_installed
-from dph.measure.crossed import MISSING
-from dph.measure.documents import by_its_only_key, names_sample, samples_in, spread
-from dph.measure.fields import is_maximum, kind_of, role_of, sample_of, verdict_rank
+from dph.measure.documents import by_its_only_key, names_sample, samples_in
+from dph.measure.fields import is_maximum, role_of, verdict_rank
+from dph.measure.kinds import sample_of
+from dph.measure.lists import spread
 from dph.measure.summaries import ids_of, is_summary, told
+from dph.measure.table import RESPONSE, VALUES, LogTable, Source, TableBuilder, printable
+from dph.measure.unpacking import LONGEST_ROW, PACKED, lines_of, member, of_text, unpacked, whole
 from dph.process.places import check_links
-from dph.runs.parquet import RefusedTable, iterate_rows, plain_value, read_parquet, rows_of
+from dph.runs.parquet import RefusedTable, iterate_rows, read_parquet, rows_of
 from dph.types import UNSCORED, Outcome
 
 PROBLEMS = "problems.parquet"
 """The problems of a run of `dph eval`, with their numbers of correct and of all samples."""
 COMPLETIONS = "completions.parquet"
 """The samples of a run of `dph eval`."""
-_LONGEST_ROW = 1 << 26
-_LARGEST_DOCUMENT = 1 << 29
 _MOST_FILES = 100_000
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", ".zip")
-_VALUES, _RESPONSE, _FEW, _NOTHING = 1, 2, 3, 4
-"""A column is kept with its values, or only whether each response is empty (and its fingerprint), or as long as it has
-few different values, or not at all."""
-FEW_VALUES = 4096
-"""Different values of a column at most that is kept although nothing is known about its name."""
-_FEW_MEASURED = 64
-"""Of a column of lists, or with a name of measurements, of which most have a value of its own in every row."""
-_LONGEST_LIST = 32
-_NO_CODE = object()
-"""In place of a long list or a table, which no code stands for."""
 _MOST_SUMMARIES = 4
 """Rows at the end of a file that may sum the others up."""
-_MOST_COLUMNS = 1000
-"""Names of columns that are remembered; every row may have further keys."""
 _NESTED = frozenset({list, dict})
-_PLAIN = frozenset({str, bool, int, float})
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*%?\s*")
 _DAMAGE = (
     *(OSError, EOFError, ValueError, ArithmeticError, RuntimeError),
@@ -69,38 +48,6 @@ _DAMAGE = (
 )
 """What libraries raise for a damaged file. RuntimeError is an archive with a password or of an unknown method, and what
 is nested too deeply."""
-
-
-class Source(NamedTuple):
-    """A file, and the number of its rows."""
-
-    name: str
-    rows: int
-
-
-@dataclass(slots=True)
-class LogTable:
-    """Rows of samples, as far as their columns have a role."""
-
-    rows: int = 0
-    columns: dict[str, NDArray[np.object_]] = field(default_factory=dict)
-    """By the path of its keys, the value of each row; None without one."""
-    sources: list[Source] = field(default_factory=list)
-    headers: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    """Documents and rows that hold no sample, with the name of their file."""
-    others: set[str] = field(default_factory=set)
-    """Columns that were not read, because nothing is known about their names."""
-    few: dict[str, tuple[NDArray[np.uint16], list[Any]]] = field(default_factory=dict)
-    """Those of them that have few different values: the number of each row's value, MISSING without one, and the
-    values; lists as JSON."""
-    used: set[str] = field(default_factory=set)
-    """The options that had an effect: `records`, if a document had the samples under that key."""
-    counts: bool = False
-    """Whether the rows are the counts of a run of `dph eval`, one for each problem."""
-    notes: list[str] = field(default_factory=list)
-    """What a user should know of how the rows were read, a sentence each."""
-    prints: NDArray[np.int64] | None = None
-    """[rows] Fingerprints of the responses, equal for equal ones; None if no row has a response."""
 
 
 def read_table(path: Path, *, named: Iterable[str] = (), records: str = "", each: bool = False) -> LogTable:
@@ -115,32 +62,27 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "", each
             reader.read(path)
     except RecursionError as error:
         raise DataError(f"{reader.place or path} cannot be read: it is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        what = f"it is not UTF-8 text (byte {error.object[error.start]:#04x}); save it as UTF-8"
+        raise DataError(f"{reader.place or path} cannot be read: {what}") from error
     except _DAMAGE as error:
         # A text that is cut off has a sentence about its last row, and errors of ours about rows are ValueErrors.
-        cut = reader.packed and type(error) not in (RefusedTable, ValueError, UnicodeDecodeError, csv.Error)
+        cut = reader.packed and type(error) not in (RefusedTable, ValueError, csv.Error)
         advice = "it may be cut off" if cut else ""
         raise DataError(refused(f"{reader.place or path} cannot be read", error, advice)) from error
-    return reader.finished()
-
-
-_PACKED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd", b"BZh": "bz2"}
-"""By the first bytes of a file, how its text is compressed."""
+    return reader.builder.finished()
 
 
 class _Reader:
-    """Collects the rows of files into one `Table`."""
+    """Reads files into one table."""
 
     def __init__(self, named: frozenset[str], records: str) -> None:
-        self.table, self.named, self.records = LogTable(), named, records
+        self.builder, self.named, self.records = TableBuilder(named), named, records
+        self.table = self.builder.table
         self.place, self.packed = "", False
         """The file that is read, and whether it is compressed, an archive or Parquet."""
-        self._columns: dict[str, list[Any]] = {}
-        self._texts: dict[str, str] = {}
-        """Every distinct text, once."""
-        self._kept: dict[str, int] = {}
-        """By the path of a column, how it is kept."""
-        self._few: dict[str, tuple[array[int], dict[Any, int]]] = {}
-        self._prints = array("q")
+        self._noted = 0
+        """Rows whose file is among the sources."""
         self._pending: deque[Any] = deque()
         self._usual: set[str] = set()
         """The last records of the file so far, which may be summaries, and the keys of the first one."""
@@ -164,28 +106,28 @@ class _Reader:
             raise DataError(f"{path} has {len(files)} files with {', '.join(_ENDINGS)}; name one with samples")
         self.table.counts = [file.name for file in files] == [PROBLEMS]
         for file in files:
-            self.place, first, size = _printable(str(file)), self.table.rows, file.stat().st_size
+            self.place, first, size = printable(str(file)), self.table.rows, file.stat().st_size
             with opened(file) as stream:
                 start = stream.read(4)
                 stream.seek(0)
-                self.packed = start in (b"PAR1", b"PK\3\4") or start[:3] in _PACKED
+                self.packed = start in (b"PAR1", b"PK\3\4") or start[:3] in PACKED
                 if start == b"PAR1":
                     self._read_parquet(stream)
                 elif start == b"PK\3\4":
                     self._read_zip(stream, size)
                 else:
-                    self._read_text(file.name, _unpacked(stream, start), size)
+                    self._read_text(file.name, unpacked(stream, start), size)
             self._end_source(first)
 
     def _end_source(self, first: int) -> None:
         """Note a file whose rows begin with the number `first`, unless it has none or its parts are noted."""
-        noted = sum(source.rows for source in self.table.sources)
-        if self.table.rows > max(first, noted):
+        if self.table.rows > max(first, self._noted):
             self.table.sources.append(Source(self.place, self.table.rows - first))
+            self._noted = self.table.rows
 
     def read_completions(self, run: Path) -> None:
         """The samples of a run of `dph eval`, each with its number and verdict, and what its problem has."""
-        self.place = _printable(str(run / COMPLETIONS))
+        self.place = printable(str(run / COMPLETIONS))
         check_links(run)
         of_problem = rows_of(read_parquet(run / PROBLEMS, ["split", "id"], ["kind", "prompt"]))
         facts = {(row["split"], row["id"]): row for row in of_problem}
@@ -193,7 +135,7 @@ class _Reader:
         for row in rows_of(read_parquet(run / COMPLETIONS, ["split", "id", "sample", "outcome"], reward)):
             outcome = Outcome(row["outcome"])
             verdict = None if outcome in UNSCORED else outcome == Outcome.CORRECT
-            self._add_row({**facts.get((row["split"], row["id"]), {}), **row, "correct": verdict})
+            self.builder.add({**facts.get((row["split"], row["id"]), {}), **row, "correct": verdict})
         self.table.sources.append(Source(self.place, self.table.rows))
 
     def _read_zip(self, stream: BinaryIO, size: int) -> None:
@@ -204,30 +146,30 @@ class _Reader:
             if inside and not header:
                 raise DataError(f"{self.place} has samples but no header.json: the run did not finish")
             chosen = inside or members
-            unpacked = sum(item.file_size for item in chosen)
-            if len(chosen) > _MOST_FILES or unpacked > most_unpacked(size):
-                raise DataError(f"{self.place} unpacks to {unpacked} bytes in {len(chosen)} files: too much to read")
+            total = sum(item.file_size for item in chosen)
+            if len(chosen) > _MOST_FILES or total > most_unpacked(size):
+                raise DataError(f"{self.place} unpacks to {total} bytes in {len(chosen)} files: too much to read")
             if inside:
-                document = parse_json(_member(archive, stream, header[0]).decode())
+                document = parse_json(member(archive, stream, header[0]).decode())
                 if not isinstance(document, dict):
                     raise DataError(f"{self.place} has a header.json that is no object: it is damaged")
                 self.table.headers.append((self.place, document))
             if inside:
                 for item in inside:
-                    content = _member(archive, stream, item)
+                    content = member(archive, stream, item)
                     self._read_text(item.filename, io.BytesIO(content), len(content))
                 return
             place = self.place
             for item in sorted(members, key=lambda item: _rows_first(item.filename)):
-                first, self.place = self.table.rows, f"{place}/{_printable(item.filename)}"
-                content = _member(archive, stream, item)
+                first, self.place = self.table.rows, f"{place}/{printable(item.filename)}"
+                content = member(archive, stream, item)
                 self._read_text(PurePath(item.filename).name, io.BytesIO(content), len(content))
                 self._end_source(first)
             self.place = place
 
     def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
-        lines = _lines(stream, most_unpacked(size), self.place)
-        lines = chain(_of_text(next(lines, b""), self.place), lines)
+        lines = lines_of(stream, most_unpacked(size), self.place)
+        lines = chain(of_text(next(lines, b""), self.place), lines)
         if _plain(name).endswith((".csv", ".tsv")):
             return self._read_csv(lines)
         lines = (line for line in lines if line.strip())
@@ -237,7 +179,7 @@ class _Reader:
             raise DataError(f"{self.place} {'is none of JSON, CSV, Parquet and zip' if start else 'is empty'}")
         second = list(islice(lines, 1)) if is_json(first) else []
         if not second:
-            self._read_document(name, _whole(first, lines, self.place))
+            self._read_document(name, whole(first, lines, self.place))
         elif start == b"[":  # a list on every line
             rows = b",".join(line.strip() for line in chain([first], second, lines))
             self._read_document(name, f"[{rows.decode()}]")
@@ -250,7 +192,7 @@ class _Reader:
         usual: set[str] = set()
         for number, line in enumerate(lines, 1):
             try:
-                if len(line) >= _LONGEST_ROW:
+                if len(line) >= LONGEST_ROW:
                     raise ValueError("it has no end")
                 row = parse_json(line.decode(), deep=True)  # a walk through it ends in `read_table`
             except ValueError as error:
@@ -278,7 +220,7 @@ class _Reader:
     def _read_csv(self, lines: Iterable[bytes]) -> None:
         """Cells separated by commas, semicolons, tabs or bars, whichever the first line has most of, also with blanks.
         Where commas separate none, a number such as 0,5 in a column of verdicts has a decimal comma."""
-        csv.field_size_limit(_LONGEST_ROW)
+        csv.field_size_limit(LONGEST_ROW)
         texts = (line.removeprefix(BOM_UTF8).decode() for line in lines)
         first = next((text for text in texts if text.strip()), "")
         delimiter = delimiter_of(first)
@@ -294,6 +236,12 @@ class _Reader:
         scores = [] if delimiter == "," else scores
         for row in rows:
             if any(map(str.strip, row)):
+                cells = [cell.strip() for cell in row]
+                if cells == names:
+                    self._note("its header is there again: several tables were joined, and their rows are read as one")
+                    continue
+                if len(names) > 1 and {*cells} == {*names}:
+                    raise ValueError(f"line {rows.line_num} is another header, with its columns in another order")
                 if len(row) != len(names):
                     raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
                 for place in scores:
@@ -304,7 +252,7 @@ class _Reader:
         self._end_file()
 
     def _read_parquet(self, stream: BinaryIO) -> None:
-        for row in iterate_rows(stream, lambda name: self._kept_of(name) in (_VALUES, _RESPONSE)):
+        for row in iterate_rows(stream, lambda name: self.builder.kept_of(name) in (VALUES, RESPONSE)):
             self._add(row)
         self._has_rows = True
         self._end_file()
@@ -315,7 +263,11 @@ class _Reader:
             document = parse_json(text, deep=True)
         except ValueError as error:
             raise DataError(f"{self.place} ({name}) is cut off or damaged: {reason_of(error)}") from error
-        rows_of = dict(samples_in(document)) or ({"": document} if isinstance(document, list) else {})
+        try:
+            found = dict(samples_in(document))
+        except DataError as error:
+            raise DataError(f"{self.place}: {error}") from error
+        rows_of = found or ({"": document} if isinstance(document, list) else {})
         if self.records and isinstance(document, dict):
             if self.records not in rows_of:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
@@ -365,7 +317,7 @@ class _Reader:
     def _add_summary(self, record: dict[str, Any]) -> None:
         """Leave out a record that has the form of a summary, unless it is a sample whose problem has such a name.
         Raises DataError if it may be either."""
-        kind = told(record, self._columns)
+        kind = told(record, self.builder.columns)
         named = ", ".join(f"{path} {str(value)!r:.40}" for path, value in ids_of(record).items()) or "without an id"
         if kind == "either":
             text = f"{self.place}: its last row ({named}) may be a problem, or sum the others up"
@@ -375,160 +327,18 @@ class _Reader:
         self.table.headers.append((self.place, record))
         self.table.notes.append(f"its last row ({named}) sums the others up and is left out")
 
+    def _note(self, text: str) -> None:
+        if text not in self.table.notes:
+            self.table.notes.append(text)
+
     def _add_record(self, record: Any) -> None:
         if not isinstance(record, dict):
             raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
         if len(record) == 1:
             record = by_its_only_key(record)
         plain = _NESTED.isdisjoint(map(type, record.values()))
-        for row in [record] if plain else spread(record, self.place, self.named):
-            self._add_row(row)
-
-    def _add_row(self, row: Mapping[str, Any]) -> None:
-        mark, number, ways, columns, texts = 0, self.table.rows, self._kept, self._columns, self._texts
-        for path, value in row.items():
-            kept = ways.get(path) or self._kept_of(path)
-            if kept == _NOTHING or (value is None and kept != _RESPONSE):
-                continue
-            if kept == _FEW:
-                self._add_few(path, value if type(value) in _PLAIN else _code_of(value))
-                continue
-            if kept == _RESPONSE:  # null counts as empty: a run whose responses are all empty has failed
-                empty = not value.strip() if isinstance(value, str) else _is_empty(value)
-                mark ^= 0 if empty else hash(value if isinstance(value, str) else str(value)) ^ hash(path)
-                value = "" if empty else "…"
-            elif type(value) not in _PLAIN and (value := self._plain(path, value)) is None:
-                continue
-            if type(value) is str:
-                known = texts.get(value)
-                value = self._text(value) if known is None else known
-            column = columns.get(path)
-            if column is None:
-                column = columns[path] = []
-            if len(column) < number:
-                column += [None] * (number - len(column))
-            column.append(value)
-        self._prints.append(mark)
-        self.table.rows = number + 1
-
-    def _add_few(self, path: str, value: Any) -> None:
-        """Note the value of a column that is kept while it has few different ones."""
-        few = self._few.get(path)
-        if few is None:
-            few = self._few[path] = (array("H"), {})
-        codes, numbers = few
-        code = numbers.get(value)
-        if code is None:
-            few_do = type(value) is _List or kind_of(path) in ("measure", "result")
-            most = _FEW_MEASURED if few_do else FEW_VALUES
-            if value is _NO_CODE or len(numbers) >= most:
-                self._kept[path] = _NOTHING
-                del self._few[path]
-                return
-            code = numbers[value] = len(numbers)
-        missing = self.table.rows - len(codes)
-        if missing:
-            codes.extend([MISSING] * missing)
-        codes.append(code)
-
-    def _plain(self, path: str, value: Any) -> Any:
-        """A value that is neither text, number nor truth, as one of these; None for one that does not count."""
-        if not isinstance(value, list | dict):
-            return plain_value(value)
-        if isinstance(value, list) and role_of(path) == "id" and path not in self.named:
-            return None  # columns of a table, perhaps of different lengths, are not one problem
-        return json.dumps(value, ensure_ascii=False, sort_keys=True, default=plain_value)
-
-    def _text(self, text: str) -> str:
-        """A text that was not met before, as it can be written: one object for all that are equal."""
-        return self._texts.setdefault(text, _printable(text))
-
-    def _kept_of(self, path: str) -> int:
-        """How a column is kept."""
-        known = path in self.named or role_of(path) or verdict_rank(path) or is_maximum(path) or path == "c"
-        known = known or sample_of(path) is not None
-        kept = _VALUES if known else _FEW if len(self._kept) < _MOST_COLUMNS else _NOTHING
-        if role_of(path) == "response" and path not in self.named:
-            kept = _RESPONSE
-        if len(self._kept) < _MOST_COLUMNS:
-            self._kept[path] = kept
-            if not known:
-                self.table.others.add(path)
-        return kept
-
-    def finished(self) -> LogTable:
-        rows = self.table.rows
-        for path, column in self._columns.items():
-            self.table.columns[path] = np.fromiter(column + [None] * (rows - len(column)), np.object_, rows)
-        for path, (codes, numbers) in self._few.items():
-            codes.extend([MISSING] * (rows - len(codes)))
-            self.table.few[path] = np.array(codes, np.uint16), list(numbers)
-        prints = np.array(self._prints, np.int64)
-        self.table.prints = prints if prints.any() else None
-        return self.table
-
-
-def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
-    """The text of a file that begins with these bytes."""
-    packing = _PACKED.get(start[:3])
-    if packing is None:
-        return stream
-    if packing != "zstd":
-        unpacked = gzip.GzipFile(fileobj=stream) if packing == "gzip" else bz2.BZ2File(stream)
-        return io.BufferedReader(unpacked, 1 << 16)
-    require_installed(f"unpacking {packing}", "pyarrow")
-    import pyarrow as pa
-
-    return io.BufferedReader(pa.CompressedInputStream(stream, packing), 1 << 16)
-
-
-def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
-    """The lines of a text of at most `most` bytes, in pieces of _LONGEST_ROW. Raises DataError for more bytes, and for
-    more lines than such a file may hold (`most_lines`)."""
-    lines = most // SWELLS
-    for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_ROW), b"")):
-        most -= len(line)
-        if most < 0 or number > lines:
-            more = f"{SWELLS} times its size" if most < 0 else f"{lines} lines, one for each of its bytes"
-            raise DataError(f"{place} unpacks to more than {more}: too much to read")
-        yield line
-
-
-def _of_text(first: bytes, place: str) -> list[bytes]:
-    """The first line of a text. Raises DataError if it begins a file of another kind, or one in UTF-16."""
-    try:
-        refuse_other_kinds(first)
-    except ValueError as error:
-        raise DataError(f"{place} is none of JSON, CSV, Parquet and zip: {error}") from error
-    return [first]
-
-
-def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
-    """A file of an archive. Raises RefusedTable for far more lines than it has bytes in the archive."""
-    content = _unzipped(archive, stream, item)
-    if (lines := content.count(b"\n")) > most_unpacked(item.compress_size) // SWELLS:
-        raise RefusedTable(f"{item.filename} in it unpacks to {lines} lines: too much to read")
-    return content
-
-
-def _unzipped(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
-    """A file of an archive, never longer than the archive says; also of zstd, unknown to zipfile before Python 3.14."""
-    if item.compress_type != 93:
-        with archive.open(item) as member:
-            return member.read(item.file_size)
-    require_installed("unpacking zstd", "pyarrow")
-    import pyarrow as pa
-
-    stream.seek(item.header_offset + 26)
-    lengths = stream.read(4)
-    stream.seek(int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little"), io.SEEK_CUR)
-    packed = pa.CompressedInputStream(pa.BufferReader(stream.read(item.compress_size)), "zstd")
-    return packed.read(item.file_size)
-
-
-def _printable(text: str) -> str:
-    """A text with halves of surrogate pairs, which UTF-8 does not have, as their escapes."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+        for row in [record] if plain else spread(record, self.place, self.named, self._note):
+            self.builder.add(row)
 
 
 def _plain(name: str) -> str:
@@ -544,19 +354,6 @@ def _is_data(name: str) -> bool:
     return _plain(name).endswith(_ENDINGS) and not name.rpartition("/")[2].startswith(".")
 
 
-class _List(str):
-    """A short list as JSON."""
-
-    __slots__ = ()
-
-
-def _code_of(value: Any) -> Any:
-    """A short list of texts and numbers as what a code stands for."""
-    if not isinstance(value, list) or len(value) > _LONGEST_LIST or not _PLAIN.issuperset(map(type, value)):
-        return _NO_CODE
-    return _List(json.dumps(value, ensure_ascii=False))
-
-
 def _is_settings(document: Any) -> bool:
     """Whether a document holds nothing but flags and texts of unknown names, as settings beside rows do."""
     if not isinstance(document, dict) or any(role_of(key) or verdict_rank(key) for key in document):
@@ -564,21 +361,6 @@ def _is_settings(document: Any) -> bool:
     return _NESTED.isdisjoint(map(type, document.values()))
 
 
-def _is_empty(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_empty, value))
-    return not value.strip() if isinstance(value, str) else value in (None, {})
-
-
 def _listed(names: Iterable[str]) -> str:
     names = sorted(map(repr, names))
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "no key"
-
-
-def _whole(first: bytes, lines: Iterable[bytes], place: str) -> str:
-    text = bytearray(first)
-    for line in lines:
-        text += line
-        if len(text) > _LARGEST_DOCUMENT:
-            raise DataError(f"{place} is a JSON document of more than {_LARGEST_DOCUMENT >> 20} MB; write it as JSONL")
-    return text.decode().strip()

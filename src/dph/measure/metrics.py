@@ -22,10 +22,11 @@ from numpy.typing import ArrayLike, NDArray
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from dph.config.sampling import SamplingParams
 from dph.measure.intervals import mean_interval
 from dph.measure.passk import majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
 from dph.tasks import Task, style_of
-from dph.types import UNPARSED, Group, Problem, SamplingParams
+from dph.types import UNPARSED, Group, Problem
 from dph.verifiers.sql.text import extract_sql
 from dph.verifiers.thoughts import without_thoughts
 from mathequal.extract import find_answer
@@ -197,7 +198,7 @@ def diversity_of(
     if group.problem.verifier == "math":
         values["unparsed"] = sum(rollout.verdict.detail == UNPARSED for rollout in scored) / len(scored)
     logprobs = [rollout.completion.logprobs for rollout in group.rollouts]
-    if params.temperature > 0 and params.top_p == 1 and any(logprobs):
+    if params.temperature > 0 and not params.truncations and any(logprobs):
         values["token_entropy"] = round(token_entropy(logprobs), _PRECISION)
     return values
 

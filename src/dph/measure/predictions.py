@@ -27,7 +27,6 @@ _KEYS: tuple[tuple[str, Key], ...] = (
     ("idx", "position"),
 )  # fmt: skip
 _BIRD = "\t----- bird -----\t"
-_NOTHING = " "  # what BIRD's evaluator executes if a prediction is not text
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,8 @@ class Prediction:
     """The text is the SQL or the answer itself; otherwise it is a response that contains it."""
     db_id: str = ""
     """The database that the file names, if any."""
+    missing: bool = False
+    """Whether the file has null in its place."""
 
 
 def read_predictions(path: Path, count: int | None, field: str = "", ids: Collection[str] = ()) -> list[Prediction]:
@@ -80,20 +81,58 @@ def _from_lines(text: str, count: int | None) -> list[Prediction]:
 
 def _from_object(path: Path, data: Mapping[str, Any], count: int | None, ids: Collection[str]) -> list[Prediction]:
     """The keys are ids of problems, or positions. BIRD's evaluator pairs by order, whatever the keys are; a file with
-    only some of the predictions is paired by its keys."""
+    only some of the predictions is paired by its keys. A value is a text, a message, a list of these, or an object with
+    a column of predictions. An object may also hold rows under one key, or columns."""
+    if (rows := _rows_in(data, ids)) is not None:
+        return _from_rows(path, rows, "")
     positions = [*data] == [str(number) for number in range(len(data))]
     by_id = all(key in ids for key in data) or (not positions and any(key in ids for key in data))
     if not (by_id or positions) and len(data) == count:
         say(f"{path}: its keys are neither ids nor positions in order, so predictions are paired by order")
-    predictions = []
+    predictions: list[Prediction] = []
     for number, (key, value) in enumerate(data.items()):
         if len(data) != count and not key.isdecimal() and not by_id:
             raise DataError(f"{path}: the key {key!r} is not a position, and the file lacks some of {count} questions")
-        text = str(value) if isinstance(value, str | int | float) else _NOTHING
-        sql, _, db_id = text.partition(_BIRD)
         place = str(number) if len(data) == count and not by_id else key
-        predictions.append(Prediction("id" if by_id else "position", place, sql, True, db_id.strip()))
+        for text, bare in _texts_of(value, f"{path}, key {key!r}"):
+            sql, _, db_id = (text or "").partition(_BIRD) if bare else (text or "", "", "")
+            by: Key = "id" if by_id else "position"
+            predictions.append(Prediction(by, place, sql, bare, db_id.strip(), text is None))
     return predictions
+
+
+def _texts_of(value: Any, where: str) -> list[tuple[str | None, bool]]:
+    """The predictions in the value of a key, and whether each is bare."""
+    column = ""
+    if isinstance(value, dict) and "content" not in value:
+        column = _column(value) or ""
+        if not column:
+            raise DataError(f"{where}: no column of {', '.join((*TEXTS, *BARE))}; it has: {', '.join(value) or 'none'}")
+        value = value[column]
+    several = value if isinstance(value, list) and not _is_conversation(value) else [value]
+    return [
+        (None if item is None else _text(item, where), column not in TEXTS and not isinstance(item, list | dict))
+        for item in several
+    ]
+
+
+def _column(row: Mapping[str, Any]) -> str | None:
+    """The preferred column of predictions, one with a value before one without; None if a row has none."""
+    columns = [name for name in (*TEXTS, *BARE) if name in row]
+    return next((name for name in columns if row[name] is not None), columns[0] if columns else None)
+
+
+def _rows_in(data: Mapping[str, Any], ids: Collection[str]) -> list[Mapping[str, Any]] | None:
+    """The rows of an object that has them under its only list of them, or as columns; None if its keys are problems."""
+    if any(key in ids for key in data):
+        return None
+    lists = {key: value for key, value in data.items() if isinstance(value, list) and value}
+    rows = [value for value in lists.values() if all(isinstance(row, dict) and _column(row) for row in value)]
+    if len(rows) == 1:
+        return rows[0]
+    if _column(lists) and _key(lists) and len({*map(len, lists.values())}) == 1:
+        return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    return None
 
 
 def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> list[Prediction]:
@@ -102,8 +141,7 @@ def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> lis
         where = f"{path}, row {number + 1}"
         if row.get("sample") == -1:  # the greedy response in the completions of `dph eval`
             continue
-        columns = [name for name in (*TEXTS, *BARE) if name in row]
-        column = field or next((name for name in columns if row[name] is not None), columns[0] if columns else "")
+        column = field or _column(row) or ""
         if column not in row:
             wanted = repr(field) if field else f"of {', '.join((*TEXTS, *BARE))}"
             raise DataError(f"{where}: no column {wanted}; it has: {', '.join(row)}")
@@ -113,8 +151,9 @@ def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> lis
         without += key is None
         several = isinstance(row[column], list) and not _is_conversation(row[column])
         for value in row[column] if several else [row[column]]:
-            text, database = _text(value, where), str(row.get("db_id") or "")
-            predictions.append(Prediction(*(key or ("position", str(number))), text, column not in TEXTS, database))
+            text, database = "" if value is None else _text(value, where), str(row.get("db_id") or "")
+            place = key or ("position", str(number))
+            predictions.append(Prediction(*place, text, column not in TEXTS, database, value is None))
     if without:
         say(f"{path}: {counted(without, 'row')} without an id, paired by order")
     return predictions
@@ -135,7 +174,7 @@ def _is_conversation(value: Any) -> bool:
 def _text(value: Any, where: str) -> str:
     """A prediction: a text, a number, a message or a conversation."""
     if not isinstance(value, list | dict):
-        return "" if value is None else str(value)
+        return str(value)
     from dph.rewards import text_of  # it loads asyncio
 
     try:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from dph.config import Reading
 from dph.errors import DataError
 from dph.measure.crossed import MISSING, CodedColumn, pairs_of
-from dph.measure.fields import Role, counts_up, field_text, names_systems, preference, role_of, verdict_number
-from dph.measure.logs import LogTable
+from dph.measure.fields import Role, field_text, preference, role_of, verdict_number
+from dph.measure.kinds import counts_up, number_samples
+from dph.measure.table import LogTable
 
 LINE = "line"
 """The id that is a row's place in its file."""
@@ -32,6 +33,8 @@ class Rows:
         """The options that had an effect so far."""
         self._merged: dict[str, tuple[NDArray[np.intp], IntArray, list[str]]] = {}
         """By a column's name the rows that were merged, the number of each row's value, and the values."""
+        self._read: dict[str, tuple[NDArray[np.intp], NDArray[np.float64]]] = {}
+        """By a column's name the rows whose verdicts were read, and the verdicts."""
 
     def _error(self, text: str) -> DataError:
         return DataError(f"{self.name}: {text}")
@@ -162,9 +165,9 @@ class Rows:
         return self._counted() is not None and not self._are_systems()
 
     def _are_systems(self) -> bool:
-        """Whether the number in which the files' names differ tells systems, steps or conditions apart."""
+        """Whether the number in which the files' names differ may tell systems, steps or conditions apart."""
         beside = self._counted()
-        return beside is not None and names_systems(*beside)
+        return beside is not None and not number_samples(*beside)
 
     def _counted(self) -> tuple[str, str] | None:
         """The texts before and behind the only number in which the files' names differ, if it counts from 0 or 1."""
@@ -174,7 +177,7 @@ class Rows:
             return None
         place = differ[0]
         numbers = sorted(int(name[place]) for name in names)
-        return (names[0][place - 1], names[0][place + 1]) if counts_up(numbers) else None
+        return ("".join(names[0][:place]), "".join(names[0][place + 1 :])) if counts_up(numbers) else None
 
     def _file(self) -> NDArray[np.intp]:
         """The file of each row, as a place among the sources."""
@@ -183,6 +186,11 @@ class Rows:
 
     def _scores(self, name: str) -> NDArray[np.float64]:
         """The number of each row's verdict, NaN without one; NaN everywhere if a value is not a verdict."""
+        if name not in self._read or self._read[name][0] is not self.rows:
+            self._read[name] = self.rows, self._scores_of(name)
+        return self._read[name][1]
+
+    def _scores_of(self, name: str) -> NDArray[np.float64]:
         if name not in self.table.columns and name in self.table.few:
             codes, values = self._few(name)
             of = [verdict_number(value) for value in values]

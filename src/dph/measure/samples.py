@@ -17,9 +17,11 @@ from dph.config import Reading
 from dph.config.checks import unfinished
 from dph.errors import DataError, counted
 from dph.measure.crossed import Grouped, Part, pairs_of, part_of, twins
-from dph.measure.fields import kind_of, verdict_number
-from dph.measure.logs import FEW_VALUES, read_table
+from dph.measure.fields import verdict_number
+from dph.measure.kinds import kind_of
+from dph.measure.logs import read_table
 from dph.measure.rows import LINE, SHOWN, IntArray
+from dph.measure.table import FEW_VALUES
 from dph.measure.verdicts import Verdicts
 
 NONE = "none"

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.measure.documents import names_sample, spread
+from dph.measure.documents import names_sample
 from dph.measure.fields import role_of, verdict_number, verdict_rank
+from dph.measure.lists import flat_of
 
 _WORDS = (
     "total,totals,overall,average,avg,mean,all,summary,sum,accuracy,aggregate,std,stdev,std dev,stddev,stderr,se,"
@@ -31,7 +31,7 @@ def is_summary(record: Mapping[str, Any], usual: set[str]) -> bool:
     """Whether a row at the end of a file, whose first one has the usual keys, has the form of one that sums the others
     up: it names no sample and has further keys or a count, or it has a word such as "total" in place of an id."""
     there = {name: value for name, value in record.items() if value is not None}
-    ids = [str(value).strip().lower() for name, value in there.items() if role_of(name) == "id"]
+    ids = [_word(value) for name, value in there.items() if role_of(name) == "id"]
     if names_sample(there):
         return bool(ids) and all(id in _NAMES for id in ids)
     if not any(role_of(name) in ("id", "prompt", "response") for name in usual):
@@ -42,21 +42,21 @@ def is_summary(record: Mapping[str, Any], usual: set[str]) -> bool:
 
 def ids_of(record: Mapping[str, Any]) -> dict[str, Any]:
     """The values that name a row's problem, by their columns."""
-    return {path: value for path, value in _flat(record).items() if role_of(path) == "id" and value is not None}
+    return {path: value for path, value in flat_of(record).items() if role_of(path) == "id" and value is not None}
 
 
 def told(record: Mapping[str, Any], columns: Mapping[str, Iterable[Any]]) -> Literal["sample", "summary", "either"]:
     """What a row with the form of a summary is beside the columns of the other rows. It is a sample if another row has
     its id, or if it has a response or prompt as they have. Otherwise its verdict decides: one that no other row could
     have sums up; one that is neither their sum, mean, spread nor extreme does not."""
-    flat, ids = _flat(record), ids_of(record)
+    flat, ids = flat_of(record), ids_of(record)
     if not ids:
         return "summary"
     if any(value in columns.get(path, ()) for path, value in ids.items()):
         return "sample"
     if any(role_of(path) in ("response", "prompt") and value not in (None, "", []) for path, value in flat.items()):
         return "sample"
-    names = {str(id).strip().lower() for id in ids.values()}
+    names = {*map(_word, ids.values())}
     found = {
         _of_verdict(flat[path], [value for value in column if value is not None], names)
         for path, column in columns.items()
@@ -87,5 +87,6 @@ def _of_verdict(own: Any, others: list[Any], names: set[str]) -> Literal["sample
     return "either" if binary else "summary"
 
 
-def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {path: value for row in islice(spread(record, "", frozenset()), 1) for path, value in row.items()}
+def _word(id: Any) -> str:
+    """An id as a word for a sum, as "total" of "Total:" and of "** TOTAL **"."""
+    return str(id).lower().strip(" :.=*-_#()[]")

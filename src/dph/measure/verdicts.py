@@ -1,8 +1,10 @@
 """The column of verdicts of judged samples: right, wrong or not judged, and what is too unclear to be a verdict."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +16,20 @@ from dph.measure.fields import (
     OF_SAMPLES,
     OF_TESTS,
     counts_tests,
-    counts_up,
     failing_of,
     is_maximum,
+    is_maximum_of_points,
+    is_share,
+    is_share_of_samples,
+    leaf_of,
     may_be_maximum,
     role_of,
-    sample_of,
+    snake,
+    verdict_number,
     verdict_rank,
 )
+from dph.measure.kinds import counts_up, sample_of
+from dph.measure.lists import flat_of
 from dph.measure.rows import SHOWN, Rows, is_text, ranks_of
 from dph.types import UNSCORED
 
@@ -29,6 +37,8 @@ _COUNTED = (*MANY_VERDICTS, "correct", "passed", "c")
 """Names of numbers of correct samples, or of passed tests."""
 _OF_EITHER = (*OF_EITHER, "correct", "passed", "c")
 """Those that may count tests as well as samples."""
+_ROUNDED = 0.005
+"""By how much a share may be rounded."""
 MOST_SAMPLES = 100_000_000
 """Samples of all problems that counts may stand for: each takes some bytes while the files are compared."""
 Scores = NDArray[np.float64]
@@ -44,17 +54,20 @@ class Verdicts(Rows):
         scores = {name: self._scores(name) for name in self.table.columns if verdict_rank(name)}
         scores = {name: values for name, values in scores.items() if not np.isnan(values).all()}
         order = sorted(scores, key=lambda name: (verdict_rank(name), name.count("."), name))
-        for name in [name for name in (*order, "c") if name in self.table.columns and _leaf(name) in _COUNTED]:
+        for name in [name for name in (*order, "c") if name in self.table.columns and leaf_of(name) in _COUNTED]:
             if total := self._total_of(name):
                 return self._repeated(name, total)
-            if _leaf(name) in OF_SAMPLES and (failing := self._failing_of(name)):
+            if leaf_of(name) in OF_SAMPLES and (failing := self._failing_of(name)):
                 return self._repeated(name, f"{name}+{failing}")
+        for name in filter(is_share_of_samples, self.table.columns):
+            if total := self._total_of_mean(name):
+                return self._repeated(name, total, mean=True)
         sure = [name for name in order if verdict_rank(name) < 3]
         parts = {name: most for name in sure if (most := self._failing_of(name) or self._maximum_of(name))}
-        whole = [name for name in order if name not in parts and _leaf(name) not in MANY_VERDICTS]
+        whole = [name for name in order if name not in parts and leaf_of(name) not in MANY_VERDICTS]
         if parts and not any(verdict_rank(name) < 3 for name in whole):
             self._check_parts(*next(iter(parts.items())))
-        order = [name for name in (whole or order) if _leaf(name) not in MANY_VERDICTS]
+        order = [name for name in (whole or order) if leaf_of(name) not in MANY_VERDICTS]
         if wide := self._wide(order):
             return self._of_columns(wide)
         if not order:
@@ -91,6 +104,7 @@ class Verdicts(Rows):
         if graded and (rank > 1 or verdict_rank(next(iter(binary), "")) != 1):
             raise self._graded(graded[0], scores[graded[0]])
         first = next(iter(binary))
+        self._check_header(first)
         for right in binary.values():
             both = ~np.isnan(right) & ~np.isnan(binary[first])
             if (right != binary[first])[both].any():
@@ -103,8 +117,11 @@ class Verdicts(Rows):
         text = self.reading.correct
         name, equals, value = text.partition("=")
         some, slash, every = text.partition("/")
+        if text in self.table.columns:  # COLUMN=all
+            name, equals = text, ""
         if slash and not equals and {some, *every.split("+")} <= self.table.columns.keys():
-            return self._repeated(some, every)
+            shares = is_share_of_samples(some) and float(np.nanmax(self._scores(some), initial=0)) <= 1
+            return self._repeated(some, every, mean=shares)
         if equals:
             right = self._where(name, is_text(value)).astype(float)
             if not right.any() and value in self.table.columns:
@@ -113,10 +130,11 @@ class Verdicts(Rows):
             if not right.any():
                 raise self._error(f"no row has {value!r} in {name!r}; there are {self._examples(name)}")
             return text, np.where(self._where(name, lambda _: True), right, math.nan)
-        if _leaf(name) in _COUNTED and (total := self._total_of(name)):
+        if leaf_of(name) in _COUNTED and (total := self._total_of(name)):
             return self._repeated(name, total)
         if most := self._failing_of(name) or self._maximum_of(name):
             self._check_parts(name, most)
+        self._check_header(name)
         scores = self._scores(name)
         if np.isnan(scores).all():
             unknown = f"{name!r} has values of unknown meaning ({self._examples(name)})"
@@ -129,11 +147,15 @@ class Verdicts(Rows):
         unclear = [name for name in self.table.columns if verdict_rank(name)]
         if not unclear:
             return f"name one with --correct; there are {self._all_names()}"
-        if counts := next((name for name in unclear if _leaf(name) in MANY_VERDICTS), ""):
+        if counts := next((name for name in unclear if leaf_of(name) in MANY_VERDICTS), ""):
             return f"say --correct {counts}/ALL, where ALL is the column with the number of all samples of the problem"
         examples = self._examples(unclear[0])
-        what = "" if examples.startswith("'[") else "=VALUE"  # a list has one verdict for each sample
-        return f"{unclear[0]!r} has {examples}: say --correct {unclear[0]}{what}"
+        lists = [text for text in self._values(unclear[0])[1] if text.startswith("[")]
+        if not lists:
+            return f"{unclear[0]!r} has {examples}: say --correct {unclear[0]}=VALUE"
+        if all(map(_is_list_of_numbers, lists)):  # one verdict for each sample
+            return f"{unclear[0]!r} has {examples}: say --correct {unclear[0]}"
+        return f"{unclear[0]!r} has {examples}, which are no verdicts; name another column with --correct"
 
     def _graded(self, name: str, scores: Scores) -> DataError:
         values = Counter(scores[~np.isnan(scores)].tolist()).most_common(SHOWN)
@@ -151,13 +173,13 @@ class Verdicts(Rows):
             return ""
         total = totals[0]
         is_score = not math.isinf(self.reading.threshold)
-        if _leaf(name) in _OF_EITHER and _leaf(total) in OF_TESTS:
+        if leaf_of(name) in _OF_EITHER and leaf_of(total) in OF_TESTS:
             if is_score:
                 return ""
             both = f"{name!r} of {total!r} may be tests of one sample or samples of one problem"
             ways = f"--correct {name}={total} counts a sample as right that passes all tests"
             raise self._error(f"{both}; {ways}, --correct {name}/{total} counts so many of so many samples")
-        few = set(correct[~np.isnan(correct)].tolist()) <= {0.0, 1.0} and _leaf(name) in ("correct", "passed")
+        few = set(correct[~np.isnan(correct)].tolist()) <= {0.0, 1.0} and leaf_of(name) in ("correct", "passed")
         if few and not self.table.counts:
             if is_score:
                 return ""
@@ -167,6 +189,25 @@ class Verdicts(Rows):
         if is_score:
             raise self._error(f"{name!r} of {total!r} are numbers of samples, which need no --threshold; leave it out")
         return total
+
+    def _total_of_mean(self, name: str) -> str:
+        """The column with the numbers of samples of which this one has the share of correct ones; "" if it has verdicts
+        or scores. Raises DataError if the numbers may be those of tests."""
+        totals, shares = self._of("count"), self._scores(name)
+        if not totals or any(isinstance(value, bool | str) for value in self._column(name)):
+            return ""
+        every = self._scores(totals[0])
+        correct = shares * every
+        whole = not np.isnan(correct).any() and (np.abs(correct - np.rint(correct)) < _ROUNDED * every).all()
+        if not whole or not ((shares >= 0) & (shares <= 1) & (every >= 1)).all() or every.max() < 2:
+            return ""
+        if leaf_of(totals[0]) not in OF_TESTS:
+            return totals[0]
+        if not math.isinf(self.reading.threshold):
+            return ""
+        both = f"{name!r} of {totals[0]!r} may be of the tests of one sample or of the samples of one problem"
+        ways = "--threshold 1 counts a sample as right that passes all tests"
+        raise self._error(f"{both}; {ways}, --correct {name}/{totals[0]} counts that share of so many samples")
 
     def _are_counts(self, name: str, correct: Scores, total: str) -> bool:
         """Whether a column has numbers of correct samples: some above 1, or one row a problem with several samples."""
@@ -178,9 +219,10 @@ class Verdicts(Rows):
         _, ids, keys = self._ids()
         return len(ids) == len(keys) and not np.isnan(every).all() and bool(np.nanmax(every) > 1)
 
-    def _repeated(self, name: str, total_name: str) -> tuple[str, Scores]:
-        """Rows with numbers of correct samples become as many rows as there are samples."""
+    def _repeated(self, name: str, total_name: str, mean: bool = False) -> tuple[str, Scores]:
+        """Rows with numbers of correct samples, or with their share, become as many rows as there are samples."""
         correct, total = self._scores(name), sum(map(self._scores, total_name.split("+")), np.zeros(len(self.rows)))
+        correct = np.rint(correct * total) if mean else correct
         whole = (np.mod(correct, 1) == 0).all() and (np.mod(total, 1) == 0).all()
         if self._of("sample") or not whole or not ((total >= np.maximum(correct, 1)) & (correct >= 0)).all():
             raise self._error(f"{name!r} and {total_name!r} are not numbers of correct and of all samples of a problem")
@@ -191,10 +233,23 @@ class Verdicts(Rows):
         label = f"{name} of {total_name.replace('+', ' + ')}"
         return label, (ranks_of(times) < np.repeat(correct, times)).astype(float)
 
+    @cached_property
+    def _columns_by_name(self) -> dict[str, str]:
+        return {snake(column): column for column in (*self.table.columns, *self.table.few)}
+
+    @cached_property
+    def _maxima(self) -> tuple[list[str], list[str]]:
+        """The columns that hold a maximum by their names, and those that may hold one."""
+        columns = self.table.columns
+        sure = [
+            name for name in columns if is_maximum(name) and (role_of(name) != "count" or leaf_of(name) in OF_TESTS)
+        ]
+        return sure, [name for name in (*columns, *self.table.few) if may_be_maximum(name) and name not in {*sure}]
+
     def _failing_of(self, name: str) -> str:
         """The column that counts failures where this one counts successes; "" without one, or if both are verdicts of
         one sample, as 1 and 0 are."""
-        other = failing_of(name, (*self.table.columns, *self.table.few))
+        other = failing_of(name, self._columns_by_name)
         if not other or any(isinstance(value, bool) for value in self._column(name)):
             return ""
         numbers, failing = self._scores(name), self._scores(other)
@@ -208,10 +263,8 @@ class Verdicts(Rows):
         if any(value is not None and not _is_number(value) for value in self._column(name)):
             return ""  # words and truth values are verdicts
         scores = self._scores(name)
-        others = [n for n in self.table.columns if is_maximum(n) and (role_of(n) != "count" or _leaf(n) in OF_TESTS)]
-        if verdict_rank(name) == 2:
-            others += [n for n in (*self.table.columns, *self.table.few) if n not in others and may_be_maximum(n)]
-        for other in others:
+        sure, doubtful = self._maxima
+        for other in (*sure, *(doubtful if verdict_rank(name) == 2 else ())):
             if other != name:
                 most = self._scores(other)
                 both = ~np.isnan(scores) & ~np.isnan(most)
@@ -225,7 +278,7 @@ class Verdicts(Rows):
         if not math.isinf(self.reading.threshold):
             return
         some, every = (f"{self._scores(one)[0]:g}" for one in (name, other))
-        if failing_of(name, [other]):
+        if failing_of(name, {snake(other): other}):
             parts = f"{name!r} and {other!r} are numbers (the first row has {some} and {every})"
             ways = f"--correct {other}=0 counts a sample as right that has none of {other!r}"
             if not counts_tests(name):
@@ -236,6 +289,21 @@ class Verdicts(Rows):
         ways = f"--correct {name}={other} counts a sample as right that has all of it"
         ways += "" if sure else ", --threshold 1 one that has a score of 1 or more"
         raise self._error(f"{parts}; {ways}")
+
+    def _check_header(self, name: str) -> None:
+        """Refuse a score of which a header says the most points, unless a threshold says from which one on a sample is
+        right."""
+        if verdict_rank(name) != 2 or not math.isinf(self.reading.threshold):
+            return
+        highest = float(np.nanmax(self._scores(name), initial=0))
+        for place, header in self.table.headers:
+            for path, value in flat_of(header).items():
+                if is_maximum_of_points(path) and _is_number(value) and float(value) > max(1.0, highest - 1e-9):
+                    where = "its header" if place == self.name else place
+                    part = f"{where} says {path} {float(value):g}, of which {name!r} may be a part"
+                    raise self._error(
+                        f"{part}; --threshold {float(value):g} counts a sample as right that has all of it"
+                    )
 
     def _unscored(self, right: Scores) -> Scores:
         """Without the verdicts of samples whose judging failed, or that failed before there was a response."""
@@ -252,6 +320,7 @@ class Verdicts(Rows):
         threshold = self.reading.threshold
         values = set(np.unique(scores[~np.isnan(scores)]).tolist())
         graded = not (values <= {0.0, 1.0} or values <= {-1.0, 1.0})  # also words, of which one is partly right
+        graded = graded or any(map(is_share, self._column(name)))  # "0/4" and "4/4" may be of samples
         if not math.isinf(threshold):
             if graded or any(value is not None and _is_number(value) for value in self._column(name)):
                 self.used.add("threshold")
@@ -263,8 +332,13 @@ class Verdicts(Rows):
         return np.where(np.isnan(scores), math.nan, right)
 
 
-def _leaf(path: str) -> str:
-    return path.rpartition(".")[2]
+def _is_list_of_numbers(text: str) -> bool:
+    """Whether a text is a list of verdicts, as JSON."""
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return False
+    return all(not isinstance(value, list | dict) and verdict_number(value) is not None for value in values)
 
 
 def _is_number(value: object) -> bool:

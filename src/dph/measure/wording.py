@@ -8,6 +8,7 @@ from typing import Any
 
 from dph.errors import counted, one_line
 from dph.measure.changes import Change, Comparison, ProblemCounts
+from dph.measure.strata import FEWEST_PROBLEMS
 from dph.types import Interval
 
 _NAMED = 10
@@ -58,7 +59,8 @@ def verdicts(comparison: Comparison) -> list[str]:
 def comparison_as_text(comparison: Comparison) -> str:
     """Tables in percent, one line for each metric, and the lost and gained problems by name."""
     lines = [f"{sentence}." for sentence in verdicts(comparison)]
-    for table in (scores_table(comparison), distinct_table(comparison), *mix_tables(comparison)):
+    tables = (scores_table(comparison), *strata_tables(comparison), distinct_table(comparison), *mix_tables(comparison))
+    for table in tables:
         every = [table.columns, *table.rows] if table.rows else []
         widths = [max(map(len, column)) for column in zip(*every, strict=True)]
         cells = [[f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)] for row in every]
@@ -125,6 +127,22 @@ def mix_tables(comparison: Comparison) -> list[TextTable]:
     return tables
 
 
+def strata_tables(comparison: Comparison) -> list[TextTable]:
+    """For each AFTER, where pass@k changed: by how often BEFORE solves a problem."""
+    tables, labels = [], _labels(comparison)
+    for label, change in zip(labels[1:], comparison.changes, strict=True):
+        rows = []
+        for one in change.strata:
+            shown = one.problems * change.problems >= FEWEST_PROBLEMS
+            levels = [f"{100 * one.before:.1f}", f"{100 * one.after:.1f}", _points(one.change)] if shown else ["–"] * 3
+            rows.append([one.title, f"{100 * one.problems:.1f}", *levels, _points(one.part)])
+        if rows:
+            title = f"pass@{change.strata[0].k} where before solves"
+            columns = ["share of problems", labels[0], label, f"{label} − {labels[0]}", "part of the whole change"]
+            tables.append(TextTable("Where it changed", [title, *columns], rows))
+    return tables
+
+
 def _labels(comparison: Comparison) -> list[str]:
     """Names of the columns: before and after, or before and the ends of the files' names that tell several AFTER."""
     paths = [PurePath(change.after).parts for change in comparison.changes]
@@ -144,7 +162,10 @@ def _share(value: Interval | None) -> str:
 
 
 def _points(value: Interval | None) -> str:
-    return "–" if value is None else f"{100 * value.estimate:+.1f} ({100 * value.low:+.1f} to {100 * value.high:+.1f})"
+    if value is None:
+        return "–"
+    mean, low, high = (round(100 * end, 1) + 0.0 for end in (value.estimate, value.low, value.high))  # no −0.0
+    return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
 def _problem(problem: ProblemCounts) -> str:

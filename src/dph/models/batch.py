@@ -1,33 +1,16 @@
 """From token ids to model inputs: rows of different lengths are cut into micro-batches, then padded or packed.
 
-A micro-batch has as many tokens as memory allows, by what the backward pass keeps for each.
+`dph.models.fitting` says how many tokens a micro-batch may have.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from dph.models.packing import Packed, PrefixLayout, Tokens, group_by_prompt, moved, pack, packed_tokens
-from dph.process.interrupts import launched_processes
-from dph.process.memory import free_memory
-
-if TYPE_CHECKING:
-    from dph.models.policy import Policy
-
-KEPT_ON_CPU = 5 << 26
-"""Bytes of activations that a micro-batch may keep on a CPU. Larger ones are not faster there: with 135 million
-parameters in bf16, 585, 694 and 925 tokens give the same tokens per second, within the differences between runs."""
-_SHARE = 0.5
-"""Of the memory that is free besides gradients and moments, the share that activations or responses may take."""
-MOST_ROWS = {"cpu": 512}
-MOST_ROWS_OTHERWISE = 1024
-"""More responses at once are hardly faster: a step of decoding then takes time in proportion to its rows."""
-_PROBED = (64, 192)  # tokens of the two trials
-_FEWEST, _MOST = 256, 16384
-
 
 R = TypeVar("R", bound=Tokens)
 
@@ -161,81 +144,3 @@ def collate_tokens(
         present=present,
     )
     return inputs if str(device) == "cpu" else moved(inputs, device)
-
-
-# The size of a micro-batch -------------------------------------------------------------------------------------------
-
-
-def fitting_tokens(policy: "Policy") -> int:
-    """Tokens of a micro-batch, 256 to 16384, whose activations fit into memory with the gradients and AdamW's moments.
-    On a CPU they take at most 320 MiB. Unless memory is short, the model and the type of device alone decide."""
-    room = int(_SHARE * (_free(policy.device) - _state(policy)))
-    if policy.device.type == "cpu":
-        room = min(room, KEPT_ON_CPU)
-    return max(_FEWEST, min(_MOST, room // kept_per_token(policy)))
-
-
-def fitting_rows(policy: "Policy", prompt: int, response: int, *, step: int = 0) -> int:
-    """Responses that can be decoded together: as many as fit into memory, if each has a prompt of its own and no end;
-    at least 1, at most MOST_ROWS or, if these are more, all responses of a step.
-
-    Each takes keys and values, in buffers of up to twice its length, and logits, of which drawing a token makes copies.
-
-    prompt, response: tokens of the longest of each. step: responses of a step of training, which also needs memory for
-    gradients and moments; 0 without training.
-    """
-    config, narrow = policy.config, policy.precision == "bf16"
-    heads, width = (getattr(config, name, None) for name in ("num_key_value_heads", "head_dim"))
-    numbers = 2 * config.num_hidden_layers * (heads * width if heads and width else config.hidden_size)
-    each = numbers * (2 if narrow else 4) * (prompt + 2 * response) + 16 * config.vocab_size
-    taken = sum(2 * p.numel() for p in policy.model.parameters() if narrow and p.dtype.itemsize >= 4)  # casts
-    taken += _state(policy) if step else 0
-    most = max(step, MOST_ROWS.get(policy.device.type, MOST_ROWS_OTHERWISE))
-    return max(1, min(most, int(_SHARE * (_free(policy.device) - taken)) // each))
-
-
-def _state(policy: "Policy") -> int:
-    """Bytes of fp32 gradients and of two moments; the optimizer also keeps fp32 copies of weights of 16 bits."""
-    return sum(p.numel() * (12 if p.dtype.itemsize >= 4 else 16) for _, p in policy.trainable())
-
-
-def kept_per_token(policy: "Policy") -> int:
-    """Bytes that the backward pass keeps for each input token, by two forward passes over a few tokens. A model that
-    recomputes its layers keeps their inputs, which are counted at four bytes a number."""
-    config, context = policy.model.config.get_text_config(), policy.context_length
-    inputs = 4 * config.hidden_size * config.num_hidden_layers
-    few, many = _PROBED if _PROBED[1] <= context else (max(1, context // 4), context)
-    few, many = padded_length(few, context), padded_length(many, context)
-    return max(inputs, (_kept(policy, many) - _kept(policy, few)) // max(1, many - few))
-
-
-def _kept(policy: "Policy", tokens: int) -> int:
-    """Bytes that the forward pass over one row keeps for the backward pass, without the weights."""
-    vocabulary = policy.model.config.get_text_config().vocab_size
-    # Logits are kept in chunks of a constant size, unless the model transforms them.
-    predicted = 1 if policy.head is not None else tokens - 1
-    ids = [(3 + 5 * step) % vocabulary for step in range(tokens)]
-    return kept_bytes(policy, [Tokens(ids[: tokens - predicted], ids[tokens - predicted :])])
-
-
-def kept_bytes(policy: "Policy", rows: Sequence[Tokens]) -> int:
-    """Bytes that the forward pass over rows keeps for the backward pass, without the weights."""
-    weights = {parameter.untyped_storage().data_ptr() for parameter in policy.model.parameters()}
-    kept: dict[int, Tensor] = {}  # by address; holding them keeps addresses from being used twice
-
-    def note(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = alone = tensor.detach()
-        return alone  # with its history, a tensor that an operation returned would keep itself alive
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        policy.logprobs(policy.collate(rows))
-    return sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in weights)
-
-
-def _free(device: torch.device) -> int:
-    """Bytes that this process may still take on a device; very large if the system does not say."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    free = free_memory() if device.type == "cpu" else None
-    return 1 << 62 if free is None else free // launched_processes()

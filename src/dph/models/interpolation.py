@@ -9,8 +9,9 @@ from torch import Tensor
 
 from dph.config import EvaluatedModelConfig
 from dph.errors import ModelError
-from dph.models.loading import load_model, refuse_adapters
-from dph.models.policy import Policy, merged_state
+from dph.models.adapters import merged_state, refuse_adapters
+from dph.models.loading import load_model
+from dph.models.policy import Policy
 
 
 def interpolated(initial: EvaluatedModelConfig, trained: str, weight: float) -> Policy:

@@ -13,6 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 from dph.config import EvaluatedModelConfig, ReferenceModelConfig
 from dph.errors import ModelError
+from dph.models.adapters import merged_state, ties_embeddings
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
 from dph.models.chat import (
@@ -26,8 +27,9 @@ from dph.models.chat import (
     token_ids,
     tokenizer_hash,
 )
+from dph.models.device import choose_precision, computed_in
 from dph.models.lean import cast_layers, make_lean
-from dph.models.loading import as_os_errors, choose_precision, computed_in, load_model, save_tokenizer
+from dph.models.loading import as_os_errors, load_model, save_tokenizer
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import (
@@ -365,7 +367,7 @@ class Policy:
         transformers_logging.disable_progress_bar()
         model, state = self.causal_lm, merged_state(self.causal_lm) if state is None else state
         configs = [model.config, model.config.get_text_config()]
-        wrong = [x for x in configs if getattr(x, "tie_word_embeddings", False) and not _ties(model, state)]
+        wrong = [x for x in configs if getattr(x, "tie_word_embeddings", False) and not ties_embeddings(model, state)]
         with replaced((config, "tie_word_embeddings", False) for config in wrong), as_os_errors(path):
             model.save_pretrained(path, state_dict=dict(state))
         save_tokenizer(self.tokenizer, path)
@@ -388,26 +390,3 @@ class Policy:
 def _spread(flat: Tensor, present: Tensor) -> Tensor:
     """Scatter values [K, …] to the positions of [B, T] that are present; the rest is 0."""
     return flat.new_zeros(present.shape + flat.shape[1:]).index_put((present,), flat)
-
-
-def merged_state(model: Any) -> dict[str, Tensor]:
-    """State dict of a model with its adapters added to the weights.
-
-    The live weights stay untouched: adding the adapters and subtracting them again would not restore them exactly.
-    Those that are kept in a narrower type than the model's others (`dph.models.lean`) are widened.
-    """
-    narrow, kept = torch.bfloat16 if model.dtype == torch.float32 else None, model.state_dict().items()
-    state = {name: value.float() if value.dtype == narrow else value for name, value in kept if "lora_" not in name}
-    for name, module in model.named_modules():
-        if hasattr(module, "get_delta_weight") and hasattr(module, "base_layer"):
-            key = f"{name}.base_layer.weight"
-            state[key] = state[key] + module.get_delta_weight("default").to(state[key].dtype)
-    return {name.replace(".base_layer", ""): value for name, value in state.items()}
-
-
-def _ties(model: Any, state: Mapping[str, Tensor]) -> bool:
-    """Whether input and output embedding are one tensor in a state dict, or the model has not both."""
-    names = {module: name for name, module in model.named_modules()}
-    ends = (model.get_input_embeddings(), model.get_output_embeddings())
-    weights = [state.get(f"{names.get(end)}.weight") for end in ends]
-    return any(x is None for x in weights) or len({x.data_ptr() for x in weights if x is not None}) == 1

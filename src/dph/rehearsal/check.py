@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import RewardConfig, SamplingConfig, VerifierConfig, flatten, to_dict
+from dph.config.sampling import DEFAULTS, SamplingParams, plain, sampling_facts
 from dph.errors import DataError, ModelError, RunError, refused
 from dph.models.chat import Rendering, tokenizer_hash
 from dph.models.policy import Policy
@@ -36,7 +37,7 @@ class CheckedSet:
 
     run: RunDir
     stored: Sequence[Rehearsal]
-    """Responses to near-perfect prompts."""
+    """Responses to near-perfect prompts, or to those that can lose pass@k (`presample.for_k`)."""
 
     @property
     def hash(self) -> str:
@@ -83,18 +84,22 @@ def set_of(run: RunDir) -> CheckedSet:
     there are none."""
     checked = CheckedSet(run, read_rehearsal(run.path / "rehearsal.parquet"))
     if not checked.stored:
+        k = run.manifest.get("for_k")
+        what, remedy = ("no near-perfect prompt", "lower its threshold")
+        if k:
+            what, remedy = f"no prompt that can lose pass@{k} (its for_k)", "draw more samples or choose another for_k"
         raise DataError(
-            f"the presample run {run.path} found no near-perfect prompt, so there is nothing to rehearse; lower its "
-            "threshold, train with a method without rehearsal or, if the model solves nothing, begin with `dph sft`: "
-            "docs/guides/your-data.md, 'When the model solves nothing'"
+            f"the presample run {run.path} found {what}, so there is nothing to rehearse; {remedy}, train with a "
+            "method without rehearsal or, if the model solves nothing, begin with `dph sft`: docs/guides/your-data.md, "
+            "'When the model solves nothing'"
         )
     return checked
 
 
-def check_fit(run: RunDir, policy: Policy, rollout: SamplingConfig, *, same_weights: bool) -> None:
-    """Refuse a rehearsal set that was made with another tokenizer, temperature, top-p, or date or variables of the chat
-    template than the policy's and training's or, with `same_weights`, with another model than the policy."""
-    facts = {**policy_facts(policy, weights=same_weights), **sampling_facts(rollout)}
+def check_fit(run: RunDir, policy: Policy, params: SamplingParams, *, same_weights: bool) -> None:
+    """Refuse a rehearsal set that was made with another tokenizer, sampling parameter, or date or variables of the
+    chat template than the policy's and training's or, with `same_weights`, with another model than the policy."""
+    facts = {**policy_facts(policy, weights=same_weights), **sampling_facts(params)}
     check_facts(run, facts, model_of(policy))
 
 
@@ -116,11 +121,6 @@ def model_of(policy: Policy) -> str:
     return str(getattr(policy.causal_lm, "name_or_path", ""))
 
 
-def sampling_facts(rollout: SamplingConfig) -> dict[str, float]:
-    """The sampling facts that a rehearsal set's manifest must have, for training that samples like this."""
-    return {"temperature": rollout.temperature, "top_p": rollout.top_p}
-
-
 _OF_MODEL = ("weight_hash", "tokenizer_hash")
 """Facts whose values say nothing to a reader; the message names the models that have them."""
 
@@ -133,7 +133,8 @@ def check_facts(run: RunDir, facts: Mapping[str, Any], model: str = "") -> None:
     """
     manifest, wrong = run.manifest, []
     for name, now in facts.items():
-        if (there := manifest.get(name)) != now and (name, there) != ("chat_template_date", None):
+        there = manifest.get(name, plain(DEFAULTS.get(name)))  # a set from before a sampling parameter has its default
+        if there != now and (name, there) != ("chat_template_date", None):
             places = (f" of {manifest.get('model', 'the set')}", f" of {model}" if model else "")
             before, here = places if name in _OF_MODEL else ("", "")
             wrong.append(f"{name} {there!r}{before} there, {now!r}{here} here")
@@ -224,12 +225,12 @@ def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence
     say(f"log-probabilities of sampler and trainer agree to {mean:.1e} nats per token (at most {largest:.1e})")
 
 
-def check_start(checked: CheckedSet, policy: Policy, rollout: SamplingConfig, count: int, token_budget: int) -> float:
+def check_start(checked: CheckedSet, policy: Policy, params: SamplingParams, count: int, token_budget: int) -> float:
     """Recompute stored log-probabilities of `count` rows, spread evenly over the set; reports and returns the largest
     deviation in nats. Raises UserError when it shows that the set is not this model's own."""
     rows = checked.stored
     sample = [rows[place * len(rows) // count] for place in range(count)] if count < len(rows) else rows
-    deviation = recheck(policy, sample, rollout.temperature, token_budget)
+    deviation = recheck(policy, sample, params.temperature, token_budget)
     both_fp32 = checked.run.manifest.get("precision") == policy.precision == "fp32"
     versions = check_deviation(checked, deviation, _SAME_NUMBERS if both_fp32 else _LOW_PRECISION)
     say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({len(sample)} rows){versions}")

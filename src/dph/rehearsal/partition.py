@@ -34,6 +34,22 @@ def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:
     return samples > 0 and correct * n >= threshold * samples
 
 
+def can_be_lost(correct: int, samples: int, k: int) -> bool:
+    """Whether training can take pass@k of a prompt away: at least 1/k, and less than 4/k, of its draws are correct.
+
+    With a chance p of a correct response pass@k is 1 − (1 − p)^k: 63 % at 1/k, 98 % at 4/k, so that a prompt above 4/k
+    has to fall far before it loses any, and one below 1/k had little. The relative change of p matters most at 1/k.
+    samples: judged draws; without any the answer is no. docs/results/findings.md has the losses by class.
+    """
+    return 0 < samples <= correct * k < 4 * samples
+
+
+def missed_by(samples: int, k: int) -> float:
+    """The chance that none of so many draws of a prompt with a chance of 1/k, the lowest of `can_be_lost`, is
+    correct: such a prompt is not recognised."""
+    return (1 - 1 / k) ** samples
+
+
 def place_of(
     group: Group,
     extra: Rollout | None,
@@ -58,6 +74,14 @@ def place_of(
     if refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged says nothing
         return mastered, ""
     return ("dropped", "discarded") if refine == "discard" else ("explore", "moved")
+
+
+def is_rehearsed(group: Group, place: Set, for_k: int) -> bool:
+    """Whether responses to a prompt are stored, given its judged draws and its set: with `for_k` if the prompt can lose
+    pass@k, otherwise if it is near-perfect. A prompt that was dropped or is kept aside never is."""
+    if not for_k:
+        return place == "perfect"
+    return place in ("explore", "perfect") and can_be_lost(*group.counts, for_k)
 
 
 def responses_to_store(drawn: Sequence[Rollout], count: int, distinct: bool = False) -> list[Rollout]:

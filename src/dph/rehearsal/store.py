@@ -1,4 +1,5 @@
-"""The rehearsal set: stored correct responses of the reference policy to the prompts that it masters (D_pef).
+"""The rehearsal set: stored correct responses of the reference policy to the prompts that it masters (D_pef), or to
+those that can lose pass@k.
 
 Stored as Parquet, never pickled. `dph.rehearsal.check` compares its manifest with the training run.
 """

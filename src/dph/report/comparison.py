@@ -17,6 +17,7 @@ from dph.measure.intervals import (
 )
 from dph.measure.losses import missed_among
 from dph.measure.passk import pass_at_k
+from dph.measure.strata import FEWEST, FEWEST_PROBLEMS, Stratum, largest_k, strata
 from dph.measure.wording import decimal, in_problems
 from dph.report.data import (
     EvalRun,
@@ -34,8 +35,6 @@ KEEP_K = 8
 """Samples within which a problem counts as solved for keep and exploration rates (paper §6, Fig. 4)."""
 RATES = (f"keep@{KEEP_K}", f"explore@{KEEP_K}")
 """The names of these rates."""
-FEWEST_PROBLEMS = 5
-"""A rate over fewer problems, those that the base is expected to solve (keep) or not (explore), is left out."""
 _FEW_PROBLEMS = 30  # with fewer, 1.96·√(p (1 − p)/n) is over 18 points at p = 1/2
 _IN_HEADLINE = 3  # labels that are compared with the base there
 MAIN_SPLIT = "test"
@@ -202,6 +201,29 @@ def points(value: MetricValue) -> str:
     """A difference of shares in percentage points, with its interval."""
     mean, low, high = (f"{100 * number:+.1f}".replace("-", "−") for number in (value.mean, value.low, value.high))
     return f"{mean} ({low} to {high})"
+
+
+def strata_of(comparison: EvaluationTable) -> dict[tuple[str, int], list[Stratum]]:
+    """For each label besides the base, and for pass@8 and the largest pass@k: the change from the base on the main
+    split, by how often the base solves a problem. Empty without a base.
+
+    The base's classes and levels come from its first run, as in `retention`. Problems with fewer than FEWEST judged
+    samples of the base, or half as many of another run, are left out.
+    """
+    base, split = comparison.base, comparison.main
+    if base is None or base not in comparison.runs:
+        return {}
+    found: dict[tuple[str, int], list[Stratum]] = {}
+    for label, runs in comparison.runs.items():
+        if label == base:
+            continue
+        rows = aligned_rows([comparison.runs[base][0], *runs], split)
+        samples, correct = (column(rows, lambda row, name=name: row[name]) for name in ("samples", "correct"))
+        enough = (samples[0] >= FEWEST) & (samples[1:] >= FEWEST // 2).all(axis=0)
+        if enough.any() and (most := largest_k(*samples[:, enough])):
+            sides = list(zip(samples[:, enough], correct[:, enough], strict=True))
+            found |= {(label, k): strata(sides[0], sides[1:], k) for k in sorted({min(8, most), most})}
+    return found
 
 
 def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_K) -> dict[str, MetricValue]:

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dph.measure.changes import Comparison
-from dph.measure.wording import TextTable, distinct_table, scores_table, test_of, verdicts
+from dph.measure.wording import TextTable, distinct_table, scores_table, strata_tables, test_of, verdicts
 from dph.report.templates import TEMPLATES, template_text
 from dph.types import Interval
 
@@ -24,7 +24,7 @@ def as_page(comparison: Comparison, read_as: Sequence[str], title: str) -> str:
         heading = f"pass@{max(change.mix)} of b samples of {change.before}, the others of {change.after}"
         band = [(float(b), value, value, value) for b, value in change.mix.items()]
         charts.append((heading, _chart([("mix", band)], log=False)))
-    tables = [scores_table(comparison), distinct_table(comparison)]
+    tables = [scores_table(comparison), *strata_tables(comparison), distinct_table(comparison)]
     for change in comparison.changes:
         for what, problems in (("Lost", change.lost), ("Gained", change.gained)):
             rows = [[p.id, "{}/{}".format(*p.before), "{}/{}".format(*p.after)] for p in problems]

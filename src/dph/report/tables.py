@@ -12,10 +12,10 @@ from rich.text import Text
 
 from dph.errors import counted, visible
 from dph.measure.metrics import AMONG, METRICS, metric
+from dph.measure.strata import FEWEST, FEWEST_PROBLEMS
 from dph.measure.wording import decimal
 from dph.process.streams import Drawn
 from dph.report.comparison import (
-    FEWEST_PROBLEMS,
     KEEP_K,
     RATES,
     EvaluationTable,
@@ -23,9 +23,11 @@ from dph.report.comparison import (
     points,
     retention,
     samples_of,
+    strata_of,
 )
 from dph.report.data import MetricValue, Split, TrainRun, monitored_metric
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
+from dph.types import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,12 @@ def tables(comparison: EvaluationTable, trains: Sequence[TrainRun] = ()) -> list
         for split, of_split in comparison.splits.items()
         if of_split
     ]
-    further = (difference_table(comparison), diversity_table(main, summaries), coverage_table(trains))
+    further = (
+        difference_table(comparison),
+        strata_table(comparison),
+        diversity_table(main, summaries),
+        coverage_table(trains),
+    )
     return of_splits + [table for table in further if table is not None]
 
 
@@ -187,6 +194,42 @@ def difference_table(comparison: EvaluationTable) -> ReportTable | None:
         if rows
         else None
     )
+
+
+def strata_table(comparison: EvaluationTable) -> ReportTable | None:
+    """Where pass@k changed from the base to the other labels, by how often the base solves a problem; None without a
+    base, or if the base has too few samples."""
+    found = strata_of(comparison)
+    if not found:
+        return None
+    rows = []
+    for (label, k), classes in found.items():
+        named = f"{label}, pass@{k}"
+        rows.append([Cell(f"{named}: part of the change"), *(Cell(points(_of_interval(one.part))) for one in classes)])
+        inside = [
+            points(_of_interval(one.change)) if one.problems * _problems(comparison) >= FEWEST_PROBLEMS else "–"
+            for one in classes
+        ]
+        rows.append([Cell(f"{named}: in the class"), *map(Cell, inside)])
+    first = next(iter(found.values()))
+    columns = [f"{one.title} ({100 * one.problems:.0f} % of the problems)" for one in first]
+    note = (
+        f"Points of percent. Classes by the share of {comparison.base}'s samples that are correct; the class and the "
+        "level before come from different halves of its samples, in the mean over all ways to halve them, so that no "
+        "class regresses to the mean. The parts add up to the change over all problems, but for those with fewer than "
+        f"{FEWEST} judged samples of {comparison.base}. Intervals as above; –: fewer than {FEWEST_PROBLEMS} problems "
+        "are expected in the class."
+    )
+    title = f"Split {comparison.main}: where pass@k changed, by how often {comparison.base} solves a problem"
+    return ReportTable(title, ["", *columns], rows, note)
+
+
+def _of_interval(value: Interval) -> MetricValue:
+    return MetricValue(value.estimate, value.low, value.high)
+
+
+def _problems(comparison: EvaluationTable) -> int:
+    return max(summary.problems for summary in comparison.splits[comparison.main].values())
 
 
 def coverage_table(trains: Sequence[TrainRun]) -> ReportTable | None:

@@ -8,5 +8,5 @@ from dph.sampling.protocol import SAMPLERS, Sampler, register_sampler
 
 __all__ = ["Sampler", "register_sampler"]
 
-SAMPLERS.declare("dph.sampling.hf", "hf")
+SAMPLERS.declare("dph.sampling.generate", "hf")
 SAMPLERS.declare("dph.sampling.vllm", "vllm")

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from dph.config.sampling import SamplingParams
 from dph.errors import SettingsError
 from dph.process.user_code import ask
 from dph.registry import Registry
-from dph.types import Completion, SamplingParams
+from dph.types import Completion
 
 
 class Sampler:

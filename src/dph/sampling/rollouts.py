@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from dph.config import SamplingConfig, TrainingSamplerConfig
+from dph.config.sampling import SamplingParams
 from dph.errors import DataError, JudgeError, counted
-from dph.models.batch import fitting_rows
 from dph.models.chat import own_variables, unused_variables
+from dph.models.fitting import fitting_rows
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.progress import doing, say
@@ -19,7 +20,7 @@ from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
-from dph.types import TEMPLATE_COLUMN, Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
+from dph.types import TEMPLATE_COLUMN, Completion, Group, Outcome, Problem, Rollout, Verdict
 from dph.verifiers import Verifiers
 from dph.verifiers.golds import WEAK, tried_golds
 
@@ -226,8 +227,3 @@ def refuse_unjudged(groups: Sequence[Group], most: float) -> None:
     lost = [verdict.detail for verdict in verdicts if verdict.outcome is Outcome.INFRA_ERROR]
     if fault := unjudged_fault(len(lost), len(verdicts), sorted(set(lost))[:2], most):
         raise JudgeError(fault)
-
-
-def greedy(params: SamplingParams) -> SamplingParams:
-    """The same length limit, with one response, decoded greedily."""
-    return replace(params, n=1, temperature=0.0, top_p=1.0)

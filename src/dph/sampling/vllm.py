@@ -6,11 +6,11 @@ policy is moved to host memory while vLLM runs. In training, the policy stays on
 process and copies the policy's weights, tensor by tensor, when they have changed. On a GPU it sleeps during updates: it
 gives up its weights, which it then copies again, and its cache.
 
-Log-probabilities are vLLM's own, at the sampling temperature and without top-p. With top_p < 1, vLLM returns only those
-of the truncated distribution, so completions then have none. No stage trains on them directly: rehearsal sets store
-the policy's own, and training corrects for the difference. A response depends on its key and the
-policy, but vLLM's rounding also depends on the rest of the batch. Unlike the built-in sampler, it may therefore return
-different responses if other prompts are sampled with it.
+Log-probabilities are vLLM's own, at the sampling temperature. If a parameter such as top-p or min-p truncates the
+distribution, vLLM returns only those of the truncated one, so completions then have none. No stage trains on them
+directly: rehearsal sets store the policy's own, and training corrects for the difference. A response depends on its key
+and the policy, but vLLM's rounding also depends on the rest of the batch. Unlike the built-in sampler, it may therefore
+return different responses if other prompts are sampled with it.
 """
 
 import gc
@@ -23,12 +23,13 @@ import torch
 
 from dph.config import EvaluatedModelConfig, SamplerConfig, TrainingSamplerConfig
 from dph.config.checks import check_alone
+from dph.config.sampling import SamplingParams, vllm_settings
 from dph.errors import ModelError, SettingsError, how_to_install
 from dph.models.loading import model_folder
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.sampling.protocol import Sampler, register_sampler
-from dph.types import Completion, SamplingParams
+from dph.types import Completion
 
 _SEED_BITS = 31
 """Bits of a key that seed vLLM. vLLM adds a response's index to the seed; 31 bits leave room in its 64-bit seeds."""
@@ -60,6 +61,7 @@ class VLLMSampler(Sampler):
         self._training = self._stale = training  # a resumed policy differs from `model`
         self._longest = min(longest, policy.context_length)
         self._llm: Any = None
+        self._texts = False
         self._sleeps, self._asleep = training and policy.device.type == "cuda", False
         self._home: torch.device | None = None
         self._numbers = itertools.count()
@@ -68,7 +70,7 @@ class VLLMSampler(Sampler):
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
     ) -> Iterator[tuple[int, list[Completion]]]:
         """See Sampler.stream."""
-        engine = self._start()
+        engine = self._start(texts=bool(params.stop))
         places = {}
         try:
             for index, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
@@ -85,7 +87,10 @@ class VLLMSampler(Sampler):
                     if output.finished:
                         left -= 1
                         ordered = sorted(output.outputs, key=lambda response: response.index)
-                        yield places.pop(output.request_id), [self._completion(response) for response in ordered]
+                        yield (
+                            places.pop(output.request_id),
+                            [self._completion(response, params) for response in ordered],
+                        )
             if left:
                 raise RuntimeError(f"vLLM stopped before it finished {left} of {len(prompts)} prompts")
         finally:
@@ -114,14 +119,19 @@ class VLLMSampler(Sampler):
             self._llm.sleep(level=2)
             self._asleep = self._stale = True
 
-    def _start(self) -> Any:
+    def _start(self, *, texts: bool) -> Any:
+        """The engine with the current weights. texts: it has a tokenizer, as it needs to find stop strings."""
+        if texts and not self._texts:
+            self.close()  # an engine without a tokenizer
+            self._texts = True
         if self._llm is None:
             if not self._training:
                 self._home = self._policy.device
                 self._policy.model.to("cpu")
             elif self._policy.device.type != "cpu":
                 say("vLLM in `dph train` has been tested only on a CPU, not on a GPU; watch exp/sampler_kl")
-            self._llm = start_engine(self._model, self._config, self._longest, here=self._training, sleeps=self._sleeps)
+            how = {"here": self._training, "sleeps": self._sleeps, "texts": self._texts}
+            self._llm = start_engine(self._model, self._config, self._longest, **how)
         if self._asleep:
             self._llm.wake_up(tags=["weights"])
         if self._stale:
@@ -140,24 +150,22 @@ class VLLMSampler(Sampler):
 
         try:
             return Params(
-                n=params.n,
-                temperature=params.temperature,
-                top_p=params.top_p if params.temperature > 0 else 1.0,
-                max_tokens=params.max_tokens,
                 seed=key >> (64 - _SEED_BITS) if params.temperature > 0 else None,
                 stop_token_ids=sorted(self._policy.eos_ids),
-                logprobs=0 if params.top_p == 1 or params.temperature == 0 else None,
-                detokenize=False,
+                logprobs=None if params.truncations else 0,
                 output_kind=RequestOutputKind.FINAL_ONLY,
+                **{"detokenize": False} | vllm_settings(params),
             )
         except (VLLMClientError, ValueError) as error:
             raise SettingsError(f"vLLM rejects the settings under 'rollout': {error}") from error
 
-    def _completion(self, output: Any) -> Completion:
+    def _completion(self, output: Any, params: SamplingParams) -> Completion:
         ids = list(output.token_ids)
         by_place = output.logprobs or []
         logprobs = [at[token].logprob for token, at in zip(ids, by_place, strict=True)] if by_place else []
-        return Completion(ids, logprobs, "stop" if ids and ids[-1] in self._policy.eos_ids else "length")
+        by_text = bool(params.stop) and output.stop_reason in params.stop
+        ended = by_text or (bool(ids) and ids[-1] in self._policy.eos_ids)
+        return Completion(ids, logprobs, "stop" if ended else "length")
 
 
 def policy_weights(policy: Policy) -> dict[str, torch.Tensor]:
@@ -176,11 +184,12 @@ def start_engine(
     *,
     here: bool = False,
     sleeps: bool = False,
+    texts: bool = False,
 ) -> Any:
     """Start vLLM's `LLM` for a model, in the process that vLLM chooses.
 
-    here: in this process, so that it can read the policy's tensors. sleeps: it can be put to sleep. Raises UserError if
-    vLLM is not installed or cannot load the model.
+    here: in this process, so that it can read the policy's tensors. sleeps: it can be put to sleep. texts: it has the
+    model's tokenizer. Raises UserError if vLLM is not installed or cannot load the model.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
@@ -196,7 +205,7 @@ def start_engine(
     try:
         return LLM(
             model=model_folder(model.path),
-            skip_tokenizer_init=True,
+            skip_tokenizer_init=not texts,
             trust_remote_code=model.trust_remote_code,
             dtype="float32" if model.precision == "fp32" else "bfloat16",
             max_model_len=longest,

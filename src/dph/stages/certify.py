@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
+from filecmp import cmp
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +47,14 @@ def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certifi
     Raises UserError for samples of different problems, and for a presample run that kept too few aside."""
     if not config.base or not config.checkpoints:
         raise SettingsError("dph certify needs a base and checkpoints: dph certify BASE CHECKPOINT …")
+    if config.out and Path(config.out).is_file():
+        raise SettingsError(f"--out {config.out} is a file; name a folder for the results")
     is_set = (Path(config.base) / "partition.parquet").exists()
     file = Path(config.out) / "certificates.json" if config.out else None
     if file:
         check_replaced([file], json.dumps(MADE_BY)[1:-1], "dph certify")
+    if is_set and resume:
+        say("--resume changes nothing: the models are sampled anew")
     sequence = fixed_sequence(_of_set(config) if is_set else of_samples(config, resume))
     checks = []
     for name, check in zip(config.checkpoints, sequence, strict=False):
@@ -91,6 +96,9 @@ def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate
     if len(there) < len(names):
         require_training("dph certify of a model")
     _check_part(config, len(there), len(names))
+    _say_copies(names, there)
+    if resume and len(there) == len(names):
+        say("--resume changes nothing: files are read, and no model is sampled")
     files = dict(zip(there, read_sides([names[place] for place in there], config, each=True), strict=True))
     for note in (note for side in files.values() for note in side.notes):
         say(note)
@@ -112,14 +120,28 @@ def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate
     choice = Choice(side(0), n, config.mastered, config.base)
     if n:
         of = counted(choice.problems, "problem")
-        say(f"{n} of the base model's samples choose {len(choice.base)} of {of}; the others measure it")
+        share = f"at least {100 * config.mastered:g} % of {counted(n, 'sample')} of the base model"
+        say(f"{len(choice.base)} of {of} are chosen: {share} are correct; its other samples measure it")
         if not numbered:
             say("some samples have no number, so that only counts are used, which certifies somewhat less")
         if not choice.base:
-            least = f"none of the {of} has {config.mastered:g} of the {counted(n, 'sample')} that choose correct"
+            least = f"in none of {of} are {share} correct"
             raise DataError(f"{config.base}: {least}, so that there is nothing to certify; lower --mastered")
+    remedy = f", or let fewer than {n} samples choose" if n > 1 else ""
     for place in range(1, len(names)):
-        yield certificate(choice.base, choice.counts(side(place)), allowed.epsilon, allowed.alpha, allowed.k)
+        counts = choice.counts(side(place))
+        yield certificate(choice.base, counts, allowed.epsilon, allowed.alpha, allowed.k, remedy)
+
+
+def _say_copies(names: Sequence[str], files: Sequence[int]) -> None:
+    """Say which checkpoints are the base model's own samples, or a copy of them: chance is the same on both sides, and
+    the certificate is about no training."""
+    for place in files[1:] if 0 in files else ():
+        base, other = Path(names[0]), Path(names[place])
+        if other.samefile(base):
+            say(f"{names[place]} holds the base model's own samples, so that its certificate is about no training")
+        elif base.is_file() and other.is_file() and cmp(base, other, shallow=False):
+            say(f"{names[place]} has the content of {names[0]}, byte by byte: perhaps it is a copy")
 
 
 def judged_of(side: Samples, unjudged: int) -> Judged:

@@ -14,7 +14,6 @@ from statistics import median
 from dph.build import make_task, make_verifiers, select, split_names
 from dph.config import CheckConfig
 from dph.errors import DataError, JudgeError, RowsError, SettingsError, counted, one_line
-from dph.models.batch import fitting_tokens
 from dph.models.chat import (
     Rendering,
     check_variables,
@@ -24,7 +23,9 @@ from dph.models.chat import (
     token_ids,
     writes_date,
 )
-from dph.models.loading import choose_precision, load_tokenizer, read_config
+from dph.models.device import choose_precision
+from dph.models.fitting import fitting_tokens
+from dph.models.loading import load_tokenizer, read_config
 from dph.models.traits import context_of
 from dph.process.distributed import World
 from dph.process.memory import peak_memory

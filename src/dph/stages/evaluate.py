@@ -16,7 +16,7 @@ from dph.errors import UserError, counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.measure.metrics import MEASURES, Scores, diversity_of, greedy_verdict, score_group, summarise
 from dph.models.chat import noted_rendering
-from dph.models.loading import settled
+from dph.models.device import settled
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.progress import say, warn

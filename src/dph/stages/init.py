@@ -21,20 +21,24 @@ from dph.errors import DataError, RowsError, SettingsError, counted, one_line, r
 from dph.process.progress import put
 from dph.runs.files import cache_folder, directory_written_atomically, say_other_files, write_atomically
 from dph.tasks.mathsets import BRIEF_INSTRUCTION, INSTRUCTION, read_answer
-from dph.tasks.records import PROMPTS, Records, usual_column
+from dph.tasks.records import Records
+from dph.tasks.rows import PROMPTS, usual_column
 from dph.tasks.sql.lacking import lacking_lines
 from dph.tasks.sql.prompt import make_prompt
 from dph.tasks.sql.schema import schema_of_file
-from dph.tasks.tables import check_file, read_rows
+from dph.tasks.tables import check_file, placed_rows
 from dph.types import Message, Problem, as_text
 from dph.verifiers.golds import asked, tried_golds
 from dph.verifiers.sql.files import database as whole_database
+from dph.verifiers.sql.text import query_in
 
 _ANSWERS: Mapping[str, Sequence[str]] = {
     "sql": ("query", "sql", "gold_sql", "gold", "answer", "solution"),
     "maths": ("answer", "final_answer", "gold", "target", "label", "solution"),
 }
 """Usual names of the column of answers, by kind."""
+_SHOWN = 20
+"""Problems that a line about cleaned queries names."""
 _KEPT = (*NAMES["reported"], *NAMES["template variables"])
 """Further columns that later stages read."""
 _PRESET = Path(__file__).parents[1] / "presets" / "own_data.toml"
@@ -127,7 +131,7 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
         put(f"{counted(repeats, 'problem')} {ask} what another one asks; {they} in the same split as that")
     lines += lacking_lines(problems)
     can = f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against"
-    put(one_line("; ".join([can, *lines])))
+    put("".join(f"{one_line(line, 1 << 20)}\n" for line in (can, *lines)), end="")
     places = expanded(config.model), cache_folder() / "models" / config.model
     if config.model and not any(place.exists() for place in places):
         put(f"there is no folder {config.model} here, so it is taken as the name of a model on a hub")
@@ -135,18 +139,19 @@ def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: 
 
 def _problems(config: InitConfig, questions: Path, database: Path | None) -> list[Problem]:
     """The problems of all rows, with whole prompts."""
-    rows = read_rows(questions)
-    named = dict.fromkeys(name for row in rows for name in row)
-    filled = named | {name: value for row in rows for name, value in row.items() if value is not None}
+    placed = placed_rows(questions)
+    named = dict.fromkeys(name for _, row in placed for name in row)
+    filled = named | {name: value for _, row in placed for name, value in row.items() if value is not None}
     columns: dict[str, Any] = _columns(config, questions, filled)
     if database is None:
-        read = Records(path=str(questions), verifier="math", **columns).problems("train")
+        read = Records(path=str(questions), verifier="math", **columns).problems_of(questions, placed)
         return [_boxed(problem, BRIEF_INSTRUCTION if config.small else INSTRUCTION) for problem in read]
     check_file(database, _DATABASES)
+    placed = _of_one_database(questions, placed, database)
     hint = usual_column(filled, NAMES["hint"])
     records = Records(path=str(questions), verifier="sql", db=str(database), **columns)
     records.leave(hint)
-    problems = records.problems("train")
+    problems = records.problems_of(questions, placed)
     schema = schema_of_file(database, views=True)
     if schema.left_out:
         put(f"views that SQLite cannot read, so that no prompt shows them: {one_line(', '.join(schema.left_out))}")
@@ -155,11 +160,40 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
     if not schema.tables:
         raise DataError(f"the database {database} has no tables; give the file that the queries are for")
 
-    def prompt(problem: Problem, row: Mapping[str, Any]) -> str:
+    def made(problem: Problem, row: Mapping[str, Any]) -> Problem:
         hinted = str(row.get(hint) or "")
-        return make_prompt("omnisql", schema, database, as_text(problem.prompt), hinted, steps=not config.small)
+        prompt = make_prompt("omnisql", schema, database, as_text(problem.prompt), hinted, steps=not config.small)
+        query = query_in(problem.answer) if isinstance(problem.answer, str) else problem.answer
+        return replace(problem, prompt=prompt, answer=query)
 
-    return [replace(problem, prompt=prompt(problem, row)) for problem, row in zip(problems, rows, strict=True)]
+    whole = [made(problem, row) for problem, (_, row) in zip(problems, placed, strict=True)]
+    if taken := [before.id for before, after in zip(problems, whole, strict=True) if before.answer != after.answer]:
+        more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
+        put(
+            f"queries read out of a fence, out of tags or after a label: {len(taken)}: "
+            f"{one_line(', '.join(taken[:_SHOWN]))}{more}"
+        )
+    return whole
+
+
+def _of_one_database(
+    questions: Path, placed: Sequence[tuple[str, dict[str, Any]]], database: Path
+) -> list[tuple[str, dict[str, Any]]]:
+    """Rows without the column that names their database, which is the given one. Raises DataError if rows name
+    several."""
+    columns = dict.fromkeys(name for _, row in placed for name in row if name.lower() in ("db", "db_id"))
+    for column in columns:
+        names = dict.fromkeys(str(row[column]) for _, row in placed if row.get(column) not in (None, ""))
+        if len(names) > 1:
+            some = f"{', '.join([*names][:5])}{' and more' if len(names) > 5 else ''}"
+            raise DataError(
+                f"{questions}: the column {column!r} names {len(names)} databases ({some}), and dph init takes one; "
+                "run it once for each, with the rows of that database in a file of their own"
+            )
+        if names and not {*names} & {str(database), database.name, database.stem}:
+            other = one_line(", ".join(names))
+            put(f"the column {one_line(column)!r} names {other!r}; all rows are taken for {database.name}")
+    return [(where, {k: v for k, v in row.items() if k not in columns}) for where, row in placed]
 
 
 def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str, str]:

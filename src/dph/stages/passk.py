@@ -41,7 +41,8 @@ def passk(config: PasskConfig) -> Comparison:
 
         page.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(page, as_page(comparison, [side.read_as for side in sides], "Pass@k"))
-    if any(change.lost_share > config.fail_if_lost for change in comparison.changes):
-        say(f"more than {100 * config.fail_if_lost:g} % of the problems that {sides[0].name} solves were lost")
+    if failed := [change.after for change in comparison.changes if change.lost_share > config.fail_if_lost]:
+        most = f"{100 * config.fail_if_lost:g} % of the problems that {sides[0].name} solves"
+        say(f"more than {most} were lost in {', '.join(failed)}")
         sys.exit(TOO_MANY_LOST)
     return comparison

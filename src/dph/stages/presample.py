@@ -3,7 +3,8 @@
 n draws for every prompt ─► correct ≥ threshold? ─yes─► one more draw, correct? ─yes─► D_pef + rehearsal set
                                     └──no──► D_exp ◄──── move (or discard) ───no──┘
 
-A share of D_pef can be kept aside, with new samples, to certify what training keeps.
+With `for_k` the rehearsal set holds responses to the prompts that can lose pass@k instead, and D_exp and D_pef stay
+as they are. A share of D_pef can be kept aside, with new samples, to certify what training keeps.
 """
 
 from collections import Counter
@@ -19,16 +20,18 @@ import pyarrow.parquet as pq
 
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import PresampleConfig, absolute
+from dph.config.sampling import sampling_facts
 from dph.errors import counted
 from dph.measure.certificate import upper_bound
-from dph.models.batch import Tokens, fitting_tokens
+from dph.models.batch import Tokens
 from dph.models.chat import noted_rendering
-from dph.models.loading import settled
+from dph.models.device import settled
+from dph.models.fitting import fitting_tokens
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.rehearsal.check import check_sampler, file_hashes, sampling_facts
-from dph.rehearsal.partition import is_near_perfect, place_of, responses_to_store
+from dph.rehearsal.check import check_sampler, file_hashes
+from dph.rehearsal.partition import is_near_perfect, is_rehearsed, missed_by, place_of, responses_to_store
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
@@ -62,6 +65,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
     run = world.decided(lambda: RunDir.start(config.out, "presample", config, resume=resume, versions=versions))
     if run.complete:
         return run.path
+    _say_what_is_missed(config)
     config = replace(config, model=settled(config.model, run, world))
     (_, problems), policy = world.together(lambda: (load_problems(config.task), Policy.load(config.model)))
     contents = content_hashes(problems)
@@ -102,14 +106,11 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             aside = [item for item in items if placed[item.problem.id][0] == "certify"]
             new = draw("new samples", aside, config.certify.samples, "certify", "sampling what is kept aside")
             sampler.close()
-        stored = [
-            (group, rollout)
-            for group in first
-            if placed[group.problem.id][0] == "perfect"
-            for rollout in responses_to_store(
-                [again[group.problem.id], *group.rollouts], config.stored, config.distinct
-            )
-        ]
+        stored = []
+        for group in first:
+            if is_rehearsed(group, placed[group.problem.id][0], config.for_k):
+                drawn = [*([again[group.problem.id]] if group.problem.id in again else []), *group.rollouts]
+                stored += [(group, r) for r in responses_to_store(drawn, config.stored, config.distinct)]
         rows = _rehearsals(policy, stored, config, chunks)
         if not world.leads:
             world.wait()
@@ -121,14 +122,30 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             row["new_correct"], row["new_samples"] = tried.get(id, (0, 0))
             partition.append(row | {"content": contents[id]})
         facts = _write(run, config, hashes | rendered | {"precision": policy.precision}, partition, rows)
-    perfect = f"{facts['perfect']} near-perfect ({counted(len(rows), 'stored response')})"
+    responses = counted(len(rows), "stored response")
+    perfect = f"{facts['perfect']} near-perfect" + ("" if config.for_k else f" ({responses})")
     say(f"{counted(facts['explore'], 'prompt')} to explore, {perfect}, {facts['dropped']} dropped")
+    if config.for_k:
+        prompts = counted(len({row.problem_id for row in rows}), "prompt")
+        say(f"to rehearse: {prompts} that can lose pass@{config.for_k} ({responses})")
     if facts.get("certify"):
         least = float(upper_bound(np.zeros(facts["certify"])))
         say(f"kept aside: {facts['certify']} near-perfect, which can certify a loss of {least:.3f} or more")
     _show(first)
     world.wait()
     return run.path
+
+
+def _say_what_is_missed(config: PresampleConfig) -> None:
+    """Say that there are too few samples to tell the prompts that can lose pass@k, if so."""
+    k, n = config.for_k, config.rollout.n
+    if n < k:
+        share = 100 * missed_by(n, k)
+        say(
+            f"{counted(n, 'response')} a prompt are few for pass@{k}: a prompt that is solved in 1 of {k} is solved in "
+            f"none of them with a probability of {share:.0f} %, and counts as one that cannot be rehearsed; "
+            f"--rollout.n {k} leaves {100 * missed_by(k, k):.0f} % out"
+        )
 
 
 def _show(groups: Sequence[Group]) -> None:
@@ -183,6 +200,7 @@ def _write(
         **model,
         **sampling_facts(config.rollout),
         threshold=[config.threshold, config.rollout.n],
+        **({"for_k": config.for_k} if config.for_k else {}),
         seed=config.seed,
         task=asdict(config.task) | {"options": {name: absolute(value) for name, value in config.task.options.items()}},
         files=file_hashes(run.path),

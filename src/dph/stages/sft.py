@@ -15,7 +15,12 @@ from dph.config import SftConfig
 from dph.errors import DataError, ModelError, RunError, SettingsError, counted
 from dph.models.batch import Tokens, microbatches
 from dph.models.chat import Rendering, noted_rendering
-from dph.models.loading import choose_device, computed_in, settled, weight_type
+from dph.models.device import (
+    choose_device,
+    computed_in,
+    settled,
+    weight_type,
+)
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
@@ -26,7 +31,8 @@ from dph.runs.pinned import ANEW
 from dph.sampling.rollouts import say_unused_variables
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
-from dph.tasks.records import read_prompt, refuse_media, row_variables
+from dph.tasks.prompts import read_prompt, row_variables
+from dph.tasks.rows import refuse_media
 from dph.tasks.tables import placed_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState

@@ -12,8 +12,8 @@ from dph.evaluation.certification import CertificationSet
 from dph.evaluation.evaluator import Evaluator
 from dph.models.card import save_with_card
 from dph.models.chat import noted_rendering
+from dph.models.device import settled
 from dph.models.interpolation import save_share
-from dph.models.loading import settled
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective

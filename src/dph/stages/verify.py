@@ -43,6 +43,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     problems, count = _problems(config.task)
     ids = {problem.id for problem in problems}
     predictions = read_predictions(Path(config.predictions), count, config.column, ids)
+    predictions = _without_nulls(config, predictions)
     if config.bare:
         if predictions and all(prediction.bare for prediction in predictions):
             say("--bare changes nothing: the predictions are bare already")
@@ -82,6 +83,17 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
         write_atomically(run.path / "scores.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
         run.finish(inputs=digests)
     return run.path
+
+
+def _without_nulls(config: VerifyConfig, predictions: list[Prediction]) -> list[Prediction]:
+    """The predictions that count: a null in place of one is a missing one."""
+    kept = [prediction for prediction in predictions if not prediction.missing]
+    if not kept and predictions:
+        raise DataError(f"{config.predictions}: every prediction is null; name a file with predictions")
+    if nulls := len(predictions) - len(kept):
+        what = "will not count" if config.partial else "will count as wrong (--partial leaves them out)"
+        say(f"null in place of {counted(nulls, 'prediction')}, which {what}")
+    return kept if config.partial else predictions
 
 
 def _digest(facts: Any) -> str:

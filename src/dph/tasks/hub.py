@@ -10,7 +10,7 @@ from dph.config.checks import ask_hub
 from dph.config.files import expanded, irregular
 from dph.errors import DataError, SettingsError, how_to_install, one_line
 from dph.tasks import register_task
-from dph.tasks.records import RowTask
+from dph.tasks.rows import RowTask
 from dph.tasks.tables import described_rows
 from dph.types import Problem
 

@@ -19,13 +19,14 @@ from dph.errors import DataError, RowsError, counted, refused
 from dph.process.progress import say
 from dph.runs.parquet import read_parquet, rows_of
 from dph.tasks.features import as_described, described
+from dph.tasks.layouts import is_document, rows_of_document
 
 KINDS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
 """The ends of the names of files with rows."""
 
 
 def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Rows of a .jsonl, .jsonl.gz, .json (a list), .csv, .tsv or .parquet file as dictionaries.
+    """Rows of a .jsonl, .jsonl.gz, .json (see `rows_of_document`), .csv, .tsv or .parquet file as dictionaries.
 
     The first line of a CSV file names its columns; its values are texts, and None for an empty cell. Commas,
     semicolons, tabs or bars separate them, whichever the first line has most of.
@@ -108,15 +109,7 @@ def _read(path: Path) -> list[tuple[int, Any]]:
     if name.endswith(".parquet"):
         return [(0, row) for row in _read_parquet(path)]
     if name.endswith(".json"):
-        rows = parse_file(path, read_text(path))
-        if isinstance(rows, dict):
-            listed = next((name for name, value in rows.items() if isinstance(value, list)), "")
-            remedy = f"; write the list under {listed!r} to a file of its own" if listed else ""
-            named = ", ".join(rows) or "nothing"
-            raise DataError(f"{path} holds no list of rows, but an object with: {named}{remedy}")
-        if not isinstance(rows, list):
-            raise DataError(f"{path} holds no list of rows")
-        return [(0, row) for row in rows]
+        return [(0, row) for row in rows_of_document(path, parse_file(path, read_text(path)))]
     if name.endswith(".jsonl.gz"):
         with opened(path) as packed, gzip.open(packed) as file:
             return _parse_lines(path, decoded(read_unpacked(cast(BinaryIO, file), os.fstat(packed.fileno()).st_size)))
@@ -174,21 +167,25 @@ def _parse_lines(path: Path, text: str) -> list[tuple[int, Any]]:
                 faults.append(f"{path}, line {number} is not valid JSON: {error}")
     if faults:
         raise RowsError(faults)
+    if len(rows) == 1 and is_document(rows[0][1]):
+        return [(0, row) for row in rows_of_document(path, rows[0][1])]
     return rows
 
 
 def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
-    """The rows below the first line, without those whose cells are all empty. A column without a name, such as the
-    index that pandas writes, is left out, and said if it has values."""
+    """The rows below the first line. Rows of separators alone are left out and counted. A column without a name, such
+    as the index that pandas writes, is left out, and said if it has values."""
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     first = text.lstrip("\n").partition("\n")[0]
     reader = csv.reader(io.StringIO(text), delimiter=delimiter_of(first), strict=True)
     rows: list[tuple[int, Any]] = []
     faults, names, end, nameless = [], list[str](), 0, False
+    blank: list[int] = []
     try:
         for cells in reader:
             start, end = end + 1, reader.line_num
             if not any(cell.strip() for cell in cells):
+                blank += [start] * (len(cells) > 1)
                 continue
             if not names:
                 names = [cell.strip() for cell in cells]
@@ -209,6 +206,9 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
         raise DataError(f"{path}, line {end + 1} is not valid CSV: {error}; check its double quotes") from error
     if faults:
         raise RowsError(faults)
+    if blank:
+        rows_left = f"{counted(len(blank), 'row')} (first: line {blank[0]})"
+        say(f"{path}: left out, because all their cells are empty: {rows_left}")
     if nameless:
         say(ignored(["a column without a name"]))
     return rows

@@ -12,9 +12,9 @@ from typing import Any
 
 from dph.config import SftConfig, SupervisedModelConfig, TrainConfig
 from dph.errors import Interrupted, RunError, SharedUserError, UserError
-from dph.models.batch import fitting_tokens
+from dph.models.adapters import refuse_adapters
 from dph.models.card import save_with_card
-from dph.models.loading import refuse_adapters
+from dph.models.fitting import fitting_tokens
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts

@@ -22,9 +22,17 @@ WEAK: Mapping[str, str] = {
 """What each flag of a weak gold means."""
 NOTED: Mapping[str, str] = {
     "cleaned": "the answer is read without a label, its number in a list or a remark",
-    "words": "read as words, which only the same words equal, while the others are values",
+    "codes": "read as a date or a code in digits, which only the same digits equal",
+    "names": "read as a name with a number, which only the same text equals",
+    "words": "read as words, which only the same words equal, while others are values",
 }
 """Flags of golds that are no weak tests, so that they are never skipped."""
+
+
+_MOST_NOTED = 20
+"""Golds with a note that are named where all that are left out are."""
+_QUOTED = re.compile(r"""(?<![\w])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?!\w)""")
+"""A value that a reason quotes as Python writes it."""
 
 
 def gold_response(problem: Problem) -> str:
@@ -58,16 +66,14 @@ _SAID_ALIKE = [
 def tried_golds(
     verifiers: Verifiers, problems: Sequence[Problem], most: int | None = 5, skip: Collection[str] = ()
 ) -> tuple[list[Problem], list[str]]:
-    """Problems whose gold answer can be judged against; and a line about each other one, about each flag (see
-    `Verifiers.flags`), the most frequent one first, and about problems that ask the same and whose golds differ.
+    """Problems whose gold answer can be judged against; and a line about each reason why others cannot, about each flag
+    (see `Verifiers.flags`), the most frequent one first, and about problems that ask the same and whose golds differ.
 
-    most: ids that are named; None: all. skip: problems with one of these flags are left out too.
+    most: ids that a line names; None: all. skip: problems with one of these flags are left out too.
     """
     broken = verifiers.check(problems)
     usable = [problem for problem in problems if problem.id not in broken]
-    lines = [f"left out: {id}: {reason}" for id, reason in list(broken.items())[:most]]
-    if more := list(broken)[len(lines) :]:
-        lines.append(f"left out: {_some(more, most)}")
+    lines = _left_out(broken, most)
     weak: dict[str, list[str]] = {}
     flagged = verifiers.flags(usable)
     for id, flags in flagged.items():
@@ -75,14 +81,33 @@ def tried_golds(
             weak.setdefault(str(flag), []).append(id)
     for flag, ids in sorted(weak.items(), key=lambda item: -len(item[1])):
         if flag in NOTED:
-            lines.append(f"{NOTED[flag]}: {counted(len(ids), 'gold')}: {_some(ids, most)}")
+            lines.append(f"{NOTED[flag]}: {counted(len(ids), 'gold')}: {_some(ids, most or _MOST_NOTED)}")
             continue
         done = "left out" if flag in skip else "weak"
-        lines.append(f"{done}, {flag} ({WEAK.get(flag, flag)}): {_some(ids, most)}")
+        lines.append(f"{done}, {flag} ({WEAK.get(flag, flag)}): {counted(len(ids), 'gold')}: {_some(ids, most)}")
     usable = [problem for problem in usable if not {*map(str, flagged.get(problem.id, ()))} & {*skip}]
     if pairs := _contradictions(verifiers, usable):
         lines.append(f"the same question, but golds that contradict each other: {_some(pairs, most)}")
     return usable, lines
+
+
+def _left_out(broken: Mapping[str, str], most: int | None) -> list[str]:
+    """A line for each reason why golds cannot be used, the most frequent one first; reasons that differ in what they
+    quote alone are one."""
+    alike: dict[str, list[str]] = {}
+    for id, reason in broken.items():
+        alike.setdefault(_QUOTED.sub("…", reason), []).append(id)
+    lines = []
+    for ids in sorted(alike.values(), key=len, reverse=True):
+        reasons = [broken[id] for id in ids]
+        if len(ids) == 1:
+            lines.append(f"left out: {ids[0]}: {reasons[0]}")
+        elif len({*reasons}) == 1:
+            lines.append(f"left out: {len(ids)} golds: {reasons[0]}: {_some(ids, most)}")
+        else:
+            quoted = [f"{id} ({found[0] if (found := _QUOTED.search(broken[id])) else ''})" for id in ids]
+            lines.append(f"left out: {len(ids)} golds: {_QUOTED.sub('…', reasons[0])}: {_some(quoted, most)}")
+    return lines
 
 
 def _contradictions(verifiers: Verifiers, problems: Sequence[Problem]) -> list[str]:

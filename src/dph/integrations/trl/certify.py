@@ -7,14 +7,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from dph.build import make_sampler, make_verifiers
 from dph.config import CertifyConfig, ModelConfig, SamplerConfig
+from dph.engine import CertificationSet, Certifier, Policy, World, make_sampler, make_verifiers, save_with_card
 from dph.errors import SettingsError
-from dph.evaluation.certification import CertificationSet
-from dph.models.card import save_with_card
-from dph.models.policy import Policy
-from dph.process.distributed import World
-from dph.training.monitor import Certifier
 from dph.verifiers import Verifiers
 
 

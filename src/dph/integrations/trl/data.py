@@ -7,12 +7,18 @@ from typing import Any
 
 from datasets import Dataset
 
-from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import TaskConfig, VerifierConfig, from_dict
+from dph.engine import (
+    Rendering,
+    encode_problem,
+    load_plugin,
+    load_problems,
+    make_verifiers,
+    open_presampled,
+    refuse_own_variables,
+    training_problems,
+)
 from dph.errors import DataError, UserError
-from dph.models.chat import Rendering, encode_problem, refuse_own_variables
-from dph.rehearsal.check import open_presampled
-from dph.rehearsal.partition import training_problems
 from dph.rewards import text_of, with_calls
 from dph.rewards.unjudged import UnjudgedWatch, refuse_unjudgeable
 from dph.types import Problem, Verdict, as_messages, as_text, problem_json, read_problem

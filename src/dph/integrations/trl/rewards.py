@@ -9,13 +9,11 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from trl import GRPOTrainer
 
+from dph.engine import Ledger, coverage_shares, warn
 from dph.errors import UserError
 from dph.integrations.trl.columns import CheckedRewardsMixin
 from dph.integrations.trl.members import ADVANTAGES, REWARDS, missing
-from dph.measure.passk import coverage_shares
 from dph.objective import Advantage, GroupView
-from dph.process.progress import warn
-from dph.runs.coverage import Ledger
 from dph.types import Outcome, Verdict
 
 

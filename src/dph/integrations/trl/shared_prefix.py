@@ -1,14 +1,13 @@
 # pyright: reportMissingImports=false
-"""Prompts computed once for all of their responses, in any GRPO trainer of TRL.
+"""Prompts computed once for all of their responses, in any GRPO trainer of TRL (see `dph.integrations.shared_prefix`).
 
-Rows of a micro-batch that have the same prompt are packed (see `dph.models.packing`) and go through TRL's own call of
-the model, so that wrappers, adapters, precision, output embedding and temperature are TRL's too. That call takes one
-target per token, and its positions count the padding on the left; the packed rows have both.
+Packed rows go through TRL's own call of the model, so that wrappers, adapters, precision, output embedding and
+temperature are TRL's too. That call takes one target per token, and its positions count the padding on the left; the
+packed rows have both.
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,17 +16,18 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from trl import GRPOTrainer
 
+from dph.config.sampling import SamplingParams, named_params, transformers_names
+from dph.engine import HFSampler, Policy, Sharing, Tokens, group_by_prompt, has_noise, pack, shared_attention
 from dph.errors import UserError
+from dph.integrations.shared_prefix import (
+    PrefixSharing,
+    SharedPrefixReport,
+    first_of,
+    have_common_prompts,
+    packed_arguments,
+)
 from dph.integrations.trl.columns import CheckedRewardsMixin
 from dph.integrations.trl.members import SHARED_PREFIX, missing
-from dph.models.batch import Tokens
-from dph.models.packing import group_by_prompt, pack
-from dph.models.policy import Policy
-from dph.models.sharing import Sharing, shared_attention
-from dph.models.traits import has_noise
-from dph.process.progress import warn
-from dph.sampling.hf import HFSampler
-from dph.types import SamplingParams
 
 ATTRIBUTES = (
     *("_buffered_inputs", "_step", "_tokenizer", "num_generations", "loss_type", "top_entropy_quantile"),
@@ -36,8 +36,8 @@ ATTRIBUTES = (
 """Attributes of a TRL trainer that are read here; if transformers generates, it also has a `generation_config`."""
 _SUPPORTED = {
     *("_from_model_config", "disable_compile", "transformers_version", "use_cache"),  # do not change what is drawn
-    *("bos_token_id", "eos_token_id", "pad_token_id"),
-    *("max_length", "max_new_tokens", "temperature", "top_p"),
+    *("bos_token_id", "eos_token_id", "pad_token_id", "max_length"),
+    *transformers_names().values(),
 }
 """Settings of transformers' generation that the sampler has too."""
 _NEUTRAL = {"do_sample": True} | dict.fromkeys(
@@ -47,47 +47,26 @@ _NEUTRAL = {"do_sample": True} | dict.fromkeys(
 """Settings that it does not have, with the value that changes nothing; of all others None, 0 and False do not."""
 
 
-def refusal(args: Any, parallelism: Any) -> str | None:
-    """Settings that change a model in ways that its trial on a few tokens does not see; None if there are none. args:
-    of the trainer; parallelism: accelerate's ParallelismConfig, if there is one."""
-    if args.use_liger_kernel:
-        return "use_liger_kernel replaces parts of the model after it was checked"
-    if parallelism is not None and (parallelism.cp_enabled or parallelism.sp_enabled):
-        return "context and sequence parallelism cut the rows into pieces"
-    if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
-        return "gradient checkpointing with use_reentrant=True recomputes layers without the packed layout"
-    return None
-
-
-@dataclass
-class SharedPrefixReport:
-    """Tokens that sharing prompts saved in the passes for log-probabilities of one process, training and evaluation."""
-
-    computed: int = 0
-    """Tokens that went through the model."""
-    stock: int = 0
-    """Tokens that TRL's own trainer passes through it, with its padding."""
-    passes: int = 0
-    """Forward passes."""
-    reasons: Counter[str] = field(default_factory=Counter)
-    """Why passes computed the prompt once for each response, with their number."""
-
-    @property
-    def saved(self) -> float:
-        """Share of TRL's tokens that were not computed; 0 without a pass."""
-        return (self.stock - self.computed) / max(1, self.stock)
-
-    def __str__(self) -> str:
-        scattered = self.passes and self.computed == self.stock and not self.reasons
-        reasons = {_SCATTERED: self.passes} if scattered else self.reasons
-        line = f"shared prompts: {self.computed:,} tokens computed, {self.stock:,} in TRL"
-        line += f" ({self.saved:.0%} saved)" if self.passes else ""
-        return line + "".join(f"; not in {n} of {self.passes} passes, because {why}" for why, n in reasons.items())
+def not_exact(args: Any, parallelism: Any) -> dict[str, bool]:
+    """Settings that change a model in ways that its trial on a few tokens does not see, and whether a trainer has them.
+    args: of the trainer; parallelism: accelerate's ParallelismConfig, if there is one."""
+    cut = parallelism is not None and bool(parallelism.cp_enabled or parallelism.sp_enabled)
+    reentrant = args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
+    checkpointing = "gradient checkpointing with use_reentrant=True recomputes layers without the packed layout"
+    return {
+        "use_liger_kernel replaces parts of the model after it was checked": bool(args.use_liger_kernel),
+        "context and sequence parallelism cut the rows into pieces": cut,
+        checkpointing: bool(reentrant),
+    }
 
 
 _SCATTERED = (
     "no two rows of a micro-batch have the same prompt; set per_device_train_batch_size to a multiple of "
     "num_generations, whole_groups to True, and a loss_type other than bnpo"
+)
+_NOISE = (
+    "dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True, dropout rates in the "
+    "model's config to 0, and neftune_noise_alpha to None"
 )
 
 
@@ -117,40 +96,33 @@ class SharedPrefixMixin(CheckedRewardsMixin, GRPOTrainer):
         super().__init__(*args, **kwargs)
         self.shared_prefix, self.whole_groups = shared_prefix, whole_groups
         self.shared_generation = shared_generation
-        self._sharing: dict[int, list[Sharing]] = {}
-        """By the id of a model; the trainer keeps the policy and the reference model."""
         self._sampler: HFSampler | None = None
-        self._told: set[str] = set()
-        self._shared = SharedPrefixReport()
+        remedy, speaks = "; change this, or give shared_prefix=False", self.accelerator.is_main_process
+        self._prompts = PrefixSharing("TRL", remedy=remedy, scattered=_SCATTERED, speaks=speaks)
         parallelism = getattr(self.accelerator, "parallelism_config", None)
         read = ATTRIBUTES + ("generation_config",) * (shared_generation and not self.use_vllm)
         if (shared_prefix or shared_generation) and (lacks := missing(SHARED_PREFIX, self, read)):
-            self._shared.reasons[lacks] = 0
-            self._tell(f"prompts are computed once for each response, as in TRL, because {lacks}")
+            self._prompts.report.reasons[lacks] = 0
+            self._prompts.tell(f"prompts are computed once for each response, as in TRL, because {lacks}")
             self.shared_prefix = self.shared_generation = shared_prefix = False
-        if shared_prefix and (reason := refusal(self.args, parallelism)):
-            raise UserError(f"prompts cannot be shared: {reason}; change this, or give shared_prefix=False")
+        if shared_prefix:
+            self._prompts.refuse(not_exact(self.args, parallelism))
         rows, responses = self.args.per_device_train_batch_size, self.num_generations
         if shared_prefix and rows % responses:
-            self._tell(
+            self._prompts.tell(
                 f"a micro-batch has {rows} rows, so that the {responses} responses to a prompt are in several, each of "
                 "which computes the prompt; set per_device_train_batch_size to a multiple of num_generations"
             )
 
-    def _tell(self, text: str, kind: str = "") -> None:
-        """Warn, once of each kind, or of each text."""
-        if (kind or text) not in self._told and self.accelerator.is_main_process:
-            warn(text)
-        self._told.add(kind or text)
-
     def shared_prefix_report(self) -> SharedPrefixReport:
         """The tokens that this process computed so far, and why it did not share prompts if it did not."""
-        return replace(self._shared, reasons=self._shared.reasons.copy())
+        report = self._prompts.report
+        return replace(report, reasons=report.reasons.copy())
 
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        if self._shared.passes:
-            self._tell(str(self._shared), kind="saved")
-            logs["shared_prefix/saved"] = self._shared.saved
+        if self._prompts.report.passes:
+            self._prompts.tell_saved()
+            logs["shared_prefix/saved"] = self._prompts.report.saved
         super().log(logs, *args, **kwargs)
 
     # Log-probabilities -----------------------------------------------------------------------------------------------
@@ -172,30 +144,25 @@ class SharedPrefixMixin(CheckedRewardsMixin, GRPOTrainer):
         **modal: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         call = (model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss)
-        size = batch_size or len(input_ids)
-        of_model = self._obstacle(model, input_ids.shape[1], size * input_ids.shape[1])
-        rows = rows_of(input_ids, attention_mask, logits_to_keep)
-        obstacles = {
-            "of images or inputs other than tokens": any(value is not None for value in modal.values()),
-            "of the router's auxiliary loss, over all tokens; router_aux_loss_coef=0.0 omits it": compute_aux_loss,
-            of_model: of_model is not None,
-            "the attention mask has holes, or leaves out the last token of a prompt": rows is None,
-        }
-        obstacle = next((reason for reason, holds in obstacles.items() if holds), None)
+        size, width = batch_size or len(input_ids), input_ids.shape[1]
+        in_model = self._obstacle(model, [width, size * width])
+        rows = unpadded_rows(input_ids, attention_mask, logits_to_keep)
+        obstacle = first_of(
+            {
+                "images or inputs other than tokens": any(value is not None for value in modal.values()),
+                "the router's auxiliary loss, over all tokens; router_aux_loss_coef=0.0 omits it": compute_aux_loss,
+                in_model or "": in_model is not None,
+                "holes in the attention mask, or a prompt without its last token": rows is None,
+            }
+        )
         # As many forward passes as TRL makes, on every process: with FSDP and ZeRO-3 they wait for each other
         parts = [slice(start, start + size) for start in range(0, len(input_ids), size)]
-        self._shared.passes += len(parts)
-        self._shared.stock += input_ids.numel()
-        if obstacle is not None:
-            self._shared.reasons[obstacle.removeprefix("of ")] += len(parts)
-            self._tell(f"prompts are computed once for each response, as in TRL, because {obstacle}")
-        alone = rows is None or all(len(group_by_prompt(rows[part])) == len(rows[part]) for part in parts)
-        if obstacle is not None or rows is None or alone:
-            self._shared.computed += input_ids.numel()
+        if obstacle is not None or rows is None or not have_common_prompts(rows[part] for part in parts):
+            self._prompts.count(len(parts), input_ids.numel(), input_ids.numel(), obstacle)
             return super()._get_per_token_logps_and_entropies(*call, **modal)
         found = [self._packed(model, rows[part], attention_mask[part], logits_to_keep) for part in parts]
         logprobs, entropies, tokens = zip(*found, strict=True)
-        self._shared.computed += sum(tokens)
+        self._prompts.count(len(parts), input_ids.numel(), sum(tokens))
         return torch.cat(logprobs), torch.cat(entropies) if compute_entropy else None, None
 
     def _packed(self, model: Any, rows: Sequence[Tokens], mask: Tensor, steps: int) -> tuple[Tensor, Tensor, int]:
@@ -212,13 +179,7 @@ class SharedPrefixMixin(CheckedRewardsMixin, GRPOTrainer):
         targets = torch.full_like(packed.input_ids, -100)
         targets[0, places] = torch.tensor([token for row in rows for token in row.response_ids], dtype=torch.long)
         with self.accelerator.autocast(), shared_attention(self._plain(model).get_decoder()):
-            output = model(
-                input_ids=packed.input_ids.to(device),
-                position_ids=packed.position_ids.to(device),
-                prefix_layout=packed.layout.to(device),
-                shift_labels=targets.to(device),
-                fused_lm_head=True,
-            )
+            output = model(**packed_arguments(packed, device), shift_labels=targets.to(device), fused_lm_head=True)
         present, places = mask[:, width:].bool(), places.to(device)
 
         def by_row(values: Tensor) -> Tensor:  # [1, N] → [B, T]
@@ -227,21 +188,17 @@ class SharedPrefixMixin(CheckedRewardsMixin, GRPOTrainer):
         entropies = output.log_probs if output.entropy is None else output.entropy
         return by_row(output.log_probs), by_row(entropies), packed.input_ids.numel()
 
-    def _obstacle(self, model: Any, longest: int, tokens: int) -> str | None:
-        """Why rows of up to `longest` tokens cannot be packed into micro-batches of `tokens` for a model; None if they
-        can. All processes call this together."""
+    def _obstacle(self, model: Any, sizes: Sequence[int]) -> str | None:
+        """Why rows of up to the first number of tokens cannot be packed into micro-batches of the second for a model;
+        None if they can. All processes call this together."""
         plain = self._plain(model)
         if has_noise(plain):
-            return (
-                "of dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True, "
-                "dropout rates in the model's config to 0, and neftune_noise_alpha to None"
-            )
-        if id(plain) not in self._sharing:  # all processes come here together
-            self._sharing[id(plain)] = self._examine(model, plain)
-        sizes = self.accelerator.gather(torch.tensor([[longest, tokens]], device=self.accelerator.device))
-        sizes = sizes.amax(0).tolist()
-        reason = next(filter(None, (sharing.obstacle(*sizes) for sharing in self._sharing[id(plain)])), None)
-        return None if reason is None else f"of this model: {reason}"
+            return _NOISE
+        return self._prompts.in_model(plain, lambda: self._examine(model, plain), sizes, self._largest)
+
+    def _largest(self, sizes: Sequence[int]) -> list[int]:
+        """The largest of each number over all processes."""
+        return self.accelerator.gather(torch.tensor([sizes], device=self.accelerator.device)).amax(0).tolist()
 
     def _plain(self, model: Any) -> Any:
         """A model without what distributes and compiles it."""
@@ -310,7 +267,7 @@ class SharedPrefixMixin(CheckedRewardsMixin, GRPOTrainer):
                     raise UserError("of images or inputs other than tokens")
                 return self._sample_shared(prompt_ids), None
             except UserError as error:
-                self._tell(f"transformers generates, because {error}")
+                self._prompts.tell(f"transformers generates, because {error}")
         return super()._generate_single_turn(prompt_ids, *args, **kwargs)
 
     def _sample_shared(self, prompts: list[list[int]]) -> list[list[int]]:
@@ -326,14 +283,14 @@ class SharedPrefixMixin(CheckedRewardsMixin, GRPOTrainer):
             generation_kwargs=self.generation_kwargs,
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         ) as model:
-            if unknown := unknown_setting(model, chosen):
+            params = generation_params(model, chosen)
+            if unknown := unknown_setting(model, chosen) or another_order(params):
                 raise UserError(f"the sampler does not support {unknown}")
             if self._sampler is None:
                 precision = "bf16" if self.accelerator.mixed_precision == "bf16" else "fp32"
                 policy = Policy(model, self._tokenizer, precision=precision)
                 policy.eos_ids = frozenset(self.eos_token_ids)
                 self._sampler = HFSampler(policy)
-            params = SamplingParams(1, chosen.temperature, chosen.top_p, chosen.max_new_tokens)
             return sample_groups(self._sampler, prompts, params)
 
 
@@ -352,7 +309,7 @@ def padded_rows(rows: Sequence[Tokens], pad: int, device: torch.device) -> tuple
     return ids.to(device), mask.to(device), steps
 
 
-def rows_of(ids: Tensor, mask: Tensor, steps: int) -> list[Tokens] | None:
+def unpadded_rows(ids: Tensor, mask: Tensor, steps: int) -> list[Tokens] | None:
     """The rows of padded tensors, as `padded_rows` returns them; None if the mask has another shape than padding, which
     leaves one piece of each row, with the last token of its prompt."""
     seen = mask.bool().cpu()
@@ -391,6 +348,17 @@ def unknown_setting(model: Any, chosen: Any, more: Collection[str] = ()) -> str 
     changed = (pair for pair in settings.items() if pair[1] not in (None, _NEUTRAL.get(pair[0], False)))
     known = {*_SUPPORTED, *more}
     return min((f"{name}={value!r}" for name, value in changed if name not in known), default=None)
+
+
+def generation_params(model: Any, chosen: Any) -> SamplingParams:
+    """The sampling parameters by which transformers generates, as `unknown_setting` reads the two configs."""
+    asked = {name: value for name, value in chosen.to_dict().items() if value is not None}
+    return named_params(model.generation_config.to_dict() | asked, transformers_names())
+
+
+def another_order(params: SamplingParams) -> str | None:
+    """Two truncations that transformers applies in another order than the sampler, in words; None if there are none."""
+    return f"min_p={params.min_p!r} after top_p" if len(params.truncations) > 1 else None
 
 
 def sample_groups(sampler: HFSampler, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[list[int]]:

@@ -19,21 +19,30 @@ import torch
 from torch import Tensor
 from trl import GRPOTrainer
 
-from dph.config import RolloutConfig
+from dph.engine import (
+    Policy,
+    Rehearsal,
+    RehearsalSet,
+    Rendering,
+    Row,
+    check_fit,
+    check_start,
+    collate,
+    count_rows,
+    date_sentence,
+    dated_template,
+    open_set,
+    rehearsal_row,
+    template_of,
+    warn,
+)
 from dph.errors import UserError
 from dph.integrations.trl.config import DPHConfig
 from dph.integrations.trl.members import REHEARSAL, missing
 from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
-from dph.integrations.trl.sampling import reshaped
+from dph.integrations.trl.sampling import drawn_by, reshaped
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin, padded_rows
-from dph.models.chat import Rendering, date_sentence, dated_template, template_of
-from dph.models.policy import Policy
 from dph.objective import Objective, mean_metrics
-from dph.process.progress import warn
-from dph.rehearsal.check import check_fit, check_start, open_set
-from dph.rehearsal.store import Rehearsal, RehearsalSet
-from dph.training.rows import Row, collate, rehearsal_row
-from dph.training.update import count_rows
 
 
 class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
@@ -76,7 +85,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         checked = open_set(path)
         if setting := reshaped(self):
             raise UserError(
-                f"the rehearsal set of {path} was sampled from the model's distribution at its temperature and top-p, "
+                f"the rehearsal set of {path} was sampled from the model's distribution with its sampling parameters, "
                 f"but {setting} makes this trainer sample from another; leave it out, or train without stored "
                 "responses (rehearsal_rows=0)"
             )
@@ -85,10 +94,10 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         if self.args.bf16 or self.args.fp16:
             precision = "bf16"
         policy = Policy(model, self._tokenizer, precision=precision, rendering=self._rendering)
-        rollout = RolloutConfig(temperature=self.args.temperature, top_p=self.args.top_p)
-        check_fit(checked.run, policy, rollout, same_weights=False)
+        drawn = drawn_by(self)
+        check_fit(checked.run, policy, drawn, same_weights=False)
         if count := min(self.args.rehearsal_check_rows, len(checked.stored)):
-            check_start(checked, policy, rollout, count, self.args.rehearsal_check_tokens)
+            check_start(checked, policy, drawn, count, self.args.rehearsal_check_tokens)
         return checked.stored
 
     def _fix_date(self) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from dph.config import ModelConfig
 from dph.config.files import expanded
+from dph.engine import dated_template, load_tokenizer, show, show_messages, template_of
 from dph.errors import UserError, one_line
-from dph.integrations.verl.settings import check_registered, configured
-from dph.models.chat import dated_template, template_of
-from dph.process.progress import show, show_messages
+from dph.integrations.verl.installed import check_registered
+from dph.integrations.verl.settings import configured
 
 
 def run(config: Any) -> None:
@@ -34,8 +34,6 @@ def run(config: Any) -> None:
 def date_in_template(model: dict[str, Any], date: str) -> str:
     """The chat template with a date in place of today's, which verl renders prompts with if it is told to; "" if the
     template writes no date. model: verl's settings of this name."""
-    from dph.models.loading import load_tokenizer
-
     template = model.get("custom_chat_template")
     if template is None:
         path = model.get("tokenizer_path") or model["path"]

@@ -14,18 +14,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import ModelConfig, Permitted, TrainConfig, VerlConfig, code_of, from_dict, nested, only, read_settings
+from dph.engine import (
+    Rendering,
+    check_replaced,
+    check_variables,
+    encode_problem,
+    load_plugin,
+    load_problems,
+    load_tokenizer,
+    make_verifiers,
+    monitored_sets,
+    open_presampled,
+    refuse_own_variables,
+    say,
+    show_messages,
+    training_problems,
+    usable_problems,
+    written_atomically,
+)
 from dph.errors import UserError
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.settings import QUERY_TOOL
-from dph.models.chat import Rendering, check_variables, encode_problem, refuse_own_variables
-from dph.process.progress import say, show_messages
-from dph.rehearsal.check import open_presampled
-from dph.rehearsal.partition import training_problems
-from dph.runs.files import check_replaced, written_atomically
-from dph.sampling.rollouts import usable_problems
-from dph.training.monitor import monitored_sets
 from dph.types import Problem, as_messages, problem_json
 
 MARK = "made by dph verl"
@@ -55,8 +65,6 @@ def write_rows(path: Path, problems: Sequence[tuple[Problem, str, str]]) -> None
 
 def chat_tokenizer(model: ModelConfig) -> Any:
     """The tokenizer with whose chat template verl renders every prompt. Raises UserError if it has none."""
-    from dph.models.loading import load_tokenizer
-
     tokenizer = load_tokenizer(model)
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(

@@ -26,17 +26,23 @@ from verl.workers.engine.utils import postprocess_batch_func
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
-from dph.build import load_plugin
 from dph.config import LossConfig
-from dph.errors import UserError
+from dph.engine import (
+    Entropy,
+    Sharing,
+    Tokens,
+    by_prompt,
+    has_noise,
+    load_plugin,
+    pack,
+    packed_microbatches,
+    packed_tokens,
+    shared_attention,
+    token_logprobs,
+)
+from dph.integrations.shared_prefix import PrefixSharing, first_of, have_common_prompts, packed_arguments
 from dph.integrations.verl.settings import VENDOR
-from dph.models.batch import Tokens, by_prompt, packed_microbatches
-from dph.models.logprobs import Entropy, token_logprobs
-from dph.models.packing import group_by_prompt, pack, packed_tokens
-from dph.models.sharing import Sharing, shared_attention
-from dph.models.traits import has_noise
 from dph.objective import LossCounts, Objective, TokenBatch
-from dph.process.progress import warn
 
 IS_REHEARSAL = "dph_rehearsal"
 """Column [B]: 1 for stored responses, 0 for rollouts. Batches without stored responses lack it."""
@@ -134,17 +140,14 @@ class DPHLoss:
 
 PACKED = "dph_rows"
 """The rows of a micro-batch that is computed packed, as a tuple; one without is computed as verl does."""
+_NOISE = "dropout, whose noise differs from response to response; set the rates in the model's config to 0"
 _FIXED_SIZE = "micro-batches of a fixed number of rows cut groups; set use_dynamic_bsz=True"
 
 
-def _sentence(reason: str) -> str:
-    return f"prompts cannot be shared: {reason}, or leave VERL_ENGINE_VENDOR={VENDOR} out"
-
-
-def refusal(model: Any, engine: Any) -> str | None:
-    """Why packed rows would not be exact, or were not tried, with verl's HFModelConfig and FSDPEngineConfig; None if
-    they can be used."""
-    reasons = {
+def not_exact(model: Any, engine: Any) -> dict[str, bool]:
+    """Settings of verl's HFModelConfig and FSDPEngineConfig with which packed rows would not be exact, or were not
+    tried, and whether a configuration has them."""
+    return {
         f"strategy {engine.strategy!r} was not tried with packed rows; use fsdp2": engine.strategy != "fsdp2",
         "Ulysses cuts rows; set ulysses_sequence_parallel_size=1": engine.ulysses_sequence_parallel_size > 1,
         "fused kernels predict one token from each position, a packed prompt several": model.use_fused_kernels,
@@ -152,7 +155,6 @@ def refusal(model: Any, engine: Any) -> str | None:
         "pad_to_length pads rows that are not packed": engine.pad_to_length,
         "enable_activation_offload recomputes layers without the packed layout": model.enable_activation_offload,
     }
-    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class IndexedTokens(Tokens):
     index: int
 
 
-def rows_of(data: Any) -> list[IndexedTokens] | None:
+def jagged_rows(data: Any) -> list[IndexedTokens] | None:
     """The rows of a batch, or None if it does not hold each row as a prompt and then a response, without padding."""
     names = ("prompts", "responses", "input_ids", "position_ids")
     if not all(name in data and data[name].is_nested and data[name].dim() == 2 for name in names):
@@ -216,12 +218,9 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
 
     def __init__(self, model_config: Any, engine_config: Any, *args: Any, **kwargs: Any) -> None:
         """Raises UserError for settings under which packed rows would not be computed exactly."""
-        if reason := refusal(model_config, engine_config):
-            raise UserError(_sentence(reason))
+        self._prompts = PrefixSharing("verl", remedy=f", or leave VERL_ENGINE_VENDOR={VENDOR} out")
+        self._prompts.refuse(not_exact(model_config, engine_config))
         super().__init__(model_config, engine_config, *args, **kwargs)
-        self._sharing: Sharing | None = None
-        self._told: set[str] = set()
-        """Messages that are not repeated, by their kind."""
 
     # Micro-batches -----------------------------------------------------------------------------------------------
 
@@ -235,9 +234,8 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         tu.assign_non_tensor(data, sp_size=1, batch_num_tokens=tokens[0], dp_size=self.get_data_parallel_size())
         parts = packed_microbatches(by_prompt(rows), int(data["max_token_len_per_gpu"]))
         parts = in_parts(parts, self._over_ranks([len(parts)], torch.distributed.ReduceOp.MAX)[0])
-        computed, stock = sum(map(packed_tokens, parts)), sum(row.length for row in rows)
-        line = f"shared prompts: {computed:,} tokens computed, {stock:,} in verl ({1 - computed / stock:.0%} saved)"
-        self._warn_once("saved", line)  # for the first batch of this rank
+        self._prompts.count(len(parts), sum(row.length for row in rows), sum(map(packed_tokens, parts)))
+        self._prompts.tell_saved()  # for the first batch of this rank
         keep_output = forward_only or tu.get_non_tensor_data(data=data, key="return_model_output", default=False)
         outputs, indices = [], [[row.index for row in part] for part in parts]
         for number, (part, its) in enumerate(zip(parts, indices, strict=True), 1):
@@ -260,46 +258,51 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         torch.distributed.all_reduce(total, op=operation, group=self.get_data_parallel_group())
         return total.tolist()
 
-    def _warn_once(self, kind: str, text: str) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
-            warn(text)
+    def _largest(self, sizes: list[int]) -> list[int]:
+        return self._over_ranks(sizes, torch.distributed.ReduceOp.MAX)
 
     def _shareable(self, data: TensorDict) -> list[IndexedTokens] | None:
         """The rows of a batch if they can be packed and any rank has several with the same prompt."""
-        if isinstance(data["temperature"], Tensor):
-            reason = "each row has a temperature of its own, and rows share the logits after their prompt; use one"
-            raise UserError(_sentence(reason))
-        if not tu.get_non_tensor_data(data=data, key="use_dynamic_bsz", default=True):
-            raise UserError(_sentence(_FIXED_SIZE))
-        if self._sharing is None:  # all ranks come here together
-            self._sharing = Sharing(self._try_rows, self.module.config.get_text_config(), self._autocast_dtype)
-        rows = rows_of(data)
+        own_temperature = "each row has a temperature of its own, and rows share the logits after their prompt; use one"
+        dynamic = tu.get_non_tensor_data(data=data, key="use_dynamic_bsz", default=True)
+        self._prompts.refuse({own_temperature: isinstance(data["temperature"], Tensor), _FIXED_SIZE: not dynamic})
+        rows = jagged_rows(data)
         lengths = [row.length for row in rows or ()]
         sizes = [max(lengths, default=0), min(sum(lengths), int(data["max_token_len_per_gpu"]))]
-        obstacle = self._obstacle(data, rows)
-        in_model = self._sharing.obstacle(*self._over_ranks(sizes, torch.distributed.ReduceOp.MAX))
-        obstacle = obstacle or (in_model and f"this model: {in_model}")
-        saves = rows is not None and len(group_by_prompt(rows)) < len(rows)
-        any_obstacle, any_saves = self._over_ranks([obstacle is not None, saves], torch.distributed.ReduceOp.MAX)
+        in_model = self._prompts.in_model(self.module, self._examine, sizes, self._largest)
+        obstacle = first_of(
+            {
+                **self._obstacles(data),
+                "rows that are not a prompt and then a response at positions 0, 1, 2 …": rows is None,
+                _NOISE: has_noise(self.module),
+                in_model or "": in_model is not None,
+            }
+        )
+        saves = rows is not None and have_common_prompts([rows])
+        any_obstacle, any_saves = self._largest([obstacle is not None, saves])
         if obstacle is not None:
-            line = f"prompts are computed once for each response, as in verl, because of {obstacle}"
-            self._warn_once(obstacle, line)
+            self._prompts.count(1, sum(lengths), sum(lengths), obstacle)
         return rows if any_saves and not any_obstacle else None
 
-    def _obstacle(self, data: TensorDict, rows: Sequence[Tokens] | None) -> str | None:
-        """Why a batch cannot be packed; None if it can."""
-        for name in ("distillation_use_topk", "distillation_only", "calculate_sum_pi_squared"):
-            if tu.get_non_tensor_data(data=data, key=name, default=False):
-                return f"{name}, which needs the logits of every token"
+    def _examine(self) -> list[Sharing]:
+        """The trial of the model."""
+        return [Sharing(self._try_rows, self.module.config.get_text_config(), self._autocast_dtype)]
+
+    def _obstacles(self, data: TensorDict) -> dict[str, bool]:
+        """Why a batch with tokens alone could not be packed, and whether this one could not."""
+        names = ("distillation_use_topk", "distillation_only", "calculate_sum_pi_squared")
         others = [getattr(one, "data", one) for one in data.get("multi_modal_inputs", [])]
-        if any(inputs is not None and len(list(inputs.keys())) > 0 for inputs in others):
-            return "images or inputs other than tokens"
-        if rows is None:
-            return "rows that are not a prompt and then a response at positions 0, 1, 2 …"
-        if has_noise(self.module):
-            return "dropout, whose noise differs from response to response; set the rates in the model's config to 0"
-        return None
+        return {
+            **{
+                f"{name}, which needs the logits of every token": bool(
+                    tu.get_non_tensor_data(data=data, key=name, default=False)
+                )
+                for name in names
+            },
+            "images or inputs other than tokens": any(
+                inputs is not None and len(list(inputs.keys())) > 0 for inputs in others
+            ),
+        }
 
     def _try_rows(self, rows: Sequence[Tokens], shared: bool) -> Tensor:
         """Log-probabilities of all response tokens, packed or as verl computes them."""
@@ -334,13 +337,8 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         if PACKED not in micro_batch:
             return super().prepare_model_inputs(micro_batch)
         packed, device = pack(micro_batch[PACKED]), micro_batch["input_ids"].device
-        inputs = {
-            "input_ids": packed.input_ids.to(device),
-            "attention_mask": None,
-            "position_ids": packed.position_ids.to(device),
-            "prefix_layout": packed.layout.to(device),
-            "logits_to_keep": packed.sources.to(device),
-        }
+        inputs = {**packed_arguments(packed, device), "attention_mask": None}
+        inputs["logits_to_keep"] = packed.sources.to(device)
         return inputs, {"states": packed.states.to(device)}
 
     def prepare_model_outputs(

@@ -2,15 +2,9 @@
 
 launch.yaml is verl's configuration; presample.toml, train.toml, eval.toml and verl.toml have the settings of each stage
 and of `dph verl`; there is a script for each step; README.md says what to run, with the estimates of memory.
-
-How much memory a model needs on a cluster, and the layout that follows, is arithmetic; nothing was measured. Full
-training holds 16 bytes per parameter over all GPUs (fp32 weights, gradient and two moments of AdamW); verl gathers one
-layer at a time in bf16. Added to that are, for the tokens of one micro-batch on one GPU, each layer's input, the
-activations within one layer, and the logits. For sampling, vLLM keeps a copy of the weights in bf16 and its cache.
 """
 
 import os
-import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +17,6 @@ import yaml
 from dph.config import (
     EvalConfig,
     EvaluatedModelConfig,
-    ModelConfig,
     PartitionRule,
     PresampleConfig,
     ReferenceModelConfig,
@@ -38,145 +31,16 @@ from dph.config import (
     narrowed,
     to_dict,
     to_toml,
-    words_of,
 )
 from dph.config.checks import check_model
 from dph.config.files import expanded
-from dph.errors import UserError, reason_of
-from dph.integrations.verl.settings import (
-    VLLM_SHARE,
-    ClusterLayout,
-    Offload,
-    check_registered,
-    presamples,
-    shares_prompts,
-    unused_settings,
-    verl_config,
-)
-from dph.models.loading import model_folder
+from dph.engine import check_unchanged, model_folder, own, say, write_atomically
+from dph.errors import UserError
+from dph.integrations.verl.configuration import presamples, shares_prompts, unused_settings, verl_config
+from dph.integrations.verl.installed import check_registered
+from dph.integrations.verl.layout import ClusterLayout, ModelShape, plan, read_shape
+from dph.integrations.verl.scripts import readme, scripts
 from dph.objective import Objective
-from dph.process.places import own
-from dph.process.progress import say
-from dph.runs.files import check_unchanged, write_atomically
-
-# The layout, by estimate --------------------------------------------------------------------------------------------
-
-STATE_BYTES = 16
-"""Bytes per trained parameter: weight, gradient and two moments, 4 bytes each."""
-_GATHERED_LAYERS = 2
-"""Layers gathered at one time: the current one and the next."""
-_LAYER_BYTES = 68
-"""Bytes per token and unit of width within one layer: about 17 activations in bf16 and their gradients."""
-_LOGIT_BYTES = 10
-"""Bytes per token and vocabulary entry: bf16 logits, and in fp32 their log-softmax and gradient."""
-_USABLE = 0.9
-"""Share of a GPU's memory that a plan may use."""
-_CACHE_GROUPS = 2
-"""Groups of responses at full length, with one copy of the prompt each, that vLLM's cache must hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """The sizes that a decoder's memory depends on."""
-
-    parameters: int
-    hidden: int
-    layers: int
-    vocab: int
-    heads: int
-    kv_heads: int
-    head_size: int
-
-    @property
-    def cache_bytes(self) -> int:
-        """Key/value cache of one token in bf16."""
-        return 2 * 2 * self.layers * self.kv_heads * self.head_size
-
-
-def read_shape(path: str, *, trust_remote_code: bool = False) -> ModelShape:
-    """Shape of a model from its configuration, without its weights. Raises UserError if that cannot be read."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from dph.models.loading import read_config, refuse_other_kinds
-
-    config = read_config(ModelConfig(path, trust_remote_code=trust_remote_code))
-    refuse_other_kinds(path, config)
-    try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    except Exception as error:  # damaged files make transformers raise many types
-        raise UserError(f"cannot read the configuration of the model {path!r}: {reason_of(error)}") from error
-    text: Any = config.get_text_config()
-    heads = int(text.num_attention_heads)
-    return ModelShape(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        hidden=int(text.hidden_size),
-        layers=int(text.num_hidden_layers),
-        vocab=int(text.vocab_size),
-        heads=heads,
-        kv_heads=int(getattr(text, "num_key_value_heads", None) or heads),
-        head_size=int(getattr(text, "head_dim", None) or text.hidden_size // heads),
-    )
-
-
-def training_bytes(shape: ModelShape, config: VerlConfig, tokens: int, offload: Offload) -> float:
-    """Peak memory of one GPU in training, in bytes, with `tokens` tokens on it at once. With adapters the other weights
-    have neither gradient nor moments."""
-    state = (4 if config.model.lora_rank else STATE_BYTES) * shape.parameters / config.cluster.gpus
-    layer = 2 * shape.parameters / shape.layers
-    activations = tokens * shape.hidden * (2 * shape.layers + _LAYER_BYTES)
-    logits = tokens * shape.vocab * _LOGIT_BYTES
-    return (0.0 if offload == "cpu" else state) + _GATHERED_LAYERS * layer + activations + logits
-
-
-def plan(shape: ModelShape, config: VerlConfig) -> ClusterLayout:
-    """The simplest layout that fits by estimate: states on the GPUs rather than in host memory, whole sequences rather
-    than shared ones, and the values that the settings fix. Raises UserError if none fits."""
-    cluster, adapters = config.cluster, config.model.lora_rank > 0
-    microbatch, rollout = config.optim.tokens_per_microbatch, config.rollout
-    if not microbatch:
-        raise UserError("verl does not choose the size of a micro-batch; set optim.tokens_per_microbatch")
-    memory = cluster.memory * 1e9
-    per_node = min(cluster.gpus, cluster.per_node)
-    powers = [1 << i for i in range(per_node.bit_length()) if per_node % (1 << i) == 0 and shape.heads % (1 << i) == 0]
-    tensor = cluster.tensor_parallel or _tensor_parallel(shape, config, powers)
-    resident = (4 if adapters else 12) * shape.parameters / cluster.gpus  # weights and moments, during sampling
-    fits_beside = resident + VLLM_SHARE * memory <= _USABLE * memory
-    choices: tuple[Offload, ...] = ("none" if fits_beside else "between", "cpu")
-    if cluster.offload != "auto":
-        choices = (cluster.offload,)
-    least = float("inf")
-    for offload in choices:
-        for sequence in [cluster.sequence_parallel] if cluster.sequence_parallel else powers:
-            tokens = -(-max(microbatch, rollout.max_prompt_tokens + rollout.max_tokens) // sequence)
-            needed = training_bytes(shape, config, tokens, offload)
-            least = min(least, needed)
-            if needed <= _USABLE * memory:
-                bytes_each = {"none": 0, "between": 12, "cpu": STATE_BYTES}[offload]
-                host = min(bytes_each, 4 if adapters else STATE_BYTES) * shape.parameters / cluster.nodes
-                return ClusterLayout(tensor, sequence, offload, tokens, needed / 1e9, host / 1e9)
-    raise UserError(
-        f"by estimate a model of {shape.parameters / 1e9:.1f} billion parameters needs {least / 1e9:.0f} GB per GPU on "
-        f"{cluster.gpus} GPUs of {cluster.memory:.0f} GB; use more of them, shorter sequences or --model.lora-rank"
-    )
-
-
-def _tensor_parallel(shape: ModelShape, config: VerlConfig, possible: list[int]) -> int:
-    """Number of GPUs, one of the possible ones, that hold the weights in bf16 and the cache of a few whole groups."""
-    prompt, response = config.rollout.max_prompt_tokens, config.rollout.max_tokens
-    weights, room = 2 * shape.parameters, VLLM_SHARE * config.cluster.memory * 1e9
-    wanted = weights + _CACHE_GROUPS * (prompt + config.rollout.n * response) * shape.cache_bytes
-    count = next((count for count in possible if wanted <= count * room), possible[-1])
-    if weights + (prompt + response) * shape.cache_bytes > count * room:
-        raise UserError(
-            f"vLLM needs {weights / 1e9:.0f} GB for the weights of {shape.parameters / 1e9:.1f} billion parameters and "
-            f"has {count * room / 1e9:.0f} GB on {count} GPUs of a node; use more GPUs per node"
-        )
-    return count
-
-
-# The launch ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,107 +209,3 @@ def launch_yaml(config: Mapping[str, Any]) -> str:
     }
     head = "# Written by `dph verl`. Values here override verl's own; `train.sh KEY=VALUE` overrides both.\n"
     return head + yaml.dump({**hydra, **config}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
-
-
-# Scripts -------------------------------------------------------------------------------------------------------------
-
-
-def script(folder: Path, title: str, needs: str, body: str) -> str:
-    """A script that begins with the variables `here`, its directory, and `python`, the interpreter."""
-    return f"""#!/usr/bin/env bash
-# {title}
-# PYTHON names the interpreter of an environment that has {needs}.
-set -euo pipefail
-here={shlex.quote(str(folder))}
-python="${{PYTHON:-python}}"
-{body}"""
-
-
-def presample_script(folder: Path, title: str, words: Sequence[str] = ()) -> str:
-    """Pre-sampling with the settings in the folder's presample.toml; started again, it continues. words: flags, for
-    code of others, which a file alone cannot name."""
-    body = f'exec "$python" -m dph presample --config "$here/presample.toml"{_behind(words)} --resume\n'
-    return script(folder, title, "dph-rl[vllm]", body)
-
-
-def _behind(words: Sequence[str]) -> str:
-    return "".join(f" {shlex.quote(word)}" for word in words)
-
-
-def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
-    """Every script by name."""
-    nodes, files, code = config.cluster.nodes, {}, _behind(words_of(config))
-    if presamples(config):
-        title = "1. Make the partition and the rehearsal set from the reference policy, sampled through vLLM."
-        files["presample.sh"] = presample_script(folder, title, words_of(config))
-    title = "2. Write the problems as verl's Parquet, into a folder that every node can read."
-    files["data.sh"] = script(folder, title, "dph-rl", f'exec "$python" -m dph.integrations.verl.data "$here"{code}\n')
-    ray = f"""port="${{RAY_PORT:-6379}}"
-case "${{1:?head, or the address of the head node}}" in
-    head) exec "$python" -m ray.scripts.scripts start --head --port="$port" --num-gpus={config.cluster.per_node} ;;
-    *) exec "$python" -m ray.scripts.scripts start --address="$1:$port" --num-gpus={config.cluster.per_node} ;;
-esac
-"""
-    if nodes > 1:
-        title = f"3. On each of the {nodes} nodes: ray.sh head on the first, ray.sh ADDRESS-OF-THE-FIRST on the others."
-        files["ray.sh"] = script(folder, title, "dph-rl[verl] and vLLM", ray)
-    join = 'export RAY_ADDRESS="${RAY_ADDRESS:-auto}" # the cluster that ray.sh made\n' if nodes > 1 else ""
-    train = f"""cat "$here/metrics.jsonl" >> "$here/metrics-before.jsonl" 2>/dev/null || true # verl begins it anew
-export VERL_FILE_LOGGER_PATH="$here/metrics.jsonl" TENSORBOARD_DIR="$here/tensorboard"
-{join}cd "$here"
-exec "$python" -m dph.integrations.verl --config-dir "$here" --config-name launch hydra.run.dir="$here/hydra" "$@"
-"""
-    title = "4. Train; again, from the newest checkpoint. Arguments KEY=VALUE change verl's configuration."
-    files["train.sh"] = script(folder, title, "dph-rl[verl] and vLLM", train)
-    score = """step="${1:-$(cat "$here/checkpoints/latest_checkpointed_iteration.txt")}"
-model="$here/models/step-$step"
-if [ ! -e "$model/config.json" ]; then
-    "$python" -m verl.model_merger merge --backend fsdp \\
-        --local_dir "$here/checkpoints/global_step_$step/actor" --target_dir "$model"
-fi
-for settings in "$here"/eval*.toml; do # the task's split, and each further set of the monitor
-    name="$(basename "$settings" .toml)"
-    "$python" -m dph eval --config "$settings" --model.path "$model"CODE \\
-        --out "$here/$name/step-$step" "${@:2}"
-done
-""".replace("CODE", code)
-    title = "5. Merge a checkpoint, by default the newest, and score it: eval.sh [STEP [settings of dph eval]]."
-    files["eval.sh"] = script(folder, title, "dph-rl[verl], or dph-rl[vllm] once it is merged", score)
-    return files
-
-
-def readme(config: VerlConfig, layout: ClusterLayout, shape: ModelShape) -> str:
-    """The launch's README: what to run, and how much memory to expect."""
-    cluster = config.cluster
-    training = f"{layout.training_gb:.0f} of a GPU's {cluster.memory:.0f} GB"
-    ray = ["./ray.sh head                  # the first node", "./ray.sh ADDRESS               # the others"]
-    commands = [
-        *(["./presample.sh                 # one node with GPUs"] if presamples(config) else []),
-        "./data.sh                      # needs the data, no GPU",
-        *(ray if cluster.nodes > 1 else []),
-        "./train.sh                     # the first node",
-        "./eval.sh                      # the newest checkpoint",
-    ]
-    where = {
-        "none": "all training states on the GPUs",
-        "between": "weights and moments in host memory while responses are sampled",
-        "cpu": "all training states in host memory",
-    }[layout.offload]
-    rollout, rows, ranks = config.rollout, config.stored_rows, cluster.gpus // layout.sequence_parallel
-    listed = "\n".join(commands)
-    return f"""# {config.method} on {config.task.name}, {cluster.gpus} GPUs
-
-Written by `dph verl`. Every node must see this directory, and all that it names, under the same paths.
-
-```sh
-{listed}
-```
-
-* A step: {rollout.prompts} prompts with {rollout.n} responses each, and {rows} stored responses;
-  {config.optim.minibatches} mini-batches; {config.steps} steps.
-* Layout: {ranks} data-parallel ranks of {layout.sequence_parallel} GPU(s), a copy of vLLM over
-  {layout.tensor_parallel} GPU(s), {layout.tokens_per_gpu} tokens per GPU at once; {where}.
-* In training each prompt is computed once{"" if shares_prompts(config, layout) else " for each response"}.
-* Estimated, not measured, for {shape.parameters / 1e9:.2f} billion parameters:
-  in training {training}, and {layout.host_gb:.0f} GB of a node's host memory.
-"""

@@ -2,7 +2,8 @@
 """Entry point in the group `verl.plugins`: verl imports this module in every process.
 
 If this import fails, verl logs it at debug level only, and then reports that it knows no trainer named dph_sync.
-`check_registered` imports this module itself and says what is wrong; training and `dph verl` call it.
+`check_registered` of the module `installed` imports this module itself and says what is wrong; training and `dph verl`
+call it.
 """
 
 import logging

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
-from dph.build import load_plugin, make_verifiers
 from dph.config import VerifierConfig, from_dict
+from dph.engine import load_plugin, make_verifiers
 from dph.errors import SettingsError
 from dph.types import Outcome, Verdict, read_problem
 from dph.verifiers import Verifiers

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from dph.errors import DataError, counted
-from dph.tasks.sql.schema import connect
+from dph.errors import DataError
+from dph.tasks.sql.schema import connect, quoted, shadows
 from dph.types import Problem, as_text
 
 _NAMED = 5  # problems, and names of each
-_ROW_IDS = {"rowid", "oid", "_rowid_"}
 
 
 def lacking_lines(problems: Sequence[Problem]) -> list[str]:
@@ -22,7 +21,8 @@ def lacking_lines(problems: Sequence[Problem]) -> list[str]:
         return []
     told = [f"{id}: {', '.join(names[:_NAMED])}" for id, names in list(found.items())[:_NAMED]]
     more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return [f"{counted(len(found), 'gold')} that use what the prompt does not name: {'; '.join(told)}{more}"]
+    use = "gold uses" if len(found) == 1 else "golds use"
+    return [f"{len(found)} {use} what the prompt does not name: {'; '.join(told)}{more}"]
 
 
 def lacking(problem: Problem) -> list[str]:
@@ -33,7 +33,7 @@ def lacking(problem: Problem) -> list[str]:
     for table, column in _read_by(Path(str(problem.meta.get("db", ""))), str(problem.answer)):
         if not _is_named(table, prompt):
             names.append(table)
-        elif column and column.lower() not in _ROW_IDS and not _is_named(column, prompt):
+        elif column and not _is_named(column, prompt):
             names.append(f"{table}.{column}")
     return list(dict.fromkeys(names))
 
@@ -60,8 +60,18 @@ def _read_by(db: Path, query: str) -> list[tuple[str, str]]:
         with closing(connect(db)) as connection:
             named = "SELECT lower(name), type FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
             kinds |= dict(connection.execute(f"{named} AND type IN ('table', 'view')").fetchall())
+            for own in shadows(connection):  # a search in full text reads them, not the query
+                kinds.pop(own.lower(), None)
             connection.set_authorizer(note)
             connection.execute(f"EXPLAIN {query.strip().rstrip(';')}").close()
+            connection.set_authorizer(None)
+            listed = {table: _columns_of(connection, table) for table, _ in reads}
     except (sqlite3.Error, sqlite3.Warning, ValueError, DataError):
         return []
-    return list(reads)
+    return [(table, column) for table, column in reads if not column or column.lower() in listed[table]]
+
+
+def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
+    """The columns of a table or view in lower case, without hidden ones, such as the rank of a search."""
+    rows = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    return {str(row[1]).lower() for row in rows}

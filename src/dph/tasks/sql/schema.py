@@ -116,9 +116,9 @@ def schema_of_file(path: Path, *, views: bool = False) -> Schema:
                 "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' "
                 "ORDER BY type, rowid"
             )
-            shadows = _shadows(connection)
+            own = shadows(connection)
             for name, type in names.fetchall():
-                if (type == "view" and not views) or name in shadows:
+                if (type == "view" and not views) or name in own:
                     continue
                 try:
                     rows = _columns(connection, name)
@@ -141,7 +141,7 @@ def schema_of_file(path: Path, *, views: bool = False) -> Schema:
     return Schema(tuple(tables), found, tuple(left_out))
 
 
-def _shadows(connection: sqlite3.Connection) -> set[str]:
+def shadows(connection: sqlite3.Connection) -> set[str]:
     """The tables in which virtual tables, such as those of full-text search, keep what they hold; a SQLite before 3.37
     does not tell them."""
     try:

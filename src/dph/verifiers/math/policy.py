@@ -109,47 +109,77 @@ def check_policy(name: str) -> None:
 def _unread(problem: Problem) -> str:
     """Why `typed` cannot read any of a problem's gold answers; "" if it can."""
     from mathequal import read
-    from mathequal.golds import is_beside_the_question, is_missing, reads
+    from mathequal.doubts import is_of_a_sheet
+    from mathequal.golds import is_missing, reads
 
     golds = _typed_golds(problem)
     if all(map(is_missing, golds)):
         return f"the answer is {golds[0][:80]!r}, which says that it is missing"
+    if all(map(is_of_a_sheet, golds)):
+        return f"the answer is {golds[0][:80]!r}, {_SHEET}"
     readable = [gold for gold in golds if (answer := read(gold)) and not _is_told(gold, answer.kind) and reads(gold)]
     if not readable:
         return f"the policy typed cannot read the answer {golds[0][:80]!r}; {_ALONE}"
-    if all(is_beside_the_question(gold, _question(problem)) for gold in readable):
-        return f"the question asks for a value, and the answer is {readable[0][:80]!r}"
-    return ""
+    doubts = [_doubt(gold, _question(problem)) for gold in readable]
+    return doubts[0] if all(doubts) else ""
+
+
+@lru_cache(maxsize=4096)
+def _doubt(gold: str, question: str) -> str:
+    """Why a gold that `typed` reads says something else to a reader; "" if it does not."""
+    from mathequal import doubts
+    from mathequal.golds import is_beside_the_question
+
+    told = f"the answer is {gold[:80]!r}"
+    if doubts.is_ambiguous(gold):
+        return f"{told}, which may be a value with a remark, a range, a product or a difference; {_ALONE}"
+    if (word := doubts.split_words(gold)) and not doubts.is_name(gold):
+        return f"{told}, of which the policy typed cannot read {word!r}; {_ALONE}"
+    if doubts.is_unlisted_choice(gold, question):
+        return f"{told}, and the question lists no choices"
+    return f"the question asks for a value, and the answer is {gold[:80]!r}" * is_beside_the_question(gold, question)
 
 
 def _typed_golds(problem: Problem) -> tuple[str, ...]:
     """The accepted answers without what is no part of them: "Ans. 15" is 15."""
-    return tuple(map(_typed_gold, map(_with_currency, map(gold_text, gold_list(problem.answer)))))
+    question = _question(problem)
+    return tuple(_typed_gold(gold, question) for gold in _written_golds(problem))
 
 
-def _with_currency(gold: str) -> str:
-    """An answer without the dollar signs around a formula; a lone one, of $34, is the currency and stays."""
-    return gold.strip() if _LONE_DOLLAR.fullmatch(gold) else strip_dollars(gold)
+def _written_golds(problem: Problem) -> tuple[str, ...]:
+    """The accepted answers without the dollar signs around a formula; a lone one, of $34, is the currency and stays."""
+    golds = map(gold_text, gold_list(problem.answer))
+    return tuple(gold.strip() if _LONE_DOLLAR.fullmatch(gold) else strip_dollars(gold) for gold in golds)
 
 
-def _typed_gold(gold: str) -> str:
+def _typed_gold(gold: str, question: str) -> str:
     from mathequal.golds import stated
 
-    return gold if _GLUED.match(gold) else stated(gold)
+    return gold if _GLUED.match(gold) else stated(gold, question)
 
 
 def is_words(problem: Problem) -> bool:
-    """Whether `typed` reads every accepted answer as words."""
+    """Whether `typed` reads every accepted answer as words, or as letters of choices that the question does not
+    list."""
     from mathequal import read
+    from mathequal.doubts import lists_choices
 
+    kinds = ("text",) if lists_choices(_question(problem)) else ("text", "letters")
     answers = map(read, _typed_golds(problem))
-    return all(answer is not None and answer.kind == "text" for answer in answers)
+    return all(answer is not None and answer.kind in kinds for answer in answers)
+
+
+def noted(problem: Problem) -> list[str]:
+    """What is worth a note about the accepted answers: `dph.verifiers.golds.NOTED` says what each flag means."""
+    from mathequal.doubts import is_code, is_name
+
+    golds = _typed_golds(problem)
+    return [flag for flag, told in (("codes", is_code), ("names", is_name)) if any(map(told, golds))]
 
 
 def is_cleaned(problem: Problem) -> bool:
     """Whether `typed` takes a label, a number in a list or a remark off one of the accepted answers."""
-    golds = [_with_currency(gold_text(gold)) for gold in gold_list(problem.answer)]
-    return any(_typed_gold(gold) != gold for gold in golds)
+    return _typed_golds(problem) != _written_golds(problem)
 
 
 @lru_cache(maxsize=4096)
@@ -168,7 +198,7 @@ def _reading(gold: str) -> str:
     """A gold answer, its type, and its value if that is a number."""
     from mathequal import exact, read
 
-    answer = read(_typed_gold(gold))
+    answer = read(_typed_gold(gold, ""))
     if answer is None:
         return f"{gold} (not read)"
     value = exact(answer.value) if answer.kind == "expression" else None
@@ -215,6 +245,7 @@ def gold_texts(problem: Problem) -> tuple[str, ...]:
 
 _LONE_DOLLAR = re.compile(LONE_DOLLAR)
 _ALONE = "write the answer alone, or name it in a longer text with the option answer_pattern"
+_SHEET = "a date or a time as spreadsheets write them, also in place of 1/2 or 3-4; write the value"
 _GLUED = re.compile(r"(?:ans|sol)\w*\.\d", re.I)  # "Ans.5": 5 or 0.5
 _CONCLUDES = re.compile(r"(?<![A-Za-z\\])(?:(?<![Ii]f )(?<!or )so|therefore|thus|hence)(?=[\s,])")
 _WORD = re.compile(r"[A-Za-z]{2,}")

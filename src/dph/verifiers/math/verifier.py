@@ -8,14 +8,13 @@ from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_faults
 from dph.verifiers.lru import LRU
-from dph.verifiers.math.policy import PolicyName, gold_texts, is_cleaned, is_words, judge_at_sight, make_policy
+from dph.verifiers.math.policy import PolicyName, gold_texts, is_cleaned, is_words, judge_at_sight, make_policy, noted
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive
 from dph.verifiers.sandbox.pool import GRACE, Request, UsesWorkers, WorkerPool, read_reply
 from mathequal import answer_key
 from mathequal.extract import Decimals, Fallback
 
 _MAY_BE_DECIMAL = re.compile(r"-?\d{1,9},(?!\d{3}$)\d{1,9}")
-_FEW_OF = 10  # one in so many golds
 _FALLBACKS = (None, "none", "phrase", "last_number", "library")
 _Question = tuple[tuple[str, ...], str]
 
@@ -71,14 +70,15 @@ class MathVerifier(UsesWorkers):
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
         """Problems with an answer that is two numbers, or one with a decimal comma, 4,5; of which `typed` takes a label
-        or a remark off; or that is words where nearly all others are values: id → its flags."""
+        or a remark off; that is a code or a name; or that is words where others are values: id → its flags."""
         flags = {p.id: ["decimal_comma"] for p in problems if any(map(_MAY_BE_DECIMAL.fullmatch, gold_texts(p)))}
         if self._policy.judge is None:
             return flags
         words = [p.id for p in problems if is_words(p)]
-        for id in (p.id for p in problems if is_cleaned(p)):
-            flags.setdefault(id, []).append("cleaned")
-        for id in words if len(words) * _FEW_OF <= len(problems) else ():
+        for problem in problems:
+            for flag in [*["cleaned"] * is_cleaned(problem), *noted(problem)]:
+                flags.setdefault(problem.id, []).append(flag)
+        for id in words if len(words) < len(problems) else ():
             flags.setdefault(id, []).append("words")
         return flags
 

@@ -82,6 +82,26 @@ def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
     return response[start:end].strip() or None
 
 
+def query_in(gold: str) -> str:
+    """The query of a gold answer that holds it in a fence or tags, or after a label; another gold as it is.
+
+    >>> query_in("SQL: SELECT 1"), query_in("```sql\\nSELECT 1\\n```")
+    ('SELECT 1', 'SELECT 1')
+    """
+    if fenced := extract_sql(gold):
+        return fenced
+    for pattern in (_ANY_FENCE, _TAGS):
+        if len(found := pattern.findall(gold)) == 1 and (query := found[0][1].strip()):
+            return query
+    labelled = _AFTER_LABEL.fullmatch(gold)
+    return labelled[1].strip() if labelled else gold
+
+
+_ANY_FENCE = re.compile(r"(```+|~~~+)[ \t]*\w*[ \t]*\n(.*?)\1", re.S)
+_TAGS = re.compile(r"<(sql|query|answer)>(.*?)</\1>", re.S | re.I)
+_AFTER_LABEL = re.compile(r"\s*[A-Za-z][\w ]{0,30}:\s*((?:SELECT|WITH|VALUES)\b.*)", re.S | re.I)
+
+
 def _without_quotes(text: str) -> str:
     """A text in which quoted lines, > SELECT 1, are plain where a fence among them is quoted too."""
     lines, start = text.split("\n"), 0

@@ -13,7 +13,7 @@ from dph.verifiers.sandbox.pool import GRACE, Reply, Request, UsesWorkers, Worke
 from dph.verifiers.sql.files import Databases, MissingDatabase, database_finder
 from dph.verifiers.sql.rewards import REWARDS, RewardName, calls_with_sql
 from dph.verifiers.sql.rules import Columns, Options, Rule, get_rule
-from dph.verifiers.sql.text import GoldFlag, changes_by_itself, extract_sql, plain_text, tie_probes
+from dph.verifiers.sql.text import GoldFlag, changes_by_itself, extract_sql, plain_text, query_in, tie_probes
 from dph.verifiers.thoughts import without_thoughts
 
 Answer = Literal["block", "whole"]
@@ -40,6 +40,9 @@ class _Gold:
     sql: str
     plain: str
     ordered: bool
+
+
+_WRAPPED = "; write the query alone, without a fence, tags or a label around it"
 
 
 class SqlVerifier(UsesWorkers):
@@ -136,10 +139,10 @@ class SqlVerifier(UsesWorkers):
             if any(sign in detail for sign in _BROKEN):
                 raise UserError(f"problem {problem.id!r}: cannot read the database {problem.meta['db']}: {detail}")
             if outcome is not Outcome.CORRECT:
-                reads = not detail.endswith("not authorized")
-                failures[problem.id] = (
-                    detail if reads else f"a gold query must be a SELECT, which only reads ({detail})"
-                )
+                if detail.endswith("not authorized"):
+                    detail = f"a gold query must be a SELECT, which only reads ({detail})"
+                wrapped = query_in(gold := str(problem.answer)) != gold
+                failures[problem.id] = f"{detail}{_WRAPPED * wrapped}"
         return failures
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[GoldFlag]]:

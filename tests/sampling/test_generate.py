@@ -12,17 +12,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from architectures import ARCHITECTURES, any_policy, architecture, skip_unless_known
 from dph.config import ModelConfig
+from dph.config.sampling import SamplingParams
 from dph.errors import ModelError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.sampling import decoders, shared_decode
-from dph.sampling import hf as module
+from dph.sampling import generate as module
 from dph.sampling.decoders import PlainDecoder, StateDecoder, WholeDecoder, why_not
-from dph.sampling.hf import HFSampler
+from dph.sampling.generate import HFSampler
 from dph.sampling.seeding import derive_key
-from dph.sampling.shared_decode import SharedDecoder, StaticDecoder, why_not_shared
+from dph.sampling.shared_decode import SharedDecoder, why_not_shared
+from dph.sampling.static_decode import StaticDecoder
 from dph.training.rows import Row
-from dph.types import SamplingParams
 from helpers import TEXTS, TINY, policy_with_outliers, random_rows, randomise, shrinking, tiny_policy
 
 PROMPTS = [[4], [5, 6, 7], [8, 9, 10, 11, 4, 5], [12, 13], [7, 7, 7, 7], [14]]
@@ -448,8 +449,9 @@ def small_policy():
     return policy
 
 
-def exact_distribution(policy, prompt, steps, temperature, top_p):
-    """Probability of every response of at most `steps` tokens, from transformers' logits one prefix at a time."""
+def exact_distribution(policy, prompt, steps, temperature, top_p, min_p=0.0):
+    """Probability of every response of at most `steps` tokens, from transformers' logits one prefix at a time: tokens
+    below min_p of the most likely one are left out, then those outside the nucleus of the rest."""
     chances, fringe = {}, {(): 1.0}
     for _ in range(steps):
         following = {}
@@ -457,9 +459,10 @@ def exact_distribution(policy, prompt, steps, temperature, top_p):
             with torch.no_grad():
                 logits = policy.model(torch.tensor([[*prompt, *prefix]])).logits[0, -1].double()
             probs = (logits / temperature).softmax(-1).tolist()
+            likely = {token: p for token, p in enumerate(probs) if p >= min_p * max(probs)}
             kept, mass = {}, 0.0
-            for token in sorted(range(len(probs)), key=lambda token: -probs[token]):
-                if mass < top_p:
+            for token in sorted(likely, key=lambda token: -probs[token]):
+                if mass < top_p * sum(likely.values()):
                     kept[token] = probs[token]
                 mass += probs[token]
             for token, p in kept.items():
@@ -469,14 +472,23 @@ def exact_distribution(policy, prompt, steps, temperature, top_p):
     return {**chances, **fringe}
 
 
-@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.8, 1.0), (1.0, 0.75), (1.6, 0.9)])
-def test_frequencies_are_the_exact_probabilities(temperature, top_p):
+@pytest.mark.parametrize(
+    ("temperature", "top_p", "min_p"),
+    [
+        *((1.0, 1.0, 0.0), (0.8, 1.0, 0.0), (1.0, 0.75, 0.0), (1.6, 0.9, 0.0)),
+        *((1.0, 1.0, 0.4), (0.8, 1.0, 0.2), (1.6, 1.0, 0.5), (1.3, 0.8, 0.3)),
+    ],
+)
+def test_frequencies_are_the_exact_probabilities(temperature, top_p, min_p):
     policy, prompt, count = small_policy(), [3, 4], 6000
-    expected = exact_distribution(policy, prompt, 3, temperature, top_p)
+    expected = exact_distribution(policy, prompt, 3, temperature, top_p, min_p)
     assert sum(expected.values()) == pytest.approx(1, abs=1e-12)
-    (group,) = sample(policy, SamplingParams(count, temperature, top_p, 3), [prompt], [7], rows=count)
+    if min_p:
+        assert len(expected) < len(exact_distribution(policy, prompt, 3, temperature, top_p)), "min-p leaves some out"
+    params = SamplingParams(count, temperature, top_p, 3, min_p)
+    (group,) = sample(policy, params, [prompt], [7], rows=count)
     found = Counter(tuple(completion.token_ids) for completion in group)
-    assert found.keys() <= expected.keys()  # nothing outside the nucleus
+    assert found.keys() <= expected.keys()  # nothing that was left out
     # Pearson's statistic over classes with an expected count of at least 5 has mean d and variance 2d: d + 5·√(2d) is
     # 5 standard deviations above the mean
     large = {key: p for key, p in expected.items() if count * p >= 5}

@@ -3,7 +3,7 @@
 `draw` chooses the next token from logits, the same one on every machine for the same random key.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import groupby
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dph.config import TrainingSamplerConfig
+from dph.config.sampling import SamplingParams
 from dph.errors import ModelError
 from dph.models.policy import Policy
 from dph.models.trial import GrowingTrial, scale
@@ -20,8 +21,10 @@ from dph.process.progress import say
 from dph.sampling.decoders import PlainDecoder, Start, StateDecoder, WholeDecoder, why_not
 from dph.sampling.protocol import Sampler, register_sampler
 from dph.sampling.seeding import derive_key, uniforms
-from dph.sampling.shared_decode import SharedDecoder, StaticDecoder, longest_shared, why_not_shared
-from dph.types import Completion, SamplingParams
+from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_shared
+from dph.sampling.static_decode import StaticDecoder
+from dph.sampling.stopping import Stopping
+from dph.types import Completion
 
 T = TypeVar("T")
 
@@ -97,6 +100,7 @@ class HFSampler(Sampler):
         tokens = torch.zeros(total, params.max_tokens, dtype=torch.long, device=device)
         logprobs = torch.zeros(total, params.max_tokens, dtype=torch.float32, device=device)
         lengths = torch.zeros(total, dtype=torch.long, device=device)  # 0 until a response has ended
+        texts = Stopping(self._policy.decode, params.stop, total) if params.stop else None
         left, look = list(range(len(prompts))), LOOK_EVERY.get(device.type, LOOK_EVERY_OTHERWISE)
         rows = torch.arange(total, device=device)  # rows still in the batch; some of them may have ended
         running = torch.ones(total, dtype=torch.bool, device=device)
@@ -110,10 +114,14 @@ class HFSampler(Sampler):
             running = running & ~ending
             lengths.index_add_(0, rows, ending * (step + 1))
             if last or (step + 1) % look == 0:
+                if texts is not None:
+                    texts.look(rows.tolist(), tokens[rows, step // look * look : step + 1].tolist(), lengths)
+                    running = running & (lengths[rows] == 0)
                 ended_at = lengths.tolist()
                 for index in [index for index in left if all(ended_at[index * n : index * n + n])]:
                     left.remove(index)
-                    yield index, self._completions(tokens, logprobs, ended_at, range(index * n, index * n + n))
+                    places, stopped = range(index * n, index * n + n), texts.stopped if texts is not None else ()
+                    yield index, self._completions(tokens, logprobs, ended_at, places, stopped)
                 alive = ended_at.count(0)
                 if alive == 0:
                     return
@@ -123,11 +131,15 @@ class HFSampler(Sampler):
                     rows, chosen, running = rows[keep], chosen[keep], running[keep]
             decoder.step(chosen)
 
-    def _completions(self, tokens: Tensor, logprobs: Tensor, lengths: Sequence[int], rows: range) -> list[Completion]:
+    def _completions(
+        self, tokens: Tensor, logprobs: Tensor, lengths: Sequence[int], rows: range, stopped: Collection[int]
+    ) -> list[Completion]:
+        """The responses of rows, some of which a stop string ended."""
         completions = []
         for row in rows:
             ids, values = (x[row, : lengths[row]].tolist() for x in (tokens, logprobs))
-            completions.append(Completion(ids, values, "stop" if ids[-1] in self._policy.eos_ids else "length"))
+            ended = row in stopped or ids[-1] in self._policy.eos_ids
+            completions.append(Completion(ids, values, "stop" if ended else "length"))
         return completions
 
     def way(self, longest: int) -> tuple[Start, bool]:
@@ -208,8 +220,8 @@ def draw(logits: Tensor, params: SamplingParams, keys: Tensor, step: int) -> tup
 
     Args:
         logits: [R, V].
-        params: temperature and top-p. Temperature 0 takes the most likely token; log-probabilities are then those at
-            temperature 1.
+        params: temperature, min-p and top-p. Temperature 0 takes the most likely token; log-probabilities are then
+            those at temperature 1.
         keys: int64 [R], the rows' random keys.
         step: index of the token within its response.
     Returns:
@@ -222,7 +234,8 @@ def draw(logits: Tensor, params: SamplingParams, keys: Tensor, step: int) -> tup
         chosen = logits.argmax(-1, keepdim=True)
     else:
         numbers = uniforms(keys, torch.full((), step, device=keys.device))  # no copy, which would wait for a GPU
-        chosen = _invert(probs, numbers) if params.top_p >= 1 else _invert_nucleus(probs, numbers, params.top_p)
+        kept = _at_least(probs, params.min_p) if params.min_p > 0 else probs
+        chosen = _invert(kept, numbers) if params.top_p >= 1 else _invert_nucleus(kept, numbers, params.top_p)
     # softmax adds up a row with more rounding than `sum`
     return chosen.squeeze(1), (probs.gather(1, chosen) / probs.sum(-1, keepdim=True)).log().squeeze(1)
 
@@ -256,6 +269,12 @@ def _inverted(weights: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
     weight = weights.gather(1, place)
     below = targets - (sums.gather(1, place) - weight)
     return place, (below / weight).clamp_(0, 1)
+
+
+def _at_least(probs: Tensor, min_p: float) -> Tensor:
+    """Min-p: the distribution [R, V] of the tokens with at least this share of the most likely token's probability."""
+    kept = torch.where(probs >= min_p * probs.amax(-1, keepdim=True), probs, torch.zeros_like(probs))
+    return kept / kept.sum(-1, keepdim=True)
 
 
 def _invert_nucleus(probs: Tensor, numbers: Tensor, top_p: float) -> Tensor:

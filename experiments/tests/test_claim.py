@@ -1,0 +1,143 @@
+"""Where pass@k is lost and what keeps it: the tables of the pages against the published counts, and the parts against
+numbers that are known beforehand."""
+
+import math
+import re
+from math import comb
+from pathlib import Path
+
+import pytest
+
+from experiments.anchor.counts import Evaluated
+from experiments.claim import COUNTS, TABLES, _losable, main
+from experiments.factorial.tables import by_class, class_shares
+from experiments.worlds import power
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {
+    "where": ["docs/results/findings.md"],
+    "losable": ["docs/results/findings.md"],
+    "elsewhere": ["docs/results/findings.md"],
+    "rate": ["docs/results/findings.md", "experiments/results/anchor.md"],
+    "worlds": ["docs/results/findings.md"],
+    "equal": ["docs/results/findings.md", "experiments/results/anchor.md"],
+    "free": ["docs/results/findings.md"],
+    "sft": ["docs/results/findings.md"],
+    "mastered": ["docs/results/findings.md", "experiments/results/certificates.md"],
+    "shift": ["docs/results/findings.md"],
+}
+"""The pages that have a table of the command as it is printed."""
+
+
+def printed(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(ROOT)
+    return list(TABLES[name][1](COUNTS))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_table_of_the_pages_is_computed_from_the_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(name, monkeypatch)
+    assert len(lines) > 2
+    for page in PAGES[name]:
+        known = (ROOT / page).read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if line not in known] == [], page
+
+
+def cells(lines: list[str], row: str) -> list[str]:
+    """The entries of the row that begins with a text."""
+    (line,) = [line for line in lines if line.startswith(f"| {row}")]
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def interval(text: str) -> list[str]:
+    """The numbers of "+1.1 (+0.7 to +1.5)" as the pages write them: "+1.1", "0.7", "1.5"; "−" for minus."""
+    mean, low, high = re.findall(r"[+-]\d+\.\d", text)[:3]
+    return [mean.replace("-", "−"), *(end.lstrip("+").replace("-", "−") for end in (low, high))]
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "column"),
+    [
+        ("rate", "near-perfect rows", 1),  # pass@8
+        ("rate", "near-perfect rows", 2),  # pass@32
+        ("rate", "near-perfect rows", 0),  # mean
+        ("worlds", "six SQL worlds, lr 1e-4: `dph_js`", 1),
+        ("rate", "k3 β 0.1 − GRPO", 2),
+        ("free", "GRPO 2e-4: halfway weights", 0),
+        ("shift", "**under shift", 2),
+        ("mastered", "`grpo` − base", 0),
+    ],
+)
+def test_the_page_of_what_we_know_has_the_numbers_of_the_counts(
+    name: str, row: str, column: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = cells(printed(name, monkeypatch), row)[column]
+    mean, low, high = (f"{float(number):+.1f}" for number in re.findall(r"[+-]\d+\.\d+", text)[:3])
+    shown = interval(f"{mean} ({low} to {high})")
+    page = (ROOT / "docs" / "results" / "what-we-know.md").read_text(encoding="utf-8")
+    assert f"{shown[0]} ({shown[1]} to {shown[2]})" in page
+
+
+def test_the_guides_table_of_thresholds_is_computed_from_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, guide = (
+        printed("losable", monkeypatch),
+        (ROOT / "docs" / "guides" / "methods.md").read_text(encoding="utf-8"),
+    )
+    for k in (8, 16, 32):
+        *_, inside, _, near, whole = cells(lines, f"pass@{k} ")
+        part, share = re.fullmatch(r"-(\S+) on (\d+) %", inside).groups()  # type: ignore[union-attr]
+        (row,) = [line for line in guide.splitlines() if line.startswith(f"| pass@{k} |")]
+        assert f"{part} of {whole.lstrip('-')} points, on" in row and f"on {share} %" in row.replace(
+            "of the problems", ""
+        )
+        assert row.rstrip(" |").endswith(near.split()[0].lstrip("-"))
+
+
+def start(base: list[int], again: list[int], trained: list[int]) -> dict[str, Evaluated]:
+    def one(correct: list[int]) -> Evaluated:
+        return Evaluated([(64, c) for c in correct], [], [], 0)
+
+    names = ("grpo-1e-4", "grpo-1e-4-again")
+    return {"base": one(base), "base-again": one(again)} | dict.fromkeys(names, one(trained))
+
+
+def test_parts_come_from_other_samples_than_classes_and_add_up() -> None:
+    found = start([0, 16, 64], [4, 20, 64], [0, 8, 60])
+    parts, shares = _losable({1: found}, 32)
+
+    def solved(c: int) -> float:
+        return 1 - comb(64 - c, 32) / comb(64, 32)
+
+    # classes by `base`: unsolved, 16 of 64 is 8 of 32, all; by `base-again` 4 of 64 is 2 of 32
+    unsolved = (solved(0) - solved(4)) / 3 / 2
+    losable = (solved(0) - solved(0)) / 3 / 2
+    above = ((solved(8) - solved(20)) + (solved(8) - solved(16)) + 2 * (solved(60) - 1)) / 3 / 2
+    assert parts[:4] == pytest.approx([100 * unsolved, 0, 100 * losable, 100 * above], abs=1e-9)
+    assert shares[:4] == pytest.approx([1 / 6, 0, 1 / 6, 4 / 6]) and shares[4] == pytest.approx(1 / 3)
+    classes = by_class(found, ("grpo-1e-4",), 32)
+    assert 100 * classes.sum() == pytest.approx(sum(parts[:4]))
+    assert class_shares(found, ("base",)).tolist() == pytest.approx([1 / 3, 1 / 3, 0, 0, 1 / 3])
+
+
+def test_the_power_of_students_interval() -> None:
+    assert power(0.0, 1.0, 3) == pytest.approx(0.025, abs=0.002), "one side of 5 %"
+    # with many runs Student's t is normal: an effect of 2.8 standard errors is found in 80 % of cases
+    assert power(2.8 / math.sqrt(200), 1.0, 200, draws=20_000) == pytest.approx(0.8, abs=0.02)
+
+
+def test_the_command_prints_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(ROOT)
+    main(["power", "setting", "--figure", str(tmp_path / "where.png")])
+    said = capsys.readouterr().out
+    assert "## Near-perfect problems" in said and "## What three runs can show" in said
+    assert (tmp_path / "where.png").read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(SystemExit):
+        main(["nowhere"])
+
+
+def test_the_page_on_faithfulness_has_the_shares_of_near_perfect_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    page, lines = (ROOT / "docs/concepts/faithfulness.md").read_text(encoding="utf-8"), printed("setting", monkeypatch)
+    for row, name in (("Countdown", "Countdown"), ("six SQL worlds", "SQL worlds")):
+        assert f"{name} {float(cells(lines, row)[0]):.0f} %" in page
+    low, high = (float(cells(lines, row)[0]) for row in ("SmolLM2, SQL world", "SmolLM2, Spider"))
+    assert f"SmolLM2 {low:.0f} to {high:.0f} %" in page
