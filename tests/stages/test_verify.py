@@ -690,16 +690,6 @@ def test_a_policy_that_cannot_explain_says_so(tmp_path: Path, capsys):
     assert "--explain changes nothing" in "".join(capsys.readouterr())
 
 
-def test_a_null_prediction_is_none(tmp_path: Path, capsys):
-    rows = [{"id": id, "prompt": "?", "answer": "5", "verifier": "math"} for id in "ab"]
-    path = lines(tmp_path / "p.jsonl", [{"id": "a", "response": r"\boxed{5}"}, {"id": "b", "response": None}])
-    common = ("--task", "records", "--data", lines(tmp_path / "gold.jsonl", rows), "--predictions", path)
-    verify(*common)
-    assert "without a prediction: 1 problem" in "".join(capsys.readouterr())
-    verify(*common, "--partial", "--out", tmp_path / "out")
-    assert [row["id"] for row in verdicts(tmp_path / "out")] == ["a"]
-
-
 @pytest.mark.parametrize("task", ["sql", "math"])
 def test_workers_that_never_get_ready_end_the_command(spider: Path, tmp_path: Path, capsys, task: str):
     words, _ = slow_suite(tmp_path)

@@ -145,8 +145,6 @@ def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> lis
         if column not in row:
             wanted = repr(field) if field else f"of {', '.join((*TEXTS, *BARE))}"
             raise DataError(f"{where}: no column {wanted}; it has: {', '.join(row)}")
-        if row[column] is None:  # a problem without a prediction, not an empty one
-            continue
         key = _key(row)
         without += key is None
         several = isinstance(row[column], list) and not _is_conversation(row[column])
