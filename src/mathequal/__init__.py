@@ -16,24 +16,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mathequal.answers import Answer
     from mathequal.copied import is_copied
+    from mathequal.explanation import Explanation, explain
     from mathequal.extract import find_answer
     from mathequal.judge import UNPARSED, Judgement, answer_key, compare
     from mathequal.rational import exact
     from mathequal.reading import read
+    from mathequal.responses import Statement, statement
 
 RULES_VERSION = 3
 """The version of the rules of judging: it is raised with every change that could change a verdict."""
 
 _HOMES = {
     "Answer": "answers",
+    "Explanation": "explanation",
     "Judgement": "judge",
+    "Statement": "responses",
     "UNPARSED": "judge",
     "answer_key": "judge",
     "compare": "judge",
     "exact": "rational",
+    "explain": "explanation",
     "find_answer": "extract",
     "is_copied": "copied",
     "read": "reading",
+    "statement": "responses",
 }
 """The module of each name."""
 
@@ -41,13 +47,17 @@ __all__ = [
     "RULES_VERSION",
     "UNPARSED",
     "Answer",
+    "Explanation",
     "Judgement",
+    "Statement",
     "answer_key",
     "compare",
     "exact",
+    "explain",
     "find_answer",
     "is_copied",
     "read",
+    "statement",
 ]
 
 

@@ -18,19 +18,28 @@ from functools import lru_cache
 
 from mathequal.budget import Unevaluable
 from mathequal.forms import (
+    base_of_power,
     divides_by_no_letter,
+    divides_by_real_numbers,
+    has_functions_of_letters,
     has_one_letter_once,
+    has_positive_exponents,
     is_expanded,
     is_factored,
     is_finished,
     is_form,
+    is_of_partial_fractions,
     is_of_primes,
+    is_power,
     is_reduced,
     is_scientific,
     is_simple_radical,
+    is_single_fraction,
     is_single_log,
     is_without_brackets,
+    is_without_logs_of_products,
     number_of_factors,
+    number_of_fractions,
 )
 from mathequal.nodes import Node
 from mathequal.text import word_list
@@ -46,13 +55,18 @@ class FormRule:
     """Whether an expression keeps the rule."""
     measure: Callable[[Node], int] = lambda _: 0
     """What an answer must have at least as much of as the gold answer."""
+    shared: Callable[[Node], object] = lambda _: None
+    """What an answer must have in common with the gold answer."""
     of_numbers: bool = False
     """Whether it asks for a form of numbers, of which a question may leave the choice: a fraction or a decimal."""
 
     def allows(self, gold: Node, answer: Node) -> bool:
         """Whether an answer keeps the rule, or the gold answer does not."""
         try:
-            return not self.kept(gold) or (self.kept(answer) and self.measure(answer) >= self.measure(gold))
+            if not self.kept(gold):
+                return True
+            alike = self.kept(answer) and self.shared(answer) == self.shared(gold)
+            return alike and self.measure(answer) >= self.measure(gold)
         except Unevaluable:
             return True
 
@@ -73,12 +87,49 @@ RULES = (
         number_of_factors,
     ),
     FormRule("expanded", re.compile(_EXPANDS, re.I), is_expanded),
-    FormRule("without brackets", re.compile(rf"{_OPENS}|\bslope[- ]intercept", re.I), is_without_brackets),
-    FormRule("in lowest terms", re.compile(rf"{_SIMPLER}|{_VERB}divide\b|\bfind the quotient\b", re.I), is_reduced),
+    FormRule("expanded logarithms", re.compile(_EXPANDS, re.I), is_without_logs_of_products),
+    FormRule("without brackets", re.compile(rf"{_EXPANDS}|{_OPENS}|\bslope[- ]intercept", re.I), is_without_brackets),
+    FormRule(
+        "in lowest terms",
+        re.compile(rf"{_SIMPLER}|{_VERB}divide\b|\bfind the quotient\b|\brationali[sz]", re.I),
+        is_reduced,
+    ),
     FormRule(
         "no letter below a fraction bar",
         re.compile(rf"{_SIMPLER}|{_VERB}divide\b|\bquotient\b", re.I),
         divides_by_no_letter,
+    ),
+    FormRule(
+        "a real denominator",
+        re.compile(rf"{_SIMPLER}|\brationali[sz]|\bstandard form|\bform \$?a ?\+ ?bi|{_VERB}divide\b", re.I),
+        divides_by_real_numbers,
+    ),
+    FormRule(
+        "a sum of partial fractions",
+        re.compile(r"\bpartial fractions?\b", re.I),
+        is_of_partial_fractions,
+        number_of_fractions,
+    ),
+    FormRule(
+        "a single fraction",
+        re.compile(r"\b(?:single|one|common) (?:\w+ )?(?:fraction|denominator)\b", re.I),
+        is_single_fraction,
+    ),
+    FormRule(
+        "positive exponents",
+        re.compile(r"\bpositive (?:\w+ )?(?:exponent|power|ind(?:ex|ices))", re.I),
+        has_positive_exponents,
+    ),
+    FormRule(
+        "a power of the base that is named",
+        re.compile(r"\bas a (?:single |whole )?power of|\bin the form \$?\w+ ?\^", re.I),
+        is_power,
+        shared=base_of_power,
+    ),
+    FormRule(
+        "functions of single letters",
+        re.compile(r"\bin terms of [$\\( ]*(?:sin|cos|tan|sec|csc|cot)", re.I),
+        has_functions_of_letters,
     ),
     FormRule(
         "a product of primes",
@@ -88,7 +139,7 @@ RULES = (
     FormRule(
         "nothing left to work out",
         re.compile(
-            rf"{_SIMPLER}|{_EXPANDS}|{_OPENS}|\bcollect\b|\bdistribut|{_VERB}(?:add|subtract|perform|divide)\b|"
+            rf"{_SIMPLER}|{_EXPANDS}|{_OPENS}|\bcollect\b|\bdistribut|{_VERB}(?:add|subtract|perform|divide|factor\w*)\b|"
             r"\bslope[- ]intercept",
             re.I,
         ),
@@ -119,7 +170,7 @@ RULES = (
         "usual notation",
         re.compile(
             r"\bscientific|\bstandard (?:form|notation)|\bordinary|\bwithout (?:exponents|powers)|\bas an integer"
-            r"|\b(?:decimal|usual) (?:notation|form)",
+            r"|\b(?:decimal|usual) (?:notation|form)|\b(?:in|using) (?:digits|figures|numerals)\b",
             re.I,
         ),
         is_form("int", "dec"),
@@ -150,7 +201,8 @@ RULES = (
 _STEMS = word_list(
     """factor expand multipl distribut simpl lowest reduce irreduc combin like collect add subtract perform prime
     product bracket parenthes slope divide quotient radical surd rationali single condense square vertex scientific
-    standard ordinary without decimal fraction mixed integer log"""
+    standard ordinary without decimal fraction mixed integer log partial positive power terms digits figures numerals
+    form"""
 )
 
 
@@ -188,6 +240,38 @@ _PERCENT = re.compile(
 def asks_for_percent(question: str) -> bool:
     """Whether a question asks for its number as a percentage."""
     return "ercent" in question and _PERCENT.search(question) is not None
+
+
+_MODULUS = re.compile(
+    r"(?:\\[bp]?mod\b|\bmod(?:ulo)?\b|\bdivid(?:ed|e|ing)\b(?: \w+){0,6}? by|\\pmod)[\s{$\\]*?(\d+)", re.I
+)
+_HAS_REMAINDERS = re.compile(r"\bmod|\bremainder|\bcongruen|\bresidue|\bunits? digit|\bdivided\b|\blast digit", re.I)
+
+
+def has_modulus(question: str, modulus: Fraction) -> bool:
+    """Whether a question asks for a remainder by this modulus."""
+    named = _MODULUS.findall(question)
+    return str(modulus) in named if named else _HAS_REMAINDERS.search(question) is not None
+
+
+_BASES = {"binary": 2, "octal": 8, "hexadecimal": 16, "hex": 16}
+_BASE = re.compile(
+    r"\b(?:to|in|into|as)\b[^.?!]{0,30}?\b(?:base[- ]?[\s${\\]*(\d{1,2})|(binary|octal|hexadecimal|hex))\b", re.I
+)
+
+
+def base_asked(question: str) -> int:
+    """The base in which a question asks for a number; 0 if it names none."""
+    found = _BASE.search(question) if "bas" in question or "al" in question or "bin" in question else None
+    return int(found[1] or _BASES[found[2].lower()]) if found else 0
+
+
+_OPTIONS = re.compile(r"(?<![A-Za-z])\(?A[).:].*(?<![A-Za-z])\(?B[).:]|\\text\w*\s*\{\s*\(A\)", re.S)
+
+
+def has_options(question: str) -> bool:
+    """Whether a question lists its answers by letters."""
+    return "B" in question and _OPTIONS.search(question) is not None
 
 
 _SOLVES_FOR = re.compile(r"\bsolve\b[^.?!]*\bfor \$?\\?\(?([a-z])(?![\w,]| and)", re.I)

@@ -1,70 +1,65 @@
 r"""What stands beside a box and belongs to the answer: a relation, sign or word before it, as in $x\ge\boxed{5}$ and
-"at least \boxed{5}", and a scale, unit or word after it, as in "\boxed{5} million" and $\boxed{94}$ km/s.
+"at least \boxed{5}", and a scale, sign, word, condition or further value after it, as in "\boxed{5} million".
 
 All of it is joined to the answer as it would be written in the box, so that one set of rules judges both.
 """
 
 import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
-from mathequal.languages import scale_of
+from mathequal.answers import Answer
+from mathequal.beside_units import LETTER_UNIT
+from mathequal.beside_words import BOUND, NOT, may_begin_with, may_end_with, rule_after, rule_before
+from mathequal.languages import LINK_WORDS, fold, scale_of
+from mathequal.reading import read
 from mathequal.text import word_list
-from mathequal.units import adds_a_name, counts_things, read_unit
-
-_SPACING = r"(?:[\s~*_]|\\[,;:! ]|\$|\\[)\]]|&nbsp;|</?\w{1,6}>)*"  # and the end of the box's formula
-_POWER = r"(?:\s*(?:\$\s*)?\^\s*(?:\{\s*-?\d\s*\}|\d)|[²³]|<sup>\d</sup>)?"
-_MARKED = rf"\\(?:text|mathrm|textrm|mbox|rm)\s*\{{[^{{}}]*\}}{_POWER}"
-_BY = r"\s*(?:[/~·*]|\\cdot(?![a-z])|\\times(?![a-z]))?\s*"
-_WORD = rf"[A-Za-zµ°]{{2,}}{_POWER}"
-_LETTER = rf"(?:[msghLlNJKWVA]|(?<![\d}}])t){_POWER}(?=[\s$]*(?:$|[.,;:!)\]*<_]|\s[a-z])|$)"
-_UNIT = re.compile(
-    rf"{_SPACING}(?:,\s*(?=in\s))?(?:[(\[]?\$?\s*(?:in\s+(?:[*_$]+)?)?|-(?=[A-Za-z]{{2}}))(?:(?P<marked>{_MARKED}(?:{_BY}{_MARKED})*)"
-    r"(?=\s*(?:$|[.,;:)\]$]|\\[)\]\\]|[A-Za-z]))"
-    r"|(?P<degrees>(?:°|\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z])))[\s$]*(?:\\(?:text|mathrm|rm)\s*\{\s*)?"
-    r"(?P<scale>[CF](?![A-Za-z]))?)"
-    rf"|(?P<plain>[A-Za-z]\s?/\s?[A-Za-z]{{1,3}}{_POWER}\b|{_WORD}(?:(?:\s?/\s?|\s){_WORD}|\s?/\s?[A-Za-z]\b){{0,3}}"
-    rf"|{_LETTER}))"
-)
-_FRACTION = re.compile(rf"^({_SPACING})\\[dt]?frac\s*\{{\s*({_MARKED})\s*\}}\s*\{{\s*({_MARKED})\s*\}}")
-_CURRENCY = re.compile(r"(?P<sign>[€£¥₹]|\\(?:euro|pounds)(?![a-z])|\b(?:EUR|GBP|USD|INR)\b)[\s~}]*(?:\$|\\\()?\s*$")
-_SPEAKS_ON = {*word_list("in second minute degree units unit percent au")}  # what follows a box may be no unit of it
-_DEGREES = {"C": "celsius", "F": "fahrenheit", None: "degrees"}
 
 
-def unit_beside(after: str, *, things: bool = False) -> str:
-    """The unit at the beginning of what follows a box; "" if there is none. things: also things that are counted, of
-    \\boxed{5}\\text{ pears}."""
-    found = _UNIT.match(_FRACTION.sub(r"\1\2/\3", after) if "frac" in after else after)
-    if not found:
-        return ""
-    if found["degrees"]:
-        return _DEGREES[found["scale"]]
-    words = re.sub(r"\\(?:text|mathrm|textrm|mbox|rm)\s*\{([^{}]*)\}", r" \1", found["marked"] or found["plain"])
-    words = re.sub(r"\\cdot|\\times|[~·*]", " ", words).replace("²", "^2").replace("³", "^3")
-    words = re.sub(r"<sup>(\d)</sup>", r"^\1", words).replace("$", "")
-    parts = re.sub(r"[{}]|\s+(?=\^)|(?<=\^)\s+", "", words).strip(" .,;").split()
-    if found["plain"]:  # 25 square feet in all
-        parts = parts[: parts.index("in")] if "in" in parts else parts
-    for most in range(len(parts), 0, -1) if found["plain"] else (len(parts),):
-        if (found["marked"] or parts[most - 1].lower() not in _SPEAKS_ON or most > 1) and read_unit(parts[:most]):
-            return " ".join(parts[:most])
-    counted = things and found["marked"] and parts and counts_things(parts) and adds_a_name(parts, None)
-    return " ".join(parts) if counted else ""
+class Joined(NamedTuple):
+    """What stands beside a box, as it is written in the box, the rule that found it, and the text that follows it."""
+
+    text: str
+    rule: str
+    rest: str = ""
 
 
-def currency_beside(before: str) -> str:
-    """The sign or code of a currency at the end of what precedes a box; "" if there is none."""
-    found = _CURRENCY.search(before)
-    return found["sign"] if found else ""
+class Around:
+    """What is known of an answer whose surroundings are read."""
+
+    def __init__(self, answer: str, golds: Sequence[str], question: str, before: str) -> None:
+        """before: the text before the box."""
+        self.answer, self.gold_texts, self.question, self._before = answer, golds, question, before
+
+    @cached_property
+    def typed(self) -> Answer | None:
+        """The value of the answer."""
+        return read(self.answer)
+
+    @property
+    def kind(self) -> str:
+        """The kind of the answer."""
+        return self.typed.kind if self.typed else ""
+
+    @cached_property
+    def golds(self) -> list[Answer]:
+        """The values of the gold answers."""
+        return [gold for gold in map(read, self.gold_texts) if gold]
+
+    def asks_for(self, *kinds: str) -> bool:
+        """Whether a gold answer is of one of the kinds."""
+        return any(gold.kind in kinds for gold in self.golds)
+
+    @cached_property
+    def name(self) -> str:
+        """The letter that is equal to the box."""
+        named = _NAMED.search(self._before[-12:])
+        return named[1] if named else ""
 
 
-_ASKS_FOR_BOUND = re.compile(
-    r"\b(?:least|most|min|max|minim\w*|maxim\w*|m[ií]nim\w*|m[aá]xim\w*|small\w*|larg\w*|great(?:est)?|fewest|bounds?|"
-    r"lowest|highest|inf|sup|infimum|supremum|best|optimal|shortest|longest|must|kleinst\w*|gr[oö](?:ß|ss)t\w*|menor|"
-    r"mayor|maior)\b|最[大小少多低高优]|至[少多]|наим|наиб",
-    re.I,
-)
-"""Questions that $S\\ge\\boxed{5}$ and "at least 5" answer by 5: those for an extreme value."""
-
+NOTHING = Joined("", "")
+_NAMED = re.compile(r"(?<![A-Za-z\\])([A-Za-z](?:_\{?\w\}?)?)\s*&?\s*=[\s$&]*$")
 _RELATIONS = dict(
     zip(
         word_list("ge geq geqslant geqq gt gg le leq leqslant leqq lt ll ne neq nless ngtr"),
@@ -72,88 +67,133 @@ _RELATIONS = dict(
         strict=True,
     )
 ) | {">": ">", "<": "<", "≥": r"\ge", "≤": r"\le", "≠": r"\ne", "⩾": r"\ge", "⩽": r"\le", ">=": r"\ge", "<=": r"\le"}
-_LAST_WORD = re.compile(r"(\\?)([^\W\d_]+)$")
+_NEGATED = {*word_list("nequiv ncong nsim napprox notin nsubseteq nparallel nmid neg lnot cancel bcancel xcancel sout")}
+_LAST_WORD = re.compile(r"(\\?)([^\W\d_]+(?:['’][^\W\d_]+)?)$")
 _SILENT = {*word_list("left big Big bigl text textbf textrm mathrm mathbf displaystyle quad qquad mbox boldsymbol bf")}
 _SIGNS = {"-": "-", "−": "-", "√": r"\sqrt", "±": r"\pm", "^": "2^", "/": "1/", "×": r"2\cdot", "·": r"2\cdot"}
 _OPENING = {"overline", "bar", "underline", "sqrt", "surd", "cdot", "times", "pm", "mp", "div", "frac", "log", "ln", 
             "lfloor", "lceil", "sin", "cos", "tan", "exp"}  # fmt: skip
-ABOUT = r"\text{about }"
-"""A hedge before a box."""
-_COMPARED = r"more|greater|bigger|larger|higher|longer|older|better"
-_BELOW = r"less|fewer|smaller|lower|shorter|younger|worse"
-_COUNT = r"\d+|two|three|four|five|six|seven|eight|nine|ten|a hundred|a thousand"
-_LEFT_WORDS = [(re.compile(rf"(?<![^\W\d_])(?:{words})$", re.I), joined) for words, joined in (
-    (rf"at least|(?:no|not) (?:{_BELOW}) than|minimum of|mindestens|au moins|al menos|por lo menos|almeno|не менее|"
-     r"至少|不少于|不小于", r"\ge "),
-    (rf"at most|(?:no|not) (?:{_COMPARED}) than|up to|maximum of|höchstens|au plus|a lo sumo|как максимум|не более|"
-     r"至多|最多|不超过|不多于|不大于", r"\le "),
-    (rf"(?:{_COMPARED}|mehr|más|plus|più) (?:than|als|de|di)|above|exceed(?:s|ing)?|over|beyond|mayor que|"
-     "超过|大于|多于", "> "),
-    (rf"(?:{_BELOW}|weniger|menos|moins) (?:than|als|de)|below|under|menor que|小于|少于", "< "),
-    (r"minus|negative|menos|moins|负", "-"), ("plus or minus", r"\pm "),
-    (r"about|around|approximately|approx|roughly|nearly|almost|circa|ungefähr|etwa|environ|aproximadamente|约|大约",
-     ABOUT),
-    (r"twice|thrice|double|triple|half|doppelt so viel wie|"
-     r"(?:halves|half|thirds?|quarters?|square|cube|root|reciprocal|inverse|opposite|negative|multiples?|factorial|"
-     r"percent|per cent|%|log|logarithm|tenths?|hundreds|thousands|millions|dozens|double|triple|instead|powers?|"
-     r"doble|mitad|moitié) (?:of|de)|(?:other|rather) than|[\d}%]\$? of|between [^ ]{1,14} and|"
-     rf"(?:any(?:thing)?|every(?:thing)?|all) (?:but|except)|except|(?:{_COUNT})[- ]times|二分之一|两倍",
-     r"\text{not }"),
-)]  # fmt: skip
-"""Words before a box, and what stands for them in it; what only changes the value in another way makes it another."""
-_LAST_WORDS = {
-    *word_list("""least than most of mindestens moins menos almeno to höchstens plus sumo более менее максимум als de di
-    above exceed exceeds exceeding over beyond que below under minus negative about around approximately approx roughly
-    nearly almost circa ungefähr etwa environ aproximadamente and or but except
-    twice thrice double triple half wie times""")
-}
-
-
+_THREE_DIGITS = re.compile(r"\d{3}(?!\d)")
+_OTHER_CHOICE = re.compile(r"(?:^|[\s($])\(?[A-J]\)?\$?\s*,?\s*(?:or|and)$")
+_COMMANDS = _RELATIONS.keys() | _NEGATED | _OPENING
 _OTHER_VALUE = re.compile(r"(?<![\w.])(-?\d[\d.]*)\$?,? or$")
+_RANGE = re.compile(r"(?<![\w.])\d[\d.]*%?\$?(?:[–—]|\s*[+−×÷·*]\s*)\$?$")  # 10–\boxed{12} and 10 + \boxed{12}
+_STRUCK = re.compile(r"~~$|<(?:s|del|strike)>$")
 
 
-def before_it(before: str, question: str) -> str:
-    r"""What the end of the text before a box makes of its value, as it is written in the box: "\ge ", "-" or ""."""
+def before_it(before: str, around: Around) -> Joined:
+    r"""What the end of the text before a box makes of its value: "\ge ", "-" or nothing."""
     word = before[-20:].rstrip("$ *{(").rpartition(" ")[2]
-    if word.isascii() and word.isalpha() and word.lower() not in _LAST_WORDS:  # "is", and most others
-        return ""
+    if word.isascii() and word.isalpha() and not may_end_with(word.lower()):  # "is", and most others
+        return NOTHING
     text, direct = _without_end(before)
-    if not text or text[-2:] == " =":
+    if text[-2:] == " =":
+        return NOTHING
+    end = End(before, text, direct, _LAST_WORD.search(text[-16:]), around)
+    if not (end.word and end.word[1]) or end.word[2] in _COMMANDS or "\\not" in text[-16:]:
+        for rule in SIGNS:
+            if joined := rule.joined(end):
+                excused = rule.is_bound and joined.strip() != r"\ne" and BOUND.search(around.question)
+                return NOTHING if excused else Joined(joined, rule.id)
+    if not end.word or end.word[1] or (end.word[2].isascii() and not may_end_with(end.word[2].lower())):
+        return NOTHING
+    found = rule_before(text, around)
+    return Joined(found.joined, found.id) if found else NOTHING
+
+
+class End(NamedTuple):
+    """The end of what precedes a box."""
+
+    before: str
+    text: str
+    """Without the blanks, marks and commands at its end."""
+    direct: str
+    """Whether it touches the box: see `_without_end`."""
+    word: re.Match[str] | None
+    """The word or command at the end of `text`."""
+    around: Around
+
+
+class Sign(NamedTuple):
+    """A rule for signs and commands before a box."""
+
+    id: str
+    joined: Callable[[End], str]
+    """What stands for them before the answer in the box; "" if they are not there."""
+    is_bound: bool = False
+    """Whether questions for an extreme value are answered by them."""
+
+
+def _struck_out(end: End) -> str:
+    return NOT if _STRUCK.search(end.before[-12:].rstrip("$ \\([")) else ""
+
+
+def _sign_of_relation(end: End) -> str:
+    last = end.text[-1:]
+    if not last or last not in "<>≥≤≠⩾⩽=":
         return ""
-    last = text[-1]
-    if last.isalpha():
-        word = _LAST_WORD.search(text[-16:])
-        assert word is not None  # its last character is a letter
-        if word[1]:
-            joined = _RELATIONS.get(word[2], "") or (r"\text{not }" if word[2] in _OPENING else "")
-            return "" if not joined or _excused(joined, question) else f"{joined} "
-        if word[2].isascii() and word[2].lower() not in _LAST_WORDS:
-            return ""
-        tail = " ".join(text[-40:].replace("*", "").split())
-        if other := _OTHER_VALUE.search(tail):
-            return rf"{other[1]}\text{{ or }}"
-        for pattern, joined in _LEFT_WORDS:
-            if pattern.search(tail):
-                bound = joined in (r"\ge ", r"\le ")
-                return "" if bound and _excused(joined, question) else joined
+    sign = end.text[-2:] if end.text[-2:] in (">=", "<=") else last
+    arrow = last == ">" and end.text[-2:-1] in ("=", "-", "\n", "") and sign == ">"
+    if arrow or sign == "=":
+        return r"\ne " if end.text.endswith("\\not=") or end.text[-2:] == "!=" else ""
+    return f"{_RELATIONS[sign]} "
+
+
+def _command_of_relation(end: End) -> str:
+    joined = _RELATIONS.get(end.word[2], "") if end.word and end.word[1] else ""
+    return f"{joined} " if joined else ""
+
+
+def _negated_relation(end: End) -> str:
+    if not end.word or not end.word[1]:
+        return NOT if end.text[-1:] == "¬" else ""
+    negated = end.word[2] in _NEGATED or end.text[: -len(end.word[0])].rstrip().endswith("\\not")
+    return NOT if negated else ""
+
+
+def _function(end: End) -> str:
+    return NOT if end.word and end.word[1] and end.word[2] in _OPENING else ""
+
+
+def _sign(end: End) -> str:
+    last = end.text[-1:]
+    if last not in _SIGNS or not end.direct or (last == "-" and end.text[-2:-1] in ("-", "—")):
         return ""
-    if last in "<>≥≤≠⩾⩽=":
-        sign = text[-2:] if text[-2:] in (">=", "<=") else last
-        arrow = last == ">" and text[-2:-1] in ("=", "-", "\n", "") and sign == ">"
-        denied = r"\ne" if text.endswith("\\not=") or text[-2:] == "!=" else ""
-        joined = denied if arrow or sign == "=" else _RELATIONS[sign]
-        return "" if not joined or _excused(joined, question) else f"{joined} "
-    if last in _SIGNS and direct and not (last == "-" and text[-2:-1] in ("-", "—")):
-        return _SIGNS[last] if last != "/" or text[-2:-1].isdigit() else ""
-    digits = before.rstrip("$*_{\\(")[-2:]  # 1\boxed{5}, 0.\boxed{5} and 1,\boxed{500}
-    if digits[-1:] == "." or (digits[-1:] == "," and digits[:1].isdigit()):
+    return _SIGNS[last] if last != "/" or end.text[-2:-1].isdigit() else ""
+
+
+def _range(end: End) -> str:
+    return NOT if end.text[-1:] in {*"–—+−×÷·"} and _RANGE.search(end.before[-16:].rstrip("$ ")) else ""
+
+
+def _digits(end: End) -> str:
+    digits = end.before.rstrip("$*_{\\(")[-2:]  # 1\boxed{5}, 0.\boxed{5} and 1,\boxed{500}
+    if digits[-1:] == "." or (digits[-1:] == "," and digits[:1].isdigit() and _THREE_DIGITS.match(end.around.answer)):
         digits = digits[:-1].strip() or "0"
-    return r"\text{not }" if digits[-1:].isdigit() else ""
+    return NOT if digits[-1:].isdigit() and not end.text[-1:].isalpha() else ""
 
 
-def _excused(joined: str, question: str) -> bool:
-    """Whether a relation only says that the value is the extreme one, for which the question asks."""
-    return joined.strip() != r"\ne" and _ASKS_FOR_BOUND.search(question) is not None
+def _other_value(end: End) -> str:
+    if end.around.kind == "letters":
+        return NOT if _OTHER_CHOICE.search(end.text[-12:]) else ""
+    if not end.word or end.word[2] != "or":
+        return ""
+    other = _OTHER_VALUE.search(" ".join(end.text[-40:].replace("*", "").split()))
+    return rf"{other[1]}\text{{ or }}" if other else ""
+
+
+SIGNS = [
+    Sign("before.struck-out", _struck_out),
+    Sign("before.negated-relation", _negated_relation),
+    Sign("before.relation-sign", _sign_of_relation, True),
+    Sign("before.relation", _command_of_relation, True),
+    Sign("before.function-sign", _function),
+    Sign("before.sign", _sign),
+    Sign("before.operation-sign", _range),
+    Sign("before.digit", _digits),
+    Sign("before.or", _other_value),
+]
+"""The first of these rules that finds something decides."""
 
 
 def _without_end(text: str) -> tuple[str, str]:
@@ -184,93 +224,202 @@ _AFTER_IT = re.compile(r"(?:[\s$*_~})\]]|\\[,;:! )\]]|\\(?:q?quad|right)(?![a-z]
 _JOINED_SIGNS = re.compile(
     r"%|\\%|‰|\{[.,]\}\s*\d+|,\d{3}(?!\d)|\.\d+|[-–—:/^_]\s?[\d(]\d*|_?\{\d+\}|[·×÷±π√]|"
     r"\\(?:times|cdot|pm|div|[dt]?frac(?=\s*\{?\s*-?\d)|sqrt|pi|mp|over)(?![a-z])|"
-    r"[A-Za-z](?![A-Za-z.])|[²³⁴-⁹½¼¾⅓⅔]|e\d|x\s*10|万|亿|千|百|以[上下内外]|左右|多(?!少|项)|余(?!数)|至\d|到\d|及以[上下]"
+    r"[²³⁴-⁹½¼¾⅓⅔]|e\d|x\s*10|万|亿|千|百|多(?!少|项)|余(?!数)|至\d|到\d"
 )
 """Signs that change a value which they touch."""
 _SPACED_SIGNS = re.compile(
     r"[+/×÷·±]\s*[\d$\\(]|\\(?:times|cdot|pm|div|pi|[dt]?frac(?=\s*\{?\s*-?\d))(?![a-z])|\\?%|[²³½¼¾π^]|10\s*\^|"
-    r"[-−]\s*\$?\d[\d.]*\$?\s*(?:$|[.,=])|‰|\+(?=[\s.$]|$)|万|亿|千|百|以[上下内外]|左右|[–—]\s*\$?\d"
+    r"[-−]\s*\$?\d[\d.]*\$?\s*(?:$|[.,=])|‰|\+(?=[\s.$]|$)|万|亿|千|百|[–—]\s*\$?\d"
 )
-_VALUE = (
-    r"[\s$]*(?:\\\(\s*)?(?:[-+]?\d|\\[dt]?frac|\\sqrt|\\pi|"
-    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|half|a)\b)"
-)
-_RIGHT_WORDS = re.compile(
-    r"""(?:(?:or|and)\s(?:more|less|fewer|greater|higher|above|over|larger|bigger|smaller|lower|below|under|older|younger|
-        better|worse|so|thereabouts|later|earlier|longer|shorter|up|beyond|something|counting)
-    |(?:o|ou|oder|или)\s(?:m[aá]s|menos|plus|moins|mehr|weniger|более|менее)
-    |and\s(?:an?|one|two|three|\d)[\s-](?:half|third|quarter|thirds|quarters|fourths?|fifths?)
-    |squared|cubed|factorial|halves|thirds|quarters|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|hundredths|
-     thousandths|percent|per\scent|percentage|hundreds|thousands|millions|dozens|tens|
-     gross|(?:minimum|maximum)(?=[\s.)]*$)|and[\s$]+\\[dt]?frac
-    |approximately|approx|roughly|ungefähr|aproximadamente|environ
-    |at\s(?:least|most|minimum|maximum)
-    |wrong|incorrect|rejected|invalid|extraneous)(?![^\W\d_])""",
-    re.I | re.X,
-)
-_RIGHT_SUMS = re.compile(
-    rf"(?:times(?={_VALUE})(?!\s*an?\b)|(?:plus|minus)(?!\s(?:points|sign|side))|over(?=[\s$]*\d)|divided\sby|multiplied\sby|raised\sto|to\sthe\s(?:power|\w+\spower)|"
-    r"to(?=[\s$]*\d)(?!\s*\d+\s*(?:decimal|d\.?p|significant|s\.?f|places|digits)))(?![^\W\d_])",
-    re.I | re.X,
-)
-_LONE = re.compile(r"(?:(?:i|pi|π)(?=[\s$]*(?:$|[,;]|\.(?![a-z])))|x\s*10\b|[a-z](?=\$\s*\.?\s*$))")
+_LONE = r"(?:(?:i|pi|π)(?=[\s$]*(?:$|[,;]|\.(?![a-z])))|x\s*10\b|[a-z](?=\$\s*\.?\s*$))"
 """A factor after a blank: 5 i, 5 $x$ and 5 x 10^3."""
-_FIRST_WORDS = {
-    *word_list("""or and o ou oder или squared cubed factorial halves thirds quarters fourths fifths sixths sevenths
-    eighths ninths tenths hundredths thousandths percent per percentage tens gross minimum
-    maximum hundreds thousands millions dozens approximately
-    approx roughly ungefähr aproximadamente environ at wrong incorrect rejected invalid extraneous times plus minus over
-    divided multiplied raised to""")
-}
-_AT_WORD = re.compile(r"[-(\[]?[\s$*_]*(?:\\(?:text|mathrm|textbf|mbox|rm)\s*\{\s*)?(?=([^\W\d_]+))")
+_OF_KELVIN = re.compile(r"kelvin|temperat|molar|concentrat|\b[KM]\b")
+"""Questions whose answers have the units K or M."""
+_AT_WORD = re.compile(r"[-(\[?]?[\s$*_]*(?:\\(?:text|mathrm|textbf|mbox|rm)\s*\{\s*)?(?=([^\W\d_]+(?:['’][^\W\d_]+)*))")
 _HEDGES = {*word_list("approximately approx roughly ungefähr aproximadamente environ")}
+_NO_SCALES = ("cento", "cem", "par")
+_THOUSANDS = {"k": "thousand", "K": "thousand", "M": "million", "bn": "billion", "mn": "million", "tn": "trillion"}
+_VALUE = (
+    r"(?:[-+]?\\?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?|[-+]?\\[dt]?frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|"
+    r"[-+]?\d*\\sqrt\s*\{?\d+\}?)"
+)
+_LETTER = r"[A-Za-z](?:_\{?\w\}?)?"
+_FURTHER = re.compile(
+    rf"[\s$*]*(?:,\s*)?(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?(?:(?:and|or|plus|&|as well as|along with|{LINK_WORDS}|"
+    rf"\\land|\\lor|\\wedge|\\vee)(?:\s+(?:also|possibly|maybe|perhaps|even))*[\s}}]*|,\s*)\$?\s*"
+    rf"(?:(?P<name>{_LETTER})\s*=)?\s*(?P<value>{_VALUE})(?P<percent>\s*\\?%)?(?=[\s$]*(?:$|[.!?;,)]|\\[\])}}]))",
+)
+r"""A further value: \boxed{9} and $x=2$, \boxed{9}, 5."""
+_SETS, _WORDS = ("intervals", "tuple", "set"), ("text", "letters")
+FURTHER = r"\text{ and further}"
+"""After an answer that goes on to say something which makes it another one."""
+_STATES = re.compile(r"[\s$*~]*(?:[,(&]|\\[a-z,;(]|[A-Za-z\u0400-\uffff])")
+"""Only such signs begin what states something about an answer."""
+_FURTHER_WORD = re.compile(
+    rf"[\s$*]*(?:,\s*)?(?:and|or|y|e|{LINK_WORDS})\s+\$?(?P<word>[A-Z]\w*)\$?(?=\s*(?:$|[.!?;,]))"
+)
+_MODULUS = re.compile(
+    r"[\s$,(~]*(?:\\[,;: ])*(?:\\[pb]?mod|\(?\s*\\(?:text|mathrm)\s*\{\s*\(?mod|\(?mod(?:ulo)?)[^\d\n.]{0,6}(\d+)"
+)
+_BASE = re.compile(
+    r"[\s$]*\(?(?:\\text\s*\{\s*\(?)?(?:(?:in |written in )?base[- ]?\s?(?P<base>\d{1,2}|two|eight|ten|sixteen)|"
+    r"(?:in )?(?P<word>binary|octal|decimal|hexadecimal))\b"
+)
+_BASES = {"two": 2, "eight": 8, "ten": 10, "sixteen": 16, "binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16}
+_HALF_OF_DAY = re.compile(r"[\s$]*(?:\\(?:text|mathrm)\s*\{\s*)?(?P<half>[AaPp])\.?\s?[Mm]\b")
+_BLANKS = r"(?:[\s$]|\\[,;:! ]|\\q?quad(?![a-z]))*"
+_INDEX = re.compile(
+    rf"{_BLANKS}[,(]?{_BLANKS}(?:for|where|with|and)\s+(?:all\s+|any\s+)?"
+    r"(?P<which>odd|even|positive|negative|natural|prime|"
+    r"non-?negative|non-?zero)\s+(?:integers?\s+|numbers?\s+|values of\s+)?\$?[a-z](?![a-z])|"
+    rf"{_BLANKS}[,(]?{_BLANKS}(?:where|for(?: all| any| every)?|with|if|when|and)?\s*\$?\s*(?P<letter>[a-z])\$?\s*"
+    r"(?P<said>(?:is|are|be|runs|ranges|\\in|∈|>|<|≥|≤|≠|\\(?:ge|le|ne|geq|leq|neq|notin|geqslant|leqslant)(?![a-z])).{0,60})"
+)
+_RESTRICTS = re.compile(
+    r"\b(?:odd|even|positive|negative|non-?negative|natural|prime|whole|real|divisible|multiple)\b|"
+    r"[<>≥≤≠ℕℝℚ]|\\(?:ge|le|ne|geq|leq|neq|gt|lt|notin|NN|RR|QQ)(?![a-z])|"
+    r"(?:\\mathbb\s*\{?\s*[NRQ]|\\mathbf\s*\{?\s*[NRQ]|\\mathbb\s*\{?\s*Z\s*\}?\s*[_^\\])|\\in\s*[NRQ]\b"
+)
+"""What makes the index of a family more, or less, than an integer."""
+_ON_SET = re.compile(
+    r"[\s$]*[,(]?\s*(?:where|for|with|if|but|and|provided)?\s*\$?\s*(?P<letter>[a-z])\$?\s*"
+    r"(?:(?:is |be )?(?:an?|not an?) (?:\w+ )?(?:integer|number)|\\neq?(?![a-z])|≠|\\notin|\\in\s*\\mathbb\s*\{?[ZNQ])"
+)
+"""A condition on the numbers of a set: [-3, 5], x ≠ 0."""
 
 
-def after_it(after: str, question: str) -> tuple[str, str]:
-    r"""What the beginning of the text after a box makes of its value, as it is written in the box: " \text{million}";
-    and the text that follows."""
+def after_it(after: str, around: Around) -> Joined:
+    r"""What the beginning of the text after a box makes of its value: " \text{million}"."""
+    if _STATES.match(after):
+        for rule in STATED:
+            if (found := rule.pattern.match(after)) and (joined := rule.joined(found, around)):
+                return Joined(joined, rule.id)
     start = _AFTER_IT.match(after)
     assert start is not None  # it may be empty
     at, rest = start.end(), after[start.end() :]
     if not rest or (rest[0] in ".。;" and not rest[1:2].isdigit()):
-        return "", ""
+        return NOTHING
     touches = not any(blank in after[:at] for blank in " \n\t~\\&")
-    subscript = re.compile(r"_\s*\{?\d").match(after) if after[:1] == "_" else None
-    if subscript:
-        return r"\text{ subscript}", ""
-    if touches and (signs := _JOINED_SIGNS.match(rest)):
-        if not (signs[0].isascii() and signs[0].isalpha() and _LETTER_UNIT.match(rest)):
-            return _sign(signs[0]), rest[signs.end() :]
-    elif (signs := (_LONE if rest[0].isalpha() else _SPACED_SIGNS).match(rest)) and not _LETTER_UNIT.match(rest):
-        return _sign(signs[0]), rest[signs.end() :]
+    for rule in TOUCHING if touches else APART:
+        found = rule.pattern.match(rest) if rule.id != "after.subscript" else rule.pattern.match(after)
+        if found and (joined := rule.joined(found, around)) and not _is_unit(found, rest):
+            return Joined(joined, rule.id, rest[found.end() :])
     word = _AT_WORD.match(rest)
-    return _word_after(rest, word, question) if word else ("", rest)
+    return _word_after(rest, word, around) if word else Joined("", "", rest)
 
 
-_LETTER_UNIT = re.compile(_LETTER)
+def _is_unit(found: re.Match[str], rest: str) -> bool:
+    """Whether a letter after a value is its unit: 5 m."""
+    return found[0].isascii() and found[0].isalpha() and LETTER_UNIT.match(rest) is not None
 
 
-def _sign(sign: str) -> str:
-    """What a sign after a value is in the box: a percentage, a factor that is a letter, or another value."""
-    if sign in ("%", r"\%"):
+class Stated(NamedTuple):
+    """A rule for what a box is followed by."""
+
+    id: str
+    pattern: re.Pattern[str]
+    joined: Callable[[re.Match[str], Around], str]
+    """What stands for it beside the answer in the box; "" if it changes nothing."""
+
+
+def _modulus(found: re.Match[str], around: Around) -> str:
+    divisor = rf"(?:\bmod\w*|divi\w+ by|/\s*\\?m?a?t?h?b?b?)\W*{found[1]}(?!\d)"
+    asked = not around.asks_for("family") and re.search(divisor, around.question)
+    return "" if asked else rf"\pmod{{{found[1]}}}"
+
+
+def _base(found: re.Match[str], around: Around) -> str:
+    radix = str(_BASES.get(found["word"] or found["base"], found["base"]))
+    known = radix == "10" or (found["word"] or f"base {radix}") in around.question.lower()
+    wanted = around.kind == "expression" and (around.asks_for("base") or not known)
+    return f"_{{{radix}}}" if wanted else ""
+
+
+def _half_of_day(found: re.Match[str], around: Around) -> str:
+    return rf"\text{{ {found['half']}.m.}}" if around.kind in ("time", "ratio") else ""
+
+
+def _index(found: re.Match[str], around: Around) -> str:
+    restricted = found["which"] or _RESTRICTS.search(found["said"])
+    return FURTHER if restricted and around.asks_for("family") else ""
+
+
+def _on_set(found: re.Match[str], around: Around) -> str:
+    return FURTHER if around.kind in _SETS and around.asks_for(*_SETS) else ""
+
+
+def _further(found: re.Match[str], around: Around) -> str:
+    if found["name"] not in (None, around.name, around.name or found["name"]) or around.kind in _WORDS:
+        return ""
+    return rf"\text{{ and }}{found['value']}{found['percent'] or ''}"
+
+
+def _further_word(found: re.Match[str], around: Around) -> str:
+    return NOT if around.kind in _WORDS else ""
+
+
+def _joined_sign(found: re.Match[str], around: Around) -> str:
+    if found[0] in ("%", r"\%"):
         return r"\%"
-    return f" {sign}" if sign in ("i", "π") else r"\text{ and further}"
+    return "" if around.kind in _WORDS else FURTHER
 
 
-def _word_after(rest: str, word: re.Match[str], question: str) -> tuple[str, str]:
-    """What a word after a box makes of its value, and the text that follows it."""
-    first, low = word[1], word[1].lower()
-    if len(first) > 1 and (scale := scale_of(first)) and not scale[1] and low not in ("cento", "cem", "par"):
-        return rf"\text{{ {first}}}", rest[word.end() + len(first) :]
-    if first == "k":
-        return r"\text{ thousand}", rest[word.end() + 1 :]
-    if low not in _FIRST_WORDS:
-        return "", rest
-    words = _RIGHT_WORDS.match(rest, word.end()) or _RIGHT_SUMS.match(rest, word.end())
-    if words is None:
-        return "", rest
-    if low in _HEDGES:
-        return ABOUT, rest[words.end() :]
-    if low == "at" and _excused("", question):
-        return "", rest[words.end() :]
-    return rf"\text{{ {' '.join(words[0].split())}}}", rest[words.end() :]
+def _factor(found: re.Match[str], around: Around) -> str:
+    return "" if around.kind in _WORDS else f" {found[0]}" if found[0] in ("i", "π") else FURTHER
+
+
+def _subscript(found: re.Match[str], around: Around) -> str:
+    return r"\text{ subscript}"
+
+
+STATED = [
+    Stated("after.modulus", _MODULUS, _modulus),
+    Stated("after.base", _BASE, _base),
+    Stated("after.half-of-day", _HALF_OF_DAY, _half_of_day),
+    Stated("after.index", _INDEX, _index),
+    Stated("after.condition", _ON_SET, _on_set),
+    Stated("after.further", _FURTHER, _further),
+    Stated("after.further-word", _FURTHER_WORD, _further_word),
+]
+"""What a formula or sentence goes on to say after a box."""
+TOUCHING = [
+    Stated("after.subscript", re.compile(r"_\s*\{?\d"), _subscript),
+    Stated("after.letter", re.compile(r"[A-Za-zπ](?![A-Za-z.])"), _factor),
+    Stated("after.sign", _JOINED_SIGNS, _joined_sign),
+]
+"""Signs that touch a box."""
+APART = [
+    Stated("after.factor", re.compile(_LONE), _factor),
+    Stated("after.sign-apart", _SPACED_SIGNS, _joined_sign),
+]
+"""Signs that blanks part from a box."""
+
+
+def _scale(word: re.Match[str], _around: Around) -> str:
+    scale = scale_of(word[1]) if len(word[1]) > 1 and word[1].lower() not in _NO_SCALES else None
+    return rf"\text{{ {word[1]}}}" if scale and not scale[1] else ""
+
+
+def _letter_of_scale(word: re.Match[str], around: Around) -> str:
+    if word[1] not in _THOUSANDS or "(" in word[0] or (word[1] in "KM" and _OF_KELVIN.search(around.question)):
+        return ""
+    return rf"\text{{ {_THOUSANDS[word[1]]}}}"
+
+
+SCALES = [Stated("after.scale", _AT_WORD, _scale), Stated("after.letter-of-scale", _AT_WORD, _letter_of_scale)]
+"""Words and letters that multiply the value before them."""
+
+
+def _word_after(rest: str, word: re.Match[str], around: Around) -> Joined:
+    """What a word after a box makes of its value."""
+    low = word[1].lower().replace("’", "'")
+    for rule in SCALES:
+        if joined := rule.joined(word, around):
+            return Joined(joined, rule.id, rest[word.end() + len(word[1]) :])
+    if not may_begin_with(low if low.isascii() else fold(low)):
+        return Joined("", "", rest)
+    found = rule_after(rest[word.end() :] if rest[0] != "?" else rest, around)
+    if found is None:
+        return Joined("", "", rest)
+    rule, words = found
+    return Joined(rule.joined or rf"\text{{ {words}}}", rule.id)

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from mathequal.answers import Answer
-from mathequal.beside import unit_beside
+from mathequal.beside_units import unit_beside
 from mathequal.budget import Budget, Unevaluable
 from mathequal.extract import FORMULA
 from mathequal.formula import Formula, formula_of
@@ -46,7 +46,7 @@ from mathequal.nodes import (
 from mathequal.numeric import alone, approximate, numeric_at
 from mathequal.rational import exact
 from mathequal.reading import read
-from mathequal.text import bare_text, stands_in
+from mathequal.text import bare_text, stands_in, word_list
 from mathequal.trees import canonical, holds, integer_node, leaves, numeral, rebuilt, symbols
 from mathequal.units import DEGREE, PERCENT, Unit, read_unit
 
@@ -70,12 +70,16 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     own_text = bare_text(answer)
     if any(bare_text(gold) == own_text for gold in golds):
         return False
-    value = _without_name(typed)
     known = [x for x in map(read, golds) if x]
+    if any(x.kind == "quantity" for x in (typed, *known)):  # 20 m/s, and not 20 m divided by s
+        typed, known = _measured(answer) or typed, [x for x in map(_measured, golds) if x]
+    value = _without_name(typed)
     converted = _CONVERTS.search(question) and all(x.kind not in ("letters", "text") for x in (value, *known))
     if not converted and value.kind == "expression" and numeral(value.value) and _work(value.value) == 1:
         return False  # the usual case: a number that is worked out
     asked = formulas_of(question)
+    if value.kind == "intervals" and not _DISTANCE.search(own_text):  # |x − 1| ≤ 4 is solved by its reading
+        asked = tuple((text, x) for text, x in asked if not _DISTANCE.search(text))
     same = any(text == own_text or _same(value, x) for text, x in asked)
     as_gold = value.kind in ("expression", "quantity") and any(_same(value, x) for x in known)
     if converted and ((same and not as_gold) or _in_other_unit(value, known)):
@@ -98,8 +102,41 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
 @lru_cache(maxsize=256)
 def formulas_of(question: str) -> tuple[tuple[str, Answer], ...]:
     """The formulas of a question, as text and as typed values."""
-    texts = ["".join(found.groups("")) for found in FORMULA.finditer(question)][:_MOST_FORMULAS]
+    texts = ["".join(found.groups("")) for found in FORMULA.finditer(question)] or _plain_formulas(question)
+    texts = texts[:_MOST_FORMULAS]
     return tuple((bare_text(text), typed) for text in texts if (typed := read(text)))
+
+
+_DISTANCE = re.compile(r"\||vert|abs")
+_FORMULA_WORD = re.compile(
+    r"(?:\\[A-Za-z]+|(?<![A-Za-z])(?:a?(?:sin|cos|tan|cot|sec|csc)h?|arc(?:sin|cos|tan)|log|ln|sqrt|lim|exp|pi|abs|[A-Za-z]{1,2})"
+    r"(?![A-Za-z])|[^A-Za-z])+"
+)
+_OPERATION = re.compile(r"[-+*/^=<>|()\\\u00d7\u00f7\u221a]|\d[A-Za-z]|\u00b2|\u00b3")
+
+
+def _plain_formulas(question: str) -> list[str]:
+    """The formulas of a question that stand without dollar signs: runs of signs, numbers, letters and functions."""
+    found, run = list[str](), list[str]()
+    for word in [*question.split(), "."]:
+        whole = _FORMULA_WORD.fullmatch(word) is not None
+        if whole and word not in _PROSE:
+            run.append(word)
+        if not whole or word in _PROSE or word[-1] in ".,:;?":
+            text = " ".join(run).rstrip(".,:;?")
+            if len(text) > 2 and _OPERATION.search(text):
+                found.append(text)
+            run = []
+    return found
+
+
+_PROSE = {*word_list("a I is of to in at by it an as or on if be we do so no my he me us am up A")}
+
+
+def _measured(text: str) -> Answer | None:
+    """A typed value with letters after its number as a unit, if they can be one."""
+    typed = read(text, units=True)
+    return typed if typed and typed.kind == "quantity" else read(text)
 
 
 def _without_name(answer: Answer) -> Answer:
@@ -123,7 +160,7 @@ def _same(one: Answer, other: Answer) -> bool:
     """Whether two values are written in the same way."""
     other = _without_name(other)
     if one.kind == other.kind in ("expression", "quantity") and one.unit == other.unit:
-        left, right = numeral(one.value), numeral(other.value)
+        left, right = (numeral(x.value).replace("scaled", "int") for x in (one, other))
         same = left == right != "" and exact(one.value) == exact(other.value)
         return same and _work(one.value) == _work(other.value)
     return one == other

@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from mathequal.languages import LINK_WORDS
 from mathequal.last_number import last_number
 
 Decimals = Literal["exact", "rounded"]
@@ -13,10 +14,12 @@ Fallback = Literal["none", "phrase", "last_number", "library"]
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed(?:(?=\d)|\s+(?!\\f?box))(?P<bare>(?<=d)[\d.]*\d|[^\s{}$]+)")
 _MOST_BOXES = 20
-_NAME = r"[A-Za-z](?:_\{?\w{1,3}\}?)?\s*="
-_AND = r"and|or|und|oder|et|ou|y|e|o|и|или|和|与|或|と|または"
+_NAME = r"[A-Za-z](?:_\{?\w{1,3}\}?)?\s*&?\s*="
+_AND = rf"{LINK_WORDS}|and|or|y|e|o|ou"
 _SAME_LINE = re.compile(
-    rf"(?:[\s$,;/&~*、，；]|\\[()\[\],;:!& ]|\\q?quad|\\\\|\\lor|\\land|"
+    r"(?:\.?[\s$*]*\n\s*\**(?:[-*•+–]|\d{1,2}[.)]|\(?[a-h]\)|\(?[ivx]{1,4}\)|"
+    r"(?:\w+ )?(?:case|root|solution|fall|cas|caso|part)\b[^$\n:]{0,20}:)|"  # one in each line
+    rf"&(?={_NAME}|\s*=)|[\s$,;/&~*、，；]|\\[()\[\],;:!& ]|\\q?quad|\\\\|\\lor|\\land|"
     rf"\\(?:text|mathrm|mbox)\s*\{{[ ,;]*(?:{_AND})?[ ,]*\}}|"
     rf"(?<![^\W\d_])(?:(?:{_AND}|maybe|perhaps|possibly|else|vs\.?|as well as)(?![A-Za-z])|{_NAME}))*",
     re.I,
@@ -48,15 +51,12 @@ _WRAPPED = re.compile(
 _MINUS = re.compile(r"[=(&]\s*-\s*$")
 _AFTER = re.compile(r"\s?\^\s?(?:\{[^{}]*\}|\w)|\\%|\d{1,9}")
 _WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}\s")
-_DENIED = (
-    re.compile(r"(?:\b(?:not|never|neither|cannot be)|n't)(?: \w+)?[\s$]*$", re.I),
-    re.compile(
-        r"[\s$.]*\b(?:is|was) (?:wrong|incorrect|rejected|invalid|extraneous|excluded|impossible|"
-        r"(?:not|n't) (?:the (?:(?:final|right|correct) )?(?:answer|solution)|correct|right|valid|possible|allowed))",
-        re.I,
-    ),
+_WITH_SETS = re.compile(r"(?:[(\[][^()\[\]=]*[)\]]\s*\\(?:cup|cap|setminus|triangle)\s*)+$")
+"""Sets before a box that are joined with it."""
+_LAST, _FIRST = re.compile(r"[^\W\d_]+$"), re.compile(r"[^\W\d_]+|\?")
+_OR = re.compile(
+    r"[\s$]*,?\s*\(?or\s+(?:(?:maybe|perhaps|possibly)\s+)?(?:\$([^$]{1,60})\$|(-?\d[\d./]*(?:\s?\\?%)?)(?!\w))"
 )
-_OR = re.compile(r"[\s$]*,?\s*\(?or\s+(?:(?:maybe|perhaps|possibly)\s+)?(?:\$([^$]{1,60})\$|(-?\d[\d./]*)(?!\w))")
 _PHRASE = re.compile(
     r"answer\s{0,3}(?:is|:)|####|(?:respuesta|resposta)(?: final)? ?(?:es|é|:)|antwort ?(?:ist|lautet|:)|"
     r"r[ée]ponse ?(?:est|:)|risposta(?: finale)? ?(?:è|:)|ответ ?:|odpowied[źz] ?:|"
@@ -77,6 +77,14 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
     "phrase": what follows the last "answer is", "answer:" or "####": the formula that follows at once, or else the
     words up to the end of the clause; "last_number": this, or else the last number (see `last_number`).
     """
+    boxes = _boxes(response)
+    if boxes and boxes[-1][2] and _is_denied(response, *boxes[-1][:2]):
+        return rf"\text{{not }}({boxes[-1][2]})"
+    return found_answer(response, fallback)
+
+
+def found_answer(response: str, fallback: Fallback = "none") -> str | None:
+    """The same, whatever words stand beside a box."""
     boxes, parts = _boxes(response), list[str | None]()
     end = len(response)
     for start, close, content in boxes[: -1 - _MOST_BOXES : -1]:
@@ -85,12 +93,13 @@ def find_answer(response: str, fallback: Fallback = "none") -> str | None:
         parts.insert(0, content)
         end = start
     if len(parts) == 1 and parts[0]:
-        before, after = ("", "") if _CHOICE.fullmatch(parts[0]) else _beside(response, *boxes[-1][:2])
+        start, close, _ = boxes[-1]
+        before, after = ("", "") if _CHOICE.fullmatch(parts[0]) else _beside(response, start, close)
         return f"{before}({parts[0]}){after}" if before or after else parts[0]
     if parts and None not in parts:
         names = [_NAMED.search(response, max(0, start - 12), start) for start, *_ in boxes[-len(parts) :]]
         if None not in names:
-            parts = [f"{name and name[1]} {part}" for name, part in zip(names, parts, strict=True)]
+            parts = [f"{name and name[1].replace('&', '')} {part}" for name, part in zip(names, parts, strict=True)]
     if parts:
         if len({*parts}) == 1 or None in parts:
             return parts[-1]
@@ -115,9 +124,22 @@ def _are_a_pair(response: str, boxes: Sequence[tuple[int, int, str | None]]) -> 
     return re.sub(r"[\s$,~]|\\[,;:! ]", "", between) == ""
 
 
-def around_box(response: str, answer: str) -> tuple[str, str, str, str] | None:
-    """What precedes and what follows the box that an answer comes from, and what of it `find_answer` has taken into the
-    answer; None if the answer is not that of one box."""
+class Box(NamedTuple):
+    """The box that an answer comes from."""
+
+    before: str
+    """The end of what precedes it."""
+    after: str
+    """The beginning of what follows it, in its line."""
+    left: str
+    """What `find_answer` has taken into the answer of the text before it, and after it."""
+    right: str
+    formula: str | None
+    """What precedes it in its formula; None outside of formulas."""
+
+
+def the_box(response: str, answer: str) -> Box | None:
+    """The box that an answer comes from; None if the answer is not that of one box."""
     boxes = _boxes(response)
     if not boxes or not (content := boxes[-1][2]):
         return None
@@ -125,7 +147,9 @@ def around_box(response: str, answer: str) -> tuple[str, str, str, str] | None:
     left, whole, right = ("", answer, "") if content == answer else answer.partition(f"({content})")
     if not whole:
         return None
-    return response[max(0, start - 60) : start], response[end : end + 100].partition("\n")[0], left, right
+    before, after = response[max(0, start - 80) : start], response[end : end + 100].partition("\n")[0]
+    formula = _formula_before(response[max(response.rfind("\n\n", 0, start), start - 2000, 0) : start])
+    return Box(before, after, left, right, None if formula is None else formula[0])
 
 
 @lru_cache(maxsize=4)  # the answer of a response, and what stands beside it
@@ -150,25 +174,54 @@ def _boxes(text: str) -> list[tuple[int, int, str | None]]:
     return found
 
 
-def _beside(text: str, start: int, end: int) -> tuple[str, str]:
-    """What belongs to a box: the rest of its formula, up to the next sign of equality, comma or words."""
-    paragraph = max(text.rfind("\n\n", 0, start), start - 2000, 0)
-    before, since = text[paragraph:start].replace("−", "-"), 0
-    if _DENIED[0].search(before) or _DENIED[1].match(text, end, end + 40):
-        return r"\text{not }", ""
-    if other := _OR.match(text, end, end + 100):
-        return "", f" or {other[1] or other[2]}"
-    formula = ""
+def _is_denied(text: str, start: int, end: int) -> bool:
+    """Whether words before or after a box say that it is not the answer."""
+    before, after = text[max(0, start - 80) : start].rstrip("$ *{(\\[\n"), text[end : end + 60].lstrip("$ *})\\],")
+    last, first = _LAST.search(before), _FIRST.match(after)
+    if not last and not first:
+        return False
+    from mathequal.beside_words import may_begin_with, may_end_with, rule_after, rule_before
+
+    if last and may_end_with(last[0].lower()) and (rule := rule_before(before)) and rule.id == "before.not":
+        return True
+    found = rule_after(after) if first and may_begin_with(first[0].lower()) else None
+    return found is not None and found[0].id == "after.not"
+
+
+def _formula_before(before: str) -> tuple[str, str] | None:
+    """The part of a text that is in the formula which is open at its end, and the sign that opens it."""
+    formula, since = "", 0
     for mark in _FORMULA_ENDS.finditer(before):
         sign = mark[0][:2].rstrip("$") or "$"
         formula = sign if sign in (r"\(", r"\[") or (sign == "$" and formula != "$") else ""
         since = mark.end()
+    return (before[since:], formula) if formula else None
+
+
+def _until_apart(text: str) -> str:
+    """A text up to the first sign or words that part it from the rest, outside of brackets."""
+    for mark in _APART.finditer(text):
+        part = text[: mark.start()]
+        if not any(part.count(a) > part.count(b) for a, b in ("()", "[]")) or mark[0][0] not in ",;":
+            return part
+    return text
+
+
+def _beside(text: str, start: int, end: int) -> tuple[str, str]:
+    """What belongs to a box: the rest of its formula, up to the next sign of equality, comma or words."""
+    paragraph = max(text.rfind("\n\n", 0, start), start - 2000, 0)
+    before = text[paragraph:start].replace("−", "-")
+    if other := _OR.match(text, end, end + 100):
+        return "", f" or {other[1] or other[2]}"
+    formula = _formula_before(before)
     close = _FORMULA_ENDS.search(text, end, end + 300)
     if not formula or not close:
         after = _AFTER.match(text, end)
         return "-" * bool(_MINUS.search(before)), after[0] if after else ""
-    left = _APART.split(_NO_MEANING.sub("", before[since:]))[-1]
-    right = _APART.split(_NO_MEANING.sub("", text[end : close.start()]), maxsplit=1)[0]
+    left = _NO_MEANING.sub("", formula[0])
+    right = _until_apart(_NO_MEANING.sub("", text[end : close.start()]))
+    whole_left = _WITH_SETS.search(left)
+    left = whole_left[0] if whole_left else _APART.split(left)[-1]
     if _WORDS.search(left):
         return "", ""
     if len(bounds := _LESS.split(left)) < 3:  # S ≥ 5 says what is at least 5; 3 < x < 5 is another answer than 5

@@ -6,9 +6,24 @@ from math import gcd, lcm
 from typing import Any
 
 from mathequal.formula import Formula, formula_of, is_unfinished, negative
-from mathequal.nodes import Big, Call, Function, Negative, Node, Number, Power, Product, Quotient, Ratio, Sum, Symbol
+from mathequal.nodes import (
+    IMAGINARY,
+    Big,
+    Call,
+    Constant,
+    Function,
+    Negative,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quotient,
+    Ratio,
+    Sum,
+    Symbol,
+)
 from mathequal.rational import exact
-from mathequal.trees import holds, numeral, symbols
+from mathequal.trees import canonical, contains, holds, integer_node, is_number, numeral, symbols, walk
 
 
 def _factors(node: Node) -> Iterator[tuple[Node, int]]:
@@ -49,6 +64,8 @@ def is_factored(node: Node) -> bool:
         sum_of_powers = isinstance(factor, Sum) and len(formula) > 1 and not holds(factor, Function, Call, Big)
         if power < 0 or not (isinstance(factor, Symbol) or sum_of_powers):
             return False
+        if any(exponent < 0 for product, _ in formula for _, exponent in product):  # x − 4/x
+            return False
         if len(formula) > 1 and (_content(formula) != 1 or len(_common(formula)) > 1):
             return False
     return True
@@ -74,7 +91,7 @@ def is_without_brackets(node: Node) -> bool:
     multiplied = any(
         isinstance(x, Product) and any(isinstance(f, Sum) and p > 0 for f, p in _factors(x)) for x in terms
     )
-    return not multiplied and is_expanded(node)
+    return not multiplied and not any(isinstance(x, Sum) for x in terms if x is not node) and is_expanded(node)
 
 
 def _holds_power_of_numbers(node: Any) -> bool:
@@ -85,7 +102,19 @@ def _holds_power_of_numbers(node: Any) -> bool:
 
 
 def is_finished(node: Node) -> bool:
-    return not is_unfinished(node)
+    """Whether nothing is left to work out: no like terms, no term 0, no factor 1, no absolute value of a number."""
+    return not is_unfinished(node) and not any(map(_is_idle, walk(node)))
+
+
+def _is_idle(node: Node) -> bool:
+    match node:
+        case Sum(terms):
+            return any(is_number(term, 0) for term in terms)
+        case Product(factors):
+            return any(is_number(factor, 1) for factor in factors[1:])  # 1x only has a coefficient
+        case Function("abs", [inner]):
+            return numeral(inner) != ""
+    return False
 
 
 def is_reduced(node: Node) -> bool:
@@ -105,6 +134,8 @@ def is_reduced(node: Node) -> bool:
             return not all(x and x.denominator == 1 for x in values) or gcd(*(int(x or 0) for x in values)) == 1
         case Negative(parts=parts) | Sum(parts) | Product(parts):
             return all(map(is_reduced, parts))
+        case Function("sqrt" | "root", [inner, *_]):
+            return is_reduced(inner)
     return True
 
 
@@ -125,8 +156,13 @@ def is_simple_radical(node: Any) -> bool:
     a fraction bar."""
     if not isinstance(node, tuple) or not node:
         return True
-    if root := _root(node):  # roots in roots are another way to write a sum of roots
-        return _holds_root(root[0]) or _is_without_powers(*root)
+    if root := _root(node):  # roots of sums with roots are another way to write a sum of roots
+        inner, index = root
+        if _holds_root(inner):
+            return isinstance(inner, Sum) or is_simple_radical(inner)
+        return _is_without_powers(inner, index)
+    if isinstance(node, Power) and not isinstance(node.base, Sum) and numeral(node.exponent) and _holds_root(node.base):
+        return False
     if isinstance(node, Product) and sum(_root(x) is not None and not symbols(x) for x in node[1:]) > 1:
         return False
     if isinstance(node, Quotient) and _holds_root(node[2]):
@@ -175,12 +211,90 @@ def _is_without_powers(node: Node, index: int) -> bool:
 
 
 def divides_by_no_letter(node: Any) -> bool:
-    """Whether no polynomial of letters is below a fraction bar."""
-    if not isinstance(node, tuple) or not node:
-        return True
-    return not (isinstance(node, Quotient) and symbols(node[2]) and not holds(node[2], Function, Call)) and all(
-        map(divides_by_no_letter, node[1:])
+    """Whether no polynomial of letters is below a fraction bar or has a negative power."""
+    below = [part for part in walk(node) if isinstance(part, (Quotient, Power))]
+    divisors = [part.bottom if isinstance(part, Quotient) else part.base if _is_inverse(part) else () for part in below]
+    return not any(symbols(divisor) and not holds(divisor, Function, Call) for divisor in divisors)
+
+
+def divides_by_real_numbers(node: Node) -> bool:
+    """Whether i is neither below a fraction bar nor under a negative power."""
+    below = [part for part in walk(node) if isinstance(part, (Quotient, Power))]
+    return not any(
+        contains(part.bottom if isinstance(part, Quotient) else part.base, IMAGINARY)
+        for part in below
+        if isinstance(part, Quotient) or _is_inverse(part)
     )
+
+
+def _is_inverse(node: Power) -> bool:
+    """Whether a power has a negative number for its exponent."""
+    return numeral(node.exponent) != "" and (exact(node.exponent) or 0) < 0
+
+
+def has_positive_exponents(node: Node) -> bool:
+    return not any(isinstance(part, Power) and _is_inverse(part) for part in walk(node))
+
+
+def _fractions(node: Node) -> list[Node]:
+    """The terms of a sum, which a number may multiply or divide."""
+    match node:
+        case Negative(inner):
+            return _fractions(inner)
+        case Sum(terms):
+            return [fraction for term in terms for fraction in _fractions(term)]
+        case Quotient(Sum() as top, bottom) if not symbols(bottom):
+            return _fractions(top)
+        case Product(factors):
+            letters = [factor for factor in factors if symbols(factor)]
+            return _fractions(letters[0]) if len(letters) == 1 else [node]
+    return [node]
+
+
+def is_of_partial_fractions(node: Node) -> bool:
+    """Whether each term divides by powers of one polynomial only, which is no product."""
+    for fraction in _fractions(node):
+        bottoms = {canonical(factor): factor for factor, power in _factors(fraction) if power < 0}
+        if len(bottoms) > 1 or any(len(_common(formula_of(x))) > 1 for x in bottoms.values() if isinstance(x, Sum)):
+            return False
+    return True
+
+
+def number_of_fractions(node: Node) -> int:
+    return len(_fractions(node))
+
+
+def is_single_fraction(node: Node) -> bool:
+    """Whether no fraction with letters is a term of a sum."""
+    terms = node.terms if isinstance(node, Sum) else ()
+    return not any(isinstance(part, Quotient) and symbols(part.bottom) for term in terms for part in walk(term))
+
+
+def is_power(node: Node) -> bool:
+    """Whether an expression is a power of a number or letter with an exponent that has nothing to work out."""
+    match node:
+        case Number(_, "ten"):
+            return True
+        case Power(Number() | Symbol() | Constant() | Quotient(), exponent):
+            return numeral(exponent) != "" or symbols(exponent) != set()
+    return False
+
+
+def base_of_power(node: Node) -> object:
+    """The base of a power: a Fraction, or the text of another one."""
+    base = node.base if isinstance(node, Power) else integer_node(10)
+    return canonical(base) if (value := exact(base)) is None else value
+
+
+def has_functions_of_letters(node: Node) -> bool:
+    """Whether each function is of a single letter: sin x, but not sin 2x."""
+    return all(isinstance(part.arguments[0], Symbol) for part in walk(node) if isinstance(part, Function))
+
+
+def is_without_logs_of_products(node: Node) -> bool:
+    """Whether no logarithm is of a product, a quotient or a power."""
+    logs = [part for part in walk(node) if isinstance(part, Function) and part.name in ("ln", "log", "logb")]
+    return not any(isinstance(part.arguments[0], (Product, Quotient, Power)) for part in logs)
 
 
 def is_single_log(node: Node) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from mathequal.budget import Budget, Unevaluable
 from mathequal.nodes import Constant, Function, Node, Number, Power, Product, Quotient, Sum, Symbol
 from mathequal.numeric import MAGNITUDE, Numeric, digits, mp, numeric
-from mathequal.rational import PRIMES, Exact, Residue, Undefined, seed_of
+from mathequal.rational import PRIMES, Exact, Formal, Residue, Undefined, seed_of
 from mathequal.trees import canonical, functions, is_number, operations, replaced, symbols, walk
 
 _DISCRETE = {"floor", "ceil", "!", "binom", "gcd", "lcm", "det", "mod", "sum", "prod"}
@@ -117,6 +117,14 @@ def _may_be_of_a_matrix(node: Node) -> bool:
     return False
 
 
+def _formally_equal(left: Node, right: Node, budget: Budget) -> bool:
+    """Whether two expressions are equal if their functions and roots are letters: x(x+2)e^x and (x²+2x)e^x."""
+    with suppress(Unevaluable):
+        points = (Formal(budget, point) for point in range(3))
+        return all(formal(left) == formal(right) for formal in points)
+    return False
+
+
 def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     """Whether two expressions are the same function of the same symbols; None if that cannot be decided."""
     if left == right:
@@ -139,6 +147,8 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
         if free and str(error) == "large":  # (a − b)^6000
             with suppress(Unevaluable):
                 return all(Residue(budget, p)(left) == Residue(budget, p)(right) for p in PRIMES)
+    if _formally_equal(left, right, budget):
+        return True
     with_log = "log" in operations(left) | operations(right)
     decided = [_same_values(left, right, budget, base) for base in ((10, None) if with_log else (10,))]
     if True in decided or False in decided:

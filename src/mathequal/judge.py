@@ -14,12 +14,16 @@ from mathequal.answers import Answer
 from mathequal.asked import (
     asks_for_a_function,
     asks_for_percent,
+    base_asked,
+    has_modulus,
+    has_options,
     keeps_order,
     letter_asked,
     may_be_on_matrices,
     order_of,
     rules_of,
 )
+from mathequal.asked_units import fits_question, units_asked
 from mathequal.budget import Budget, Unevaluable
 from mathequal.conditions import may_exclude, may_hedge
 from mathequal.extract import Decimals
@@ -27,6 +31,7 @@ from mathequal.formula import is_unfinished
 from mathequal.grammar import LONGEST
 from mathequal.identity import identical, proportional
 from mathequal.languages import thing
+from mathequal.names import names_are_reversed
 from mathequal.nodes import (
     IMAGINARY,
     PI,
@@ -60,13 +65,14 @@ from mathequal.trees import (
     replaced,
     symbols,
 )
-from mathequal.units import DEGREE, PERCENT, RADIAN, adds_a_name, fits_question
+from mathequal.units import DEGREE, PERCENT, RADIAN, Unit, adds_a_name
 
 UNPARSED = "unparsed"
 """What is said of answers of which one was not read, and whose texts differ."""
 
 _STEPS = 20_000
 _LONGEST_LIST = 60
+_LONG_IN_DIGITS = 10**6  # from here on a power of ten is a usual way to write a number
 _HEAVY = {*word_list("sum prod int oint lim max min gcd lcm det call arg sgn norm Re Im")}
 _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc", "ln log logb", "! binom", "floor ceil",
@@ -143,9 +149,11 @@ def _form_allowed(gold: Node, answer: Node) -> bool:
         known |= {"sin", "cos"}  # the polar form of a complex number
     if (used - known) & _HEAVY:
         return False
-    if numeral(gold) not in ("", "ten"):
+    if (wanted := numeral(gold)) not in ("", "ten"):
         form = numeral(answer)
-        return form != "" and (numeral(gold), form) != ("int", "frac")
+        if wanted == "int" and form == "ten" and abs(exact(answer) or 0) < _LONG_IN_DIGITS:  # 10^2
+            return False
+        return form != "" and not (wanted in ("int", "scaled") and form == "frac")
     if symbols(gold):
         return True
     with suppress(Unevaluable):
@@ -167,6 +175,11 @@ def _is_clock(terms: Sequence[Node]) -> bool:
     """Whether a:b may be a time, as 12:00 and 7:45, for which 14:90 is not another way to write it."""
     hour, minute = (exact(terms[0]), exact(terms[-1])) if len(terms) == 2 else (None, None)
     return hour is not None and minute is not None and 0 <= hour < 24 and 10 <= minute < 60
+
+
+def _units_of(answer: Answer) -> Iterator[Unit | None]:
+    """The units of a quantity, or of the members of a list; None for one that counts things."""
+    yield from (x.unit for x in (answer, *answer.items) if x.kind == "quantity")
 
 
 class Comparison:
@@ -195,20 +208,31 @@ class Comparison:
         equal = self.equal(gold, answer)
         if equal is not True and gold.kind in ("expression", "assigned", "list") and self.families(gold, answer):
             self.rule, equal = "families over the integers", True
-        if equal is not True and any(x.kind == "quantity" for x in (gold, answer, *gold.items, *answer.items)):
-            sides = [read(text, units=True) for text in (gold_text, answer_text)]
-            if all(x is not None and "quantity" in (x.kind, *(y.kind for y in x.items)) for x in sides):
-                before, self.rule = self.rule, ""
-                if self.equal(*filter(None, sides)):
-                    equal = True
-                else:
-                    self.rule = before
+        has_unit = any(x.kind == "quantity" for x in (gold, answer, *gold.items, *answer.items))
+        if equal is not True and (has_unit or units_asked(self.question)):
+            return self.measured(gold_text, answer_text) or equal
+        return equal
+
+    def measured(self, gold_text: str, answer_text: str) -> bool:
+        """Equality with letters after numbers as units, if both sides have units then, or the question asks for that of
+        one."""
+        gold, answer = (read(text, units=True) for text in (gold_text, answer_text))
+        if gold is None or answer is None:
+            return False
+        units = [{*_units_of(x)} for x in (gold, answer)]
+        if not all(units) and not (units[0] | units[1]) & units_asked(self.question):
+            return False
+        before, self.rule = self.rule, ""
+        equal = self.equal(gold, answer) is True
+        self.rule = self.rule if equal else before
         return equal
 
     def refusal(self, gold: Answer, answer: Answer, gold_text: str) -> str:
         """The rule by which what an answer says beside its value makes it another one, whatever the value; or ""."""
         if gold.said and answer.said and not gold.said & answer.said:
             return "another name before the value"  # a sum and a product
+        if names_are_reversed(answer.name, self.question):
+            return "a ratio in the other order"
         if answer.over_reals and gold.kind == "family":
             return "an index over the reals"  # n ∈ ℝ for n ∈ ℤ
         if answer.hedged and not may_hedge(gold, gold_text, self.question):
@@ -403,12 +427,26 @@ class Comparison:
         several = several and len({x.name for x in answer.items}) == 1
         return several and all_of(self.equal(gold, x) for x in answer.items)
 
+    def bases(self, gold: Answer, answer: Answer) -> bool:
+        """Digits with their base; either side may leave out the base that the question asks for."""
+        if gold.kind == answer.kind:
+            return gold.value == answer.value
+        based, other = (gold, answer) if gold.kind == "base" else (answer, gold)
+        if other.kind != "expression" or based.kind != "base" or based is gold:
+            return False
+        sign, digits, radix = based.value
+        return (
+            base_asked(self.question) == radix and bool(digits.isdecimal()) and exact(other.value) == int(sign + digits)
+        )
+
     def letters(self, gold: Answer, answer: Answer) -> bool | None:
         """Choices; the texts of two are compared if both can be read."""
         texts = [*map(read, gold.words + answer.words)] if gold.kind == answer.kind else []
         if len(texts) == 2 and None not in texts and self.equal(*filter(None, texts)) is False:
             return False
         letters, others = _letters(gold), _letters(answer)
+        if letters and answer.kind == "expression" and has_options(self.question):  # (b) for B
+            others = others and frozenset(letter.upper() for letter in others)
         return letters is not None and letters == others
 
     def tables(self, gold: Answer, answer: Answer) -> bool | None:
@@ -498,6 +536,11 @@ class Comparison:
         if len(exactly) > 1 and gold.kind in ("expression", "quantity") and not symbols(gold.value):
             *others, last = exactly
             exactly = [*(x for x in others if not self.is_definition(x, answer)), last]
+        if "~" in answer.links[1:] and gold.kind == "expression" and numeral(gold.value) in ("int", "dec", "sci"):
+            about = [x for link, x in zip(answer.links, answer.items, strict=True) if link != "="]
+            errors = [abs(self.error(y.value, x.value)[0]) for x in about for y in exactly if not symbols(y.value)]
+            if all(self.equal(gold, x) for x in about) and len(errors) >= len(about) and max(errors) <= 0.5001:
+                return True  # 5√2 ≈ 7.07 for 7.07
         equal = [self.equal(gold, x) for x in exactly]
         if len(answer.items) == 1:
             return equal[0]
@@ -529,9 +572,10 @@ class Comparison:
         """Equality of value, whatever the form."""
         if not last and answer.kind == "expression" and gold.unit and gold.unit[0] == PERCENT:  # 19/25 = 76 %
             return self.identical(Product(Number(gold.unit[1] / 100, ""), gold.value), answer.value)
-        if gold.kind != "expression" or answer.kind != "expression" or (last and operations(answer.value) & _HEAVY):
+        if not {gold.kind, answer.kind} <= {"expression", "quantity"} or (last and operations(answer.value) & _HEAVY):
             return False
-        return self.identical(gold.value, answer.value)
+        same_unit = gold.kind == answer.kind == "expression" or (answer.kind == "expression" and not last)
+        return same_unit and self.identical(gold.value, answer.value)
 
     def approximates(self, gold: Answer, answer: Answer) -> bool:
         """Whether a decimal number is the gold answer's value, rounded or, within 5 %, cut off."""
@@ -613,6 +657,13 @@ class Comparison:
         left, right = (Sum(sides[0], Negative(sides[1])) for sides in (left, right))
         return proportional(left, right, self.budget, positive=True)
 
+    def in_a_chain(self, gold: Answer, answer: Answer) -> bool | None:
+        """A list in the order that the question asks for, as inequalities: −2 < 0 < 4."""
+        if gold.kind != "list" or self.order not in ("up", "down") or any(x != "<" for x in answer.value[1]):
+            return False
+        values = [Answer("expression", side) for side in answer.value[0]]
+        return self.in_order(gold.items, values if self.order == "up" else values[::-1])
+
     def progressions(self, answer: Answer, given: bool) -> list[tuple[Any, Any]] | None:
         """(offset, period) of each a + b k; None for another kind of answer. given: the other side is a family, so that
         k, n or m is the integer."""
@@ -642,7 +693,19 @@ class Comparison:
             found.append((steps[0], abs(period)))
         return found
 
+    def remainder(self, gold: Answer, answer: Answer) -> bool:
+        """Whether an answer is a remainder with its modulus, 9 (mod 13), where the question asks for this remainder."""
+        match answer:
+            case Answer("family", [Sum([residue, Product([modulus, Symbol("mod")])])], marks="mod"):
+                value, whole = exact(residue), exact(modulus)
+                if value is None or whole is None or not 0 <= value < whole:
+                    return False
+                return value == exact(gold.value) and has_modulus(self.question, whole)
+        return False
+
     def families(self, gold: Answer, answer: Answer) -> bool | None:
+        if gold.kind == "expression" and self.remainder(gold, answer):
+            return True
         with digits(40):
             if not _same_name(gold.name, answer.name):
                 return False
@@ -826,10 +889,12 @@ RULES = tuple(
         ("a set of one", "set", "set expression quantity tuple", Comparison.sets_of_one),
         ("alternatives that are all equal", "list", "list expression quantity", Comparison.all_alternatives),
         ("letters of choices", "letters", "", Comparison.letters),
+        ("digits of a base", "base", "", Comparison.bases),
         ("cases", "cases", "cases", Comparison.matched),
         ("equations", "equation", "equation", Comparison.equations),
         ("an equation for one of its sides", "equation", "equation expression", Comparison.identities),
         ("inequalities", "inequality", "inequality", Comparison.inequalities),
+        ("a list in order as a chain", "inequality", "list inequality", Comparison.in_a_chain),
     )
 )  # fmt: skip
 """The first rule for the kinds of two answers compares them. Answers without one are equal if their kinds and values

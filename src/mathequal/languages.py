@@ -106,7 +106,7 @@ _SQUARED = """
     per: por par pro al all na za в 每 毎 / a
 """
 _CONNECTORS = """
-    and: dan va en e i y et und och og и та 和 与 與 及 以及 と および 및 와 과 그리고 ja ve
+    and: dan va en e i y et und sowie och og и та 和 与 與 及 以及 と および 및 와 과 그리고 ja ve
     or: atau of o ou u oder eller lub albo или або либо nebo veya sau hoặc hoac 或 或者 または もしくは 또는 혹은
     or: vagy oppure
 """

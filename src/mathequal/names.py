@@ -25,6 +25,9 @@ from mathequal.tokens import FUNCTIONS
 from mathequal.trees import symbols
 from mathequal.units import introduces
 
+DERIVATIVE = re.compile(r"\\?frac(?:d|\\?partial)(?:\^\d)?(?:d|\\?partial)[a-z]")
+"""The name of d/dx, without a function in it."""
+
 
 def is_name(node: Any) -> bool:
     """Whether the left side of an equation only names the right side."""
@@ -41,6 +44,8 @@ def is_name(node: Any) -> bool:
             return all(map(is_name, parts))
         case Quotient(parts=parts):
             return all(is_name(part) and (isinstance(part, Product) or part[1][0].isupper()) for part in parts)
+        case Product([Symbol(name), *_]) if DERIVATIVE.match(name):  # the derivative of what follows
+            return True
         case Product(parts):
             return len(parts) < 6 and all(
                 isinstance(part, Symbol) and len(part[1]) == 1 and part[1].isupper() for part in parts
@@ -53,6 +58,19 @@ def is_name(node: Any) -> bool:
             return is_name(inner) and not re.fullmatch("[a-y]", str(inner[1]))
         case Function("norm" | "gcd" | "lcm" | "max" | "min" | "det", inner):
             return all(map(is_name, inner))
+    return False
+
+
+def names_are_reversed(name: Node | None, question: str) -> bool:
+    """Whether the name of a ratio, girls : boys, has the terms of the question's ratio in the other order."""
+    match name:
+        case Ratio([Words(first), Words(second)]):
+            first, second = (re.escape(word.strip().lower()) for word in (first, second))
+            between = r"(?:\w+ ){0,2}(?:to|:|and)(?: the)? (?:\w+ )?"
+            asked = question.lower()
+            return bool(re.search(rf"\b{second}\w* {between}{first}", asked)) and not re.search(
+                rf"\b{first}\w* {between}{second}", asked
+            )
     return False
 
 

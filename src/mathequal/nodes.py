@@ -46,7 +46,8 @@ class Number(Node, sign="n"):
     __match_args__ = ("value", "form")
     value: Fraction
     form: str
-    """int, dec, frac, mixed, rep, sci (a × 10^n), ten (a power of ten), or "" for one that nobody wrote."""
+    """int, dec, frac, mixed, rep, sci (a × 10^n), ten (a power of ten), scaled (6 million), or "" for one that nobody
+    wrote."""
 
     @property
     def detail(self) -> int | None:

@@ -3,39 +3,59 @@ which operator a phrase stands for. Each table is in the order of its replacemen
 
 import re
 from functools import partial
-from typing import Any
 
+from mathequal.rulebook import table
 from mathequal.text import word_list
 from mathequal.tokens import FUNCTIONS
 from mathequal.units import CODES, SPELLED_UNITS, adds_a_name, introduces, read_unit
 
-_ALL = "(?:the set of )?(?:all |any |the )?"
-_SIGNS = {"": "", "positive ": ">0", "negative ": "<0", "non-?negative ": ">=0", "non-?positive ": "<=0"}
-_SETS = {"real": "R", "integer": "Z", "rational": "Q", "complex": "C", "natural": "N"}
-_QUADRANTS = {
-    "I": "first|1st|i|1|one", "II": "second|2nd|ii|2|two", "III": "third|3rd|iii|3|three",
-    "IV": "fourth|4th|iv|4|four",
+_NUMBERS = {"real": "R", "integer": "Z", "rational": "Q", "complex": "C", "natural": "N"}
+_SIGNS = {"positive": ">0", "negative": "<0", "nonnegative": ">=0", "nonpositive": "<=0"}
+_QUADRANTS = dict(first="I", second="II", third="III", fourth="IV") | {
+    "1st": "I", "2nd": "II", "3rd": "III", "4th": "IV", "1": "I", "2": "II", "3": "III", "4": "IV",
+    "one": "I", "two": "II", "three": "III", "four": "IV", "i": "I", "ii": "II", "iii": "III", "iv": "IV",
 }  # fmt: skip
-WHOLE = [(re.compile(pattern), usual) for pattern, usual in {
-    "(?:(?:plus|positive) )?infinity": r"\\infty", "(?:minus|negative) infinity": r"-\\infty",
-    "(?:there (?:is|are) |the (?:equation|system|inequality) has )?(?:(?:no|zero) (?:real |such )?(?:solutions?|roots?|"
-    "values?(?: of x)?)|none|(?:the )?empty(?: set)?)(?: exists?)?": r"\\emptyset",
-    r"(\d\d?:\d\d) in the morning": r"\1 a.m.", r"(\d\d?:\d\d) (?:in the (?:afternoon|evening)|at night)": r"\1 p.m.",
-    r"[a-z] ?= ?(\d\d?:\d\d.*)|at (\d\d?:\d\d.*)": r"\1\2", "([a-z]{2,})!": r"\1",
-    "(?:(?:(?:the )?limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)":
-    "undefined",
-    "(?:12(?::00)? )?(?:noon|midday)(?: [(]?12(?::00)? ?p[.]?m[.]?[)]?)?": "12 p.m.",
-    "(?:12(?::00)? )?midnight": "12 a.m.",
-    r"(\d\d?:\d\d) ?(?:uhr|h|hrs|hours|o'clock)": r"\1", r"(\d\d?) (?:o'clock|uhr)": r"\1:00",
-    **{rf"(?:in )?(?:the )?(?:(?:{place})[ -]quadrant|quadrant (?:{place})|q ?(?:{place}))": f"quadrant {numeral}"
-       for numeral, place in _QUADRANTS.items()},
-    "on ((?!on ).* \\d.*)": r"\1",
-    "(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\\b).*": r"\1",
-    "(yes),? (?:it|they|this|there) (?:is|are|does|do|can)": r"\1",
-    "(no),? (?:it|they|this|there) (?:is|are|does|do|can)(?: not|n't)": r"\1",
-    **{f"{_ALL}{sign}{kind}(?:s| numbers)": rf"\\mathbb{{{letter}}}_{{{part}}}".removesuffix("_{}")
-       for sign, part in _SIGNS.items() for kind, letter in _SETS.items()},
-}.items()]  # fmt: skip
+_PLACES = "|".join(sorted(_QUADRANTS, key=len, reverse=True))
+
+
+def _set_of_numbers(words: re.Match[str]) -> str:
+    part = _SIGNS[words[1].replace("-", "")] if words[1] else ""
+    return rf"\mathbb{{{_NUMBERS[words[2]]}}}" + f"_{{{part}}}" * bool(part)
+
+
+def _quadrant(words: re.Match[str]) -> str:
+    return f"quadrant {_QUADRANTS[words[1] or words[2] or words[3]]}"
+
+
+WHOLE = table((
+    ("whole.infinity", "infinity", r"(?:(?:plus|positive) )?infinity", r"\\infty"),
+    ("whole.minus-infinity", "infinity", r"(?:minus|negative) infinity", r"-\\infty"),
+    ("whole.no-solution", "",
+        "(?:there (?:is|are) |the (?:equation|system|inequality) has )?(?:(?:no|zero) (?:real |such )?"
+        "(?:solutions?|roots?|values?(?: of x)?)|none|(?:the )?empty(?: set)?)(?: exists?)?", r"\\emptyset"),
+    ("whole.morning", "in the morning", r"(\d\d?:\d\d) in the morning", r"\1 a.m."),
+    ("whole.evening", ":", r"(\d\d?:\d\d) (?:in the (?:afternoon|evening)|at night)", r"\1 p.m."),
+    ("whole.at-time", ":", r"[a-z] ?= ?(\d\d?:\d\d.*)|at (\d\d?:\d\d.*)", r"\1\2"),
+    ("whole.exclamation", "!", "([a-z]{2,})!", r"\1"),
+    ("whole.undefined", "",
+        "(?:(?:(?:the )?limit|it) )?(?:(?:is )?(?:un|not )defined|(?:is )?indeterminate|dne|does ?n[o']t exist|nan)",
+        "undefined"),
+    ("whole.noon", "",
+        "(?:12(?::00)? )?(?:noon|midday)(?: [(]?12(?::00)? ?p[.]?m[.]?[)]?)?", "12 p.m."),
+    ("whole.midnight", "midnight", "(?:12(?::00)? )?midnight", "12 a.m."),
+    ("whole.clock", ":", r"(\d\d?:\d\d) ?(?:uhr|h|hrs|hours|o'clock)", r"\1"),
+    ("whole.full-hour", " ", r"(\d\d?) (?:o'clock|uhr)", r"\1:00"),
+    ("whole.quadrant", "q",
+        rf"(?:in )?(?:the )?(?:({_PLACES})[ -]quadrant|quadrant ({_PLACES})|q ?({_PLACES}))", _quadrant),
+    ("whole.on-date", "on ", r"on ((?!on ).* \d.*)", r"\1"),
+    ("whole.verdict-with-reason", " ",
+        r"(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\b).*", r"\1"),
+    ("whole.yes-it-is", "yes", "(yes),? (?:it|they|this|there) (?:is|are|does|do|can)", r"\1"),
+    ("whole.no-it-is-not", "no", "(no),? (?:it|they|this|there) (?:is|are|does|do|can)(?: not|n't)", r"\1"),
+    ("whole.set-of-numbers", "",
+        r"(?:the set of )?(?:all |any |the )?(?:(positive|negative|non-?negative|non-?positive) )?"
+        rf"({'|'.join(_NUMBERS)})(?:s| numbers)", _set_of_numbers),
+))  # fmt: skip
 """Whole answers in words, and how else they are written."""
 
 
@@ -45,22 +65,33 @@ def _operator(latex: str, phrase: re.Match[str]) -> str:
     return f"\x02 {latex} \x01" if before.count("\x01") > before.count("\x02") else f" {latex} "
 
 
-PHRASES = [(re.compile(rf"(?<!\\)\b(?:{phrase})(?!\w)", re.I), partial(_operator, latex)) for phrase, latex in {
-    r"(?:is )?(?:(?:greater|more) than or equal to|at least|(?:no|not) less than)": r"\ge",
-    r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)": r"\le",
-    r"(?:is )?(?:greater|more) than": ">", r"(?:is )?less than": "<", "(?:is )?not equal to": r"\ne",
-    r"(?:is )?equal to|equals": "=",
-    "plus or minus": r"\pm", "per cent": r"\%", r"(?:out of|(?:(?<=\d )|(?<=\d \x01))in)(?=[ \x02]*\d)": "/",
-    r"(?:all )?multiples of(?=[ \x02]*(\d+))": r"\ZZ\cdot",
-    r"approximately(?=[ \x02]*[\d\\])": r"\approx",
-    r"(?:all(?: real)?(?: numbers| values)?(?: of)?|real|all[ \x02]*[a-z][ \x01]*such that)"
-    r"(?=[ \x02]*[a-z0-9-]+ ?(?:[<>]|\\[lgn]))": "",
-    r"USD(?=[ \x02]*\d)": r"\dollar", r"EUR(?=[ \x02]*\d)": r"\euro",
-    r"GBP(?=[ \x02]*\d)": r"\gbp", r"(?:Rs\.|Rs|INR)(?=[ \x02]*\d)": r"\rupee",
-    r"US(?=[ \x02]*(?:dollars?|\\dollar))": "", r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
-    r"(?:the set of )?(?:(?:all|any|the) )?real(?: numbers?| values?|[ \x02]*x(?![a-z]))|all reals": r"\RR",
-    "except(?: for)?|other than|excluding": r"\setminus",
-}.items()]  # fmt: skip
+PHRASES = table((
+    (id, needs, rf"(?<!\\)\b(?:{phrase})(?!\w)", partial(_operator, latex)) for id, needs, phrase, latex in (
+    ("phrase.at-least", "", r"(?:is )?(?:(?:greater|more) than or equal to|at least|(?:no|not) less than)", r"\ge"),
+    ("phrase.at-most", "", r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)", r"\le"),
+    ("phrase.more-than", "than", r"(?:is )?(?:greater|more) than", ">"),
+    ("phrase.less-than", "less than", r"(?:is )?less than", "<"),
+    ("phrase.not-equal", "equal", "(?:is )?not equal to", r"\ne"),
+    ("phrase.equal", "equal", r"(?:is )?equal to|equals", "="),
+    ("phrase.plus-or-minus", "plus or minus", "plus or minus", r"\pm"),
+    ("phrase.per-cent", "per cent", "per cent", r"\%"),
+    ("phrase.out-of", "", r"(?:out of|(?:(?<=\d )|(?<=\d \x01))in)(?=[ \x02]*\d)", "/"),
+    ("phrase.multiples-of", "of", r"(?:all )?multiples of(?=[ \x02]*(\d+))", r"\ZZ\cdot"),
+    ("phrase.approximately", "approximately", r"approximately(?=[ \x02]*[\d\\])", r"\approx"),
+    ("phrase.all-with-relation", "al",
+        r"(?:all(?: real)?(?: numbers| values)?(?: of)?|real|all[ \x02]*[a-z][ \x01]*such that)"
+        r"(?=[ \x02]*[a-z0-9-]+ ?(?:[<>]|\\[lgn]))", ""),
+    ("phrase.usd", "usd", r"USD(?=[ \x02]*\d)", r"\dollar"),
+    ("phrase.eur", "eur", r"EUR(?=[ \x02]*\d)", r"\euro"),
+    ("phrase.gbp", "gbp", r"GBP(?=[ \x02]*\d)", r"\gbp"),
+    ("phrase.rupees", "", r"(?:Rs\.|Rs|INR)(?=[ \x02]*\d)", r"\rupee"),
+    ("phrase.us-dollar", "us", r"US(?=[ \x02]*(?:dollars?|\\dollar))", ""),
+    ("phrase.minus", "", r"(?:minus|negative)(?=[ \x02]*[\d\\])", "-"),
+    ("phrase.reals", "real",
+        r"(?:the set of )?(?:(?:all|any|the) )?real(?: numbers?| values?|[ \x02]*x(?![a-z]))|all reals", r"\RR"),
+    ("phrase.except", "e", "except(?: for)?|other than|excluding", r"\setminus"),
+)), re.I)  # fmt: skip
+"""Phrases for operators; `needs` is what their text has in lower case."""
 LEAD = re.compile(
     r"""[\s*]*\x01?\s*(?:(?:(?:so|thus|hence|therefore|finally),?\ )?(?:
     (?:the\ )?(?:(?:final|correct|right)\ )?(?:answer|option|choice)[\s\x02]*(?:is|:)
@@ -73,6 +104,7 @@ LEAD = re.compile(
     |(?:(?:so|thus|hence|therefore),?\ )?there\ (?:are|is)(?:\ exactly)?(?=[\s\x02]*\d)
     |(?:so|thus|hence|therefore),?(?=\s*\x02)
     |(?:so,?\ )?we\ (?:get|have|obtain|find)(?!\w)|(?:the\ )?year(?=\W*\d{4}))
+    |\[(?:ans|answer|sol|solution)\]
     |(?:ans|answer|sol|solution)(?:\ ?[.:]{1,2}(?=\ )|(?=\ [-+]?(?:[\d.(]|\\(?:frac|sqrt|dollar))))
     |答案?\s*[是为:]|答案|选(?=\s*[A-H])|共有?(?=\s*\d)
     |\\(?:Rightarrow|implies|to)(?![A-Za-z])|(?P<said>[A-Za-z](?:[A-Za-z'\ ]|\x02\s*[A-Za-z]\s*\x01)*?
@@ -175,36 +207,65 @@ def _terms(found: re.Match[str]) -> str:
     return ", ".join(map(str, every)) if whole else found[0]
 
 
-AS_FORMULA: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern), usual) for pattern, usual in (
-    (r"\x01\s*\x02", " "), (r"\(\s*\x01(?:where|for|if)\x02\s*(?=[a-z] ?\\ne)", "("),
-    (r"^\x01?\s*(?:[Bb]oth(?=.*\band\b)|[Ee]ither(?=.*\bor\b))\s*\x02?\s*", ""),
-    (r"^([A-Z]) ?: ?(\([^()]*,[^()]*\))$", r"\1 = \2"), (r"\\in ?([ZRQ])(?![\w'^({]| ?_)", r"\\in \\\1\1 "),
-    (r"([a-z]) ?= ?(?:0 ?, ?(?:\\pm ?\d ?, ?)+|\\ldots ?, ?(?:-?\d ?, ?)+)\\ldots", r"\1 \\in \\ZZ "),
-    (r"\\setminus( *)[a-z] ?= ?", r"\\setminus\1"),
-    (r"((?:^|[,;]|\band\b) ?\x02? ?[A-Za-z] ?)\x01? ?is ?\x02?(?= ?[-\d(\\])", r"\1 = "),  # a is 3
-    (r"(?<=[\d}])\s*\x01?\s*([(\[])\s*(?:\x01|in )*\s*([A-Za-z/^\d ]{1,25}?)\s*\x02?\s*[)\]]\s*\x02?$", _unbracketed),
-    (r"(?<![\w.,/^)}])((?:-?\d{1,9} ?, ?){1,9})\\ldots ?, ?(-?\d{1,9})(?! ?(?:[\w.^/({!]|\\(?!\})))", _terms),
-    (r"(?<=\S) \( ?([a-z] ?(?:[<>]|\\(?:[lg]eq?|neq?|in)(?![a-z]))[^()]*)\)$", r", \1"),  # (x > 0)
-    (r"(?<=\S) \( *\x01? ?(?:about|roughly|approx\.?) ?\x02? ?(?=[\d.])", r" ( \\approx "),
-    (r"(?<=\S) \( *((?:\x01?or\b|\\approx|=) ?[^()]*)\)$", r" \1"), (r"(?<=\S) \x01?or ?\x02? *(?=\\approx)", " "),
-    (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:more|greater|larger)[\s\x02]*$", r"\\ge \1"),
-    (r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:less|fewer|smaller)[\s\x02]*$", r"\\le \1"),
-    (r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$", "\\1 \x01places\x02"),
-    (rf"^\x01?\s*({CODES})\.?\s*\x02?\s*(-?[\d.,]+)$", "\\2 \x01\\1\x02"),
-    (r"^\x01?\s*(C|CA|CDN|A|AU|R|HK|NT|S|NZ|MX)\s*\x02?\s*\\dollar\s*([\d.,]+)$",
-     lambda found: f"{found[2]} \x01{_DOLLARS[found[1]]}\x02"),
-    (r"^[-+]?(?:\\(?:dollar|euro|gbp|rupee|yen) ?)?\d{1,3}(?: \d{3})+(?:\.\d+)? ?"
-     r"(?:\x01[^\x02\d]*\x02|[A-Za-z]{2,}|\\[a-z]+)$|"
-     r"^[-+]?\\(?:dollar|euro|gbp|rupee|yen) ?\d{1,3}(?: \d{3})+(?:\.\d+)?$",
-     lambda found: re.sub(r"(?<=\d) (?=\d{3})", "", found[0])),  # 70 000 km
-    (r"^[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?$|^[-+]?\d{1,3}(?:\.\d{3}){2,}$", ungrouped),
-    (r"^[-+]?\d+\.\d{3}(?: \d{3})* \d{1,3}$", lambda found: found[0].replace(" ", "")),  # 3.141 592 65
-    (r"(?<=[\d}])\s*(?:\x01\s*to\s*\x02|\sto\s)\s*(?=[\d\\])", " : "),
-    (r"(?<![\d,.(\[{])\d{1,3}(?:,\d{3})+(?![\d,])(?=\s*(?:=|\\approx|\x01))", ungrouped),
-    (r"^(?!.*(?:[(\[]|, |\\\{|,\d{3}(?!\d|,\d{3}| ?(?:[-+*/.]|\\(?:pi|sqrt|cdot)|$)))).*\d ?[-+*/\\].*$", ungrouped),
-)]  # fmt: skip
+AS_FORMULA = table((
+    ("formula.empty-text", "\x01", r"\x01\s*\x02", " "),
+    ("formula.where-not", "(", r"\(\s*\x01(?:where|for|if)\x02\s*(?=[a-z] ?\\ne)", "("),
+    ("formula.both", "th", r"^\x01?\s*(?:[Bb]oth(?=.*\band\b)|[Ee]ither(?=.*\bor\b))\s*\x02?\s*", ""),
+    ("formula.point", ":", r"^([A-Z]) ?: ?(\([^()]*,[^()]*\))$", r"\1 = \2"),
+    ("formula.bare-sets", r"\in", r"\\in ?([ZRQ])(?![\w'^({]| ?_)", r"\\in \\\1\1 "),
+    ("formula.integers-listed", r"\ldots",
+        r"([a-z]) ?= ?(?:0 ?, ?(?:\\pm ?\d ?, ?)+|\\ldots ?, ?(?:-?\d ?, ?)+)\\ldots",
+        r"\1 \\in \\ZZ "),
+    ("formula.excluded-name", r"\setminus", r"\\setminus( *)[a-z] ?= ?", r"\\setminus\1"),
+    ("formula.is", "is", r"((?:^|[,;]|\band\b) ?\x02? ?[A-Za-z] ?)\x01? ?is ?\x02?(?= ?[-\d(\\])", r"\1 = "),
+    ("formula.unit-in-brackets", "",
+        r"(?<=[\d}])\s*\x01?\s*([(\[])\s*(?:\x01|in )*\s*([A-Za-z/^\d ]{1,25}?)\s*\x02?\s*[)\]]\s*\x02?$",
+        _unbracketed),
+    ("formula.terms", r"\ldots",
+        r"(?<![\w.,/^)}])((?:-?\d{1,9} ?, ?){1,9})\\ldots ?, ?(-?\d{1,9})(?! ?(?:[\w.^/({!]|\\(?!\})))",
+        _terms),
+    ("formula.condition-in-brackets", "(",
+        r"(?<=\S) \( ?([a-z] ?(?:[<>]|\\(?:[lg]eq?|neq?|in)(?![a-z]))[^()]*)\)$",
+        r", \1"),
+    ("formula.about-in-brackets", "(",
+        r"(?<=\S) \( *\x01? ?(?:about|roughly|approx\.?) ?\x02? ?(?=[\d.])",
+        r" ( \\approx "),
+    ("formula.other-value-in-brackets", "(", r"(?<=\S) \( *((?:\x01?or\b|\\approx|=) ?[^()]*)\)$", r" \1"),
+    ("formula.or-approximately", r"\approx", r"(?<=\S) \x01?or ?\x02? *(?=\\approx)", " "),
+    ("formula.or-more", "or",
+        r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:more|greater|larger)[\s\x02]*$",
+        r"\\ge \1"),
+    ("formula.or-less", "or",
+        r"^\x01?\s*(-?[\d.]+)\s*\x01?\s*or \x01?(?:less|fewer|smaller)[\s\x02]*$",
+        r"\\le \1"),
+    ("formula.ordinal", "",
+        r"^(\d+)\s*(?:\^\s*)?\{?\s*\x01?\s*(?:st|nd|rd|th)\s*\x02?\s*\}?$",
+        "\\1 \x01places\x02"),
+    ("formula.currency-code", "", rf"^\x01?\s*({CODES})\.?\s*\x02?\s*(-?[\d.,]+)$", "\\2 \x01\\1\x02"),
+    ("formula.dollars-of-countries", r"\dollar",
+        r"^\x01?\s*(C|CA|CDN|A|AU|R|HK|NT|S|NZ|MX)\s*\x02?\s*\\dollar\s*([\d.,]+)$",
+        lambda found: f"{found[2]} \x01{_DOLLARS[found[1]]}\x02"),
+    ("formula.blanks-with-unit", " ",
+        r"^[-+]?(?:\\(?:dollar|euro|gbp|rupee|yen) ?)?\d{1,3}(?: \d{3})+(?:\.\d+)? ?"
+        r"(?:\x01[^\x02\d]*\x02|[A-Za-z]{2,}|\\[a-z]+)$|"
+        r"^[-+]?\\(?:dollar|euro|gbp|rupee|yen) ?\d{1,3}(?: \d{3})+(?:\.\d+)?$",
+        lambda found: re.sub(r"(?<=\d) (?=\d{3})", "", found[0])),
+    ("formula.blanks-or-points", "",
+        r"^[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?$|^[-+]?\d{1,3}(?:\.\d{3}){2,}$",
+        ungrouped),
+    ("formula.blanks-of-decimals", " ",
+        r"^[-+]?\d+\.\d{3}(?: \d{3})* \d{1,3}$",
+        lambda found: found[0].replace(" ", "")),
+    ("formula.to", "to", r"(?<=[\d}])\s*(?:\x01\s*to\s*\x02|\sto\s)\s*(?=[\d\\])", " : "),
+    ("formula.commas-before-relation", ",",
+        r"(?<![\d,.(\[{])\d{1,3}(?:,\d{3})+(?![\d,])(?=\s*(?:=|\\approx|\x01))",
+        ungrouped),
+    ("formula.commas-in-computation", "",
+        r"^(?!.*(?:[(\[]|, |\\\{|,\d{3}(?!\d|,\d{3}| ?(?:[-+*/.]|\\(?:pi|sqrt|cdot)|$)))).*\d ?[-+*/\\].*$",
+        ungrouped),
+))  # fmt: skip
+"""Notations of whole formulas."""
 
-REWRITTEN = (*PHRASES, *AS_FORMULA)
 TWO_LETTERS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2}")
 
 

@@ -7,8 +7,8 @@ from hashlib import blake2b
 from typing import Any
 
 from mathequal.budget import Budget, Unevaluable
-from mathequal.nodes import Factorial, Function, Node, Symbol
-from mathequal.trees import rational_node
+from mathequal.nodes import Constant, Factorial, Function, Node, Power, Symbol
+from mathequal.trees import canonical, rational_node, symbols
 
 BITS = 60_000  # of an exact number
 
@@ -111,6 +111,33 @@ class Residue(Exact):
         if isinstance(node, Symbol):
             return seed_of(node[1], self.prime)
         raise Unevaluable(node[0])
+
+
+class Formal(Exact):
+    """The Fraction that an expression is at a point if its functions, roots, powers with symbols and constants such as
+    π are letters of their own. Expressions that are equal so are equal; others may be equal too."""
+
+    def __init__(self, budget: Budget, point: int) -> None:
+        super().__init__(budget, point)
+        self.letters = dict[Any, Fraction]()
+
+    def power(self, base: Node, exponent: Node) -> Any:
+        if not symbols(exponent) and isinstance(power := self(exponent), Fraction) and power.denominator == 1:
+            return super().power(base, exponent)
+        return self.letter(Power(base, exponent))
+
+    def special(self, node: Node) -> Any:
+        if isinstance(node, (Constant, Function)) and node[1] != "binom":
+            return self.letter(node)
+        return super().special(node)
+
+    def letter(self, node: Node) -> Fraction:
+        """The value of a part that is a letter of its own: one for all that are alike."""
+        key = canonical(node)
+        if key not in self.letters:
+            seed = seed_of(f"part {len(self.letters)}", self.point)
+            self.letters[key] = Fraction(1 + seed % 2**24, 89)
+        return self.letters[key]
 
 
 PRIMES = (2**127 - 1, 2**107 - 1)

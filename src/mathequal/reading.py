@@ -8,6 +8,7 @@ from mathequal.answers import Answer
 from mathequal.grammar import LONGEST, readings
 from mathequal.languages import chinese_number, number_of
 from mathequal.nodes import Event
+from mathequal.notation import HEDGES, NOTATION
 from mathequal.number_words import NUMBER_WORDS, number_in_words, ordinal
 from mathequal.phrases import (
     AS_FORMULA,
@@ -20,7 +21,6 @@ from mathequal.phrases import (
     LEAD,
     LONG_WORDS,
     PHRASES,
-    REWRITTEN,
     ROUNDED,
     ROWS_OF_WORDS,
     SAY_NOTHING,
@@ -33,7 +33,9 @@ from mathequal.phrases import (
     ungrouped,
     without_lead,
 )
+from mathequal.rational import exact
 from mathequal.remarks import without_remarks
+from mathequal.rulebook import rewritten
 from mathequal.text import plain_latex, plain_words, word_list
 from mathequal.tokens import FUNCTIONS
 from mathequal.trees import decimal_node, integer_node, rational_node, signed
@@ -67,7 +69,7 @@ _DATE = re.compile(
     r"(?:the )?(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.? ?,? ?(\d{4})?"
 )
 _CODE = re.compile(
-    r"(?:\d\d?/){2}\d{4}|(?:\d\d?[-.]){2}(?:1[5-9]|20)\d\d|(?:\d{3}-){1,2}\d{4}|\d{4}(?:/\d\d?){2}|0[xbo][\da-f]+|"
+    r"(?:\d\d?/){2}\d{4}|(?:\d\d?[-.]){2}(?:1[5-9]|20)\d\d|(?:\d{3}-){1,2}\d{4}|\d{4}(?:/\d\d?){2}|"
     r"(?:\([\d ]{2,}\) ?){2,}"
 )
 _BASE = re.compile(
@@ -75,6 +77,7 @@ _BASE = re.compile(
     r"(?:_\s*(?:\{\s*\(?\s*(?:base\s*)?(\d{1,2}|[a-z]+)\s*\)?\s*\}|(\d|[a-z]+))|"
     r"\(?\s*(?:in )?base[- ]?\s*(\d{1,2}|[a-z]+)\s*\)?)"
 )
+_PREFIXED = re.compile(r"(-?)0([bBoOxX])([0-9A-Fa-f]{1,200})")
 _ONLY_DIGITS = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?")
 
 
@@ -93,13 +96,11 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         said = frozenset(re.findall("[a-z]{3,}", (lead["said"] or "").lower())) - SAY_NOTHING
         event = lead["event"] and Event(re.sub(r"[^\w'|^<>=+-]", "", lead["event"].replace(r"\mid", "|")))
         plain = without_lead(lead) + plain[lead.end() :]
-    exactly, plain = (
-        plain,
-        ROUNDED.sub(
-            "", HEDGE.sub(lambda hedge: "\x01" * (hedge[0].count("\x01") - hedge[0].count("\x02")), plain, count=1)
-        ),
-    )
+    exactly = plain
+    plain = HEDGE.sub(lambda hedge: "\x01" * (hedge[0].count("\x01") - hedge[0].count("\x02")), plain, count=1)
+    plain = rewritten(ROUNDED.sub("", plain), HEDGES)
     hedged = plain != exactly
+    plain = rewritten(plain, NOTATION)
     over_reals = ("\\RR" in plain or "real" in plain) and INDEX_IS_REAL.search(plain) is not None
     plain = plain if re.search(r"\\pi.*[kmn] ?\\in ?\\RR", plain) else TAIL.sub("", plain)
     words = plain_words(plain)
@@ -108,14 +109,16 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     if answer := _read_words(words, marked="\x01" in plain):
         return replace(answer, hedged=hedged)
     digits = re.sub(" ?[\x01\x02] ?", "", plain)
-    if base := _BASE.fullmatch(digits) or (digits[0] == "{" and _BASE.fullmatch(digits[1:-1])):
-        radix = base[3] or base[4] or base[5]
-        radix = int(radix) if radix.isdigit() else NUMBER_WORDS.get(radix, 0)
-        digits = base[2].upper().lstrip("0") or "0"
-        if 2 <= radix <= 36 and all(int(digit, 36) < radix for digit in digits.replace(".", "")):
-            return Answer("base", (base[1], f"0{digits}" if digits[0] == "." else digits, radix))
-    for phrase, usual in REWRITTEN if TWO_LETTERS.search(plain) else AS_FORMULA:
-        plain = phrase.sub(usual, plain).strip()
+    if based := _in_base(digits):
+        return based
+    if TWO_LETTERS.search(plain):
+        low = plain.lower()
+        for _, needs, phrase, usual in PHRASES:
+            if needs in low:
+                plain = phrase.sub(usual, plain).strip()
+    for _, needs, pattern, usual in AS_FORMULA:
+        if needs in plain:
+            plain = pattern.sub(usual, plain).strip()
     if sum(word.lower() not in KNOWN_WORDS for word in LONG_WORDS.findall(plain)) > 4:  # prose
         return None
     others: tuple[Answer | None, ...] = ()
@@ -137,12 +140,45 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     return replace(answer, others=others, said=said, hedged=hedged, over_reals=over_reals)
 
 
+def _in_base(text: str) -> Answer | None:
+    """Digits with their base, 101_2; the last of several that are equal, 45_{10} = 101101_2."""
+    *others, last = text.split("=")
+    if others:
+        based = _in_base(last.strip()) if len(others) < 4 else None
+        values = {_whole_number(other.strip()) for other in others}
+        return based if based and values == {_whole_number(last.strip())} else None
+    base = _BASE.fullmatch(text) or (text[:1] == "{" and _BASE.fullmatch(text[1:-1])) or _PREFIXED.fullmatch(text)
+    if not base:
+        return None
+    if base.re is _PREFIXED:
+        radix = {"b": 2, "o": 8, "x": 16}[base[2].lower()]
+        sign, digits = base[1], base[3].upper().lstrip("0") or "0"
+    else:
+        radix = base[3] or base[4] or base[5]
+        radix = int(radix) if radix.isdigit() else NUMBER_WORDS.get(radix, 0)
+        sign, digits = base[1], base[2].upper().lstrip("0") or "0"
+    if not 2 <= radix <= 36 or not all(int(digit, 36) < radix for digit in digits.replace(".", "")):
+        return None
+    return Answer("base", (sign, f"0{digits}" if digits[0] == "." else digits, radix))
+
+
+def _whole_number(text: str) -> int | None:
+    """The whole number that digits write, in their base or in base ten."""
+    if text.isdecimal() and len(text) < 300:
+        return int(text)
+    sign, digits, radix = based.value if (based := _in_base(text)) else ("", "", 10)
+    return int(sign + digits, radix) if digits.isalnum() else None
+
+
 def _concluded(plain: str, units: bool) -> Answer | None:
     """What conclusions end with, 2x = 6 ⇒ x = 3; None unless all of them are read and each value is named once."""
     parts = [part.strip(" ,;") for part in FOLLOWS.split(plain)]
     if not 1 < len(parts) <= _MOST_TEXTS:
         return None
     answers = [_parsed(part, units) for part in parts]
+    values = {exact(x.value) if x and x.kind == "expression" else None for x in answers}
+    if len(values) == 1 and None not in values:  # 10^2 ⇒ 100
+        return Answer("assigned", items=tuple(filter(None, answers)), links=("=",) * len(answers))
     if any(x is None or x.kind not in ("equation", "inequality", "assigned", "intervals") for x in answers):
         return None
     *steps, last = filter(None, answers)
@@ -173,9 +209,11 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if inner := re.fullmatch(r"\( ?([^\W\d_]{2,}) ?\)", words):
         words = inner[1]
     low = words.lower().replace("\\", "")
-    for pattern, usual in WHOLE if ":" in low or re.search("[a-z]{2}", low) else ():
-        if (found := pattern.fullmatch(low)) and (written := found.expand(usual)).lower() != low:
-            return read(written)
+    for _, needs, pattern, usual in WHOLE if ":" in low or re.search("[a-z]{2}", low) else ():
+        if needs in low and (found := pattern.fullmatch(low)):
+            written = found.expand(usual) if isinstance(usual, str) else usual(found)
+            if written.lower() != low:
+                return read(written)
     if time := _TIME.fullmatch(low):
         hour = int(time[1]) % 12 + 12 * (time[4] == "p") if time[4] else int(time[1])
         return Answer("time", (hour, int(time[2] or time[5] or 0), int(time[3] or time[6] or 0)))
@@ -215,7 +253,7 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     if re.search(r"\b\w'(?!\w)|''", words):  # A' and A''
         return None
     runs = re.findall(r"[^\W\d_]+", words)
-    if re.fullmatch("infty|pi|inf|oo|.", low) or any(phrase.search(words) for phrase, _ in PHRASES):
+    if re.fullmatch("infty|pi|inf|oo|.", low) or any(rule.pattern.search(words) for rule in PHRASES):
         return None
     product = len(runs) == 1 and words.islower() and words.isascii() and len(words) <= 3 and words not in _SHORT_WORDS
     product |= len(runs) == 1 and len(words) < 5 and not (words.islower() or words.isupper() or words.istitle())  # mgH

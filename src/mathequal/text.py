@@ -5,10 +5,11 @@ import unicodedata
 from fractions import Fraction
 from functools import lru_cache, partial
 from html import unescape
-from typing import Any
 
 from mathequal.languages import ALONE_IN_TEXT, LINK_WORDS, link, plain_numbers
 from mathequal.macros import without_packages
+from mathequal.rulebook import rewritten
+from mathequal.spelling import SPELLING
 
 
 def word_list(text: str) -> list[str]:
@@ -53,112 +54,6 @@ def _greek(letter: re.Match[str]) -> str:
     return rf"\{name.capitalize() if letter[0].isupper() else name} "
 
 
-_OPERATORS = {
-    *word_list("""sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc arsinh
-    ln log lg exp gcd lcm max min det sgn arg re im cis deg dim asin acos atan
-        tg ctg sen arctg arcctg cosec abs floor ceil sqrt cbrt var cov tr ker rank""")
-}
-_AGAIN = r"[dtc]?frac|sqrt|left|right|[lg]eq?|pi|text|cup|cap|infty|times|cdot|mathbb|pm|in|begin|end|circ|alpha|theta"
-_ROWS = r"\\begin ?\{(array|aligned|matrix)\}(?: ?\{[lcr| ]*\})?(.*?)\\end ?\{\1\}"
-_VECTOR = r"(d? ?\\(?:vec|overrightarrow|mathbf|boldsymbol|bm) ?(?:\{ ?[A-Za-z]+ ?\}|[A-Za-z]))"
-
-
-_MARK = (
-    r"(?:\{(?:,|\\,)\}(?:\\!)?|\\!,(?:\s*\\!)?|,\s*\\!|\\[,:;>]|~|\\(?:thin|med|thick)space(?![a-z])|\\text\{,\}|')\s*"
-)
-"""What parts the digits of one number into groups."""
-
-
-_ACCENTS = dict(zip("'`\"^~", "\u0301\u0300\u0308\u0302\u0303", strict=True))
-
-
-def _accented(letter: re.Match[str]) -> str:
-    r"""The letter of \'i and \~{n}."""
-    return unicodedata.normalize("NFC", (letter[2] or letter[3]) + _ACCENTS[letter[1]])
-
-
-_OTHER_NAMES = dict(sh="sinh", ch="cosh", cth="coth", arctg="arctan", arcctg="arccot", tg="tan", ctg="cot", cotg="cot",
-                    sen="sin", arcsen="arcsin", arsh="arsinh", cosec="csc")  # fmt: skip
-"""Functions by the names that other countries use."""
-
-
-def _operator_name(name: re.Match[str]) -> str:
-    return rf"\{name[1]} " if name[1].lower() in _OPERATORS else rf"\text{{{name[1]}}}"
-
-
-_OPPOSITE = {
-    "> ngtr": r"\le ", "< nless": r"\ge ", r"\ge \geq \geqslant ngeq": "<", r"\le \leq \leqslant nleq": ">"
-}  # fmt: skip
-_BLANKS = r"(?: |\\[,;:! ])*"
-_COORDINATE = r"-? ?(?:[\d.]+(?: ?/ ?\d+)?|\\[dt]?frac ?\{ ?\d+ ?\} ?\{ ?\d+ ?\})"
-
-
-_USUAL: list[tuple[re.Pattern[str], Any]] = [(re.compile(pattern, re.S), usual) for pattern, usual in (
-    (r"<(b|i|em|strong|p|span|code)>(.*?)</\1>", r"\2"), (r"<sup>(.*?)</sup>", r"^{\1}"),
-    (r"<sub>(.*?)</sub>", r"_{\1}"), (r"\A\s*(\*{1,3}|[`'\x22]|__)(.+)\1\s*\Z", r"\2"),
-    (rf"(?<!\\)\\\\(?=(?:{_AGAIN})(?![A-Za-z]))", r"\\"),  # escaped twice
-    (r"\\(['`\"^~])(?:\{\\?([A-Za-z])(?:math)?\}|([A-Za-z]))", _accented), (r"\\textdegree(?![a-z])", r"^\\circ "),
-    (r"\{ ?\\(?:rm|bf|it|sf|tt) ", r"\\text{"), (r"\\qty(?![A-Za-z]) ?(?=[(\[|])", ""),
-    (rf"\\left ?\\\{{ ?{_ROWS} ?\\right ?\.", r"\\begin{cases}\2\\end{cases}"),
-    (r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?", ""),
-    (r"(?<![_^A-Za-z} \]])\{ ?(\\[A-Za-z]+(?= ?\} ?[_^])|[A-Za-z](?= ?\} ?[_^])|[-+=:]) ?\}", r"\1"),
-    (r"(?:\{ ?\} ?)?[_^] ?\{? ?(\w+) ?\}? ?C ?_ ?\{? ?(\w+) ?\}?", r"\\binom{\1}{\2}"),
-    (r"(?<![\w.^_{])(\d+) ?C ?(\d+)(?!\w| ?\)? ?_)", r"\\binom{\1}{\2}"),
-    (r"\.{3}|\\(?:[cl]?dots|dots[bcmio])(?![A-Za-z])", r"\\ldots "),
-    (r"\.(\d{0,20}?)(?:(\d{1,3}?)\2{2,}|(\d{2,6})\3) *\\ldots", r".\1\\overline{\2\3}"),
-    (r"\\(?:AA(?![A-Za-z])|text ?\{ ?\\AA ?\})", r"\\text{å}"),
-    (r"\\mu ?\\(?:text|mathrm|rm) ?\{ ?(?=[msglLFAVW] ?\})", r"\\text{u"),
-    (r"\\mathbf ?\{ ?(\\hat ?\{?\\?[ijk](?:math)?\}?) ?\}", r"\1"),
-    (r"\\(?:(?:wide)?hat|vec|mathbf|overrightarrow|bar) ?\{? ?(?:\\mathbf ?)?"
-     r"\{?\\?([ijk])(?:math)?(?![A-Za-z]) ?\}{0,2}", r" \1 "),
-    (r"\\q?quad(?= *[A-Za-z]\w* *=)", ","), (r"& ?(?==)", ""),
-    (r"(?<=\d) ?\^ ?(?:\{ ?(?:o|\\text ?\{o\}) ?\}|o(?![a-z]))", r"^\\circ "),
-    (r"\\nabla ?\\(cdot|times)(?![a-z])", r"\\nabla_{\1} "), (rf"{_VECTOR} ?\\times ?{_VECTOR}", r"f_{\\times}(\1,\2)"),
-    (r"\b([f-hF-H]) ?\\circ ?([f-hF-H])\b(?! ?\) ?\()", r"\1(\2)"),
-    (r"\A([A-Za-z]) ?\\times ?([A-Za-z])\Z", r"f_{\\times}(\1,\2)"),
-    (r"(?<=\d)!=(?!=)", "! ="), (r"(?<=\d) ?\^ ?\{ ?\\text ?\{ ?(st|nd|rd|th) ?\} ?\}", r"\1"),
-    (r"\\set ?\{([^{}]*)\}", r"\\{\1\\}"), (r"\\mathbin ?\{ ?: ?\}", ":"),
-    (r"\+/-", r"\\pm "), (r"\\([lr])paren(?![a-z])", lambda side: "()"[side[1] == "r"]),
-    (rf"\\(?:operatorname|mathrm|mathop|rm|text)\*? ?\{{ ?({'|'.join(_OTHER_NAMES)}) ?\}}(?= ?[\\(^{{A-Za-z\d])|"
-     rf"\\({'|'.join(_OTHER_NAMES)})(?![A-Za-z])", lambda name: rf"\{_OTHER_NAMES[name[1] or name[2]]} "),
-    (r"\A\s*(?:\\text ?\{ ?)?(?:the )?(triangle|angle)[ ~]*\}? *([A-Z]{1,4}) ?\}?\s*\Z", r"\\\1 \2"),
-    (r"\A\s*<([^<>=]*,[^<>=]*)>\s*\Z", r"\\langle \1\\rangle "), (r"\\(?:square|Box|qed|qedsymbol)\s*\Z", ""),
-    (r"\\nexists(?![a-z])", r"\\text{does not exist}"), (r"\\root ?(\d) ?\\of ?(\d|\{[^{}]*\})", r"\\sqrt[\1]{\2}"),
-    (r"(?:\{ ?\} ?)?\^ ?\{?(\d+)\}? ?(?:\\! ?)*/ ?(?:\\! ?)*_ ?\{?(\d+)\}?", r"\\frac{\1}{\2}"),
-    (r"\$(\^\{?\d\}?)\$", r"\1"), (r"\A\s*``(.+)''\s*\Z", r"\\text{\1}"),
-    (r"\\overline ?\{ ?(\d\w*) ?\}(?= ?_)", r"\1"), (r"\\var(?=(?:phi|epsilon|theta)(?![a-z]))", r"\\"),
-    (r"\\(?:long)?rightarrow(?![A-Za-z])", r"\\to "), (r"\\top(?![a-z])", "T"),
-    (r"\( ?(\w) ?\\circ ?(\w) ?\) ?\(([^()]*)\)", r"\1(\2(\3))"),
-    (r"(?<![A-Za-z\\{])d([a-z]) ?/ ?d([a-z])(?![A-Za-z])", r"\\frac{d\1}{d\2} "), (r"\\([ij])math(?![A-Za-z])", r"\1 "),
-    (r"\\c?Pr(?![A-Za-z])", "P"), (r"\\math(?:bb|bf) ?(?:\{ ?([EP]) ?\}|([EP]))", r"\1\2"),
-    (r"(?<![A-Za-z])m ?(?=\\angle)", ""),
-    (r"\A\s*(\d+) ?' ?(\d[\d.]*) ?(?:''|\")\s*\Z", r"\1\\text{ ft }\2\\text{ in}"),
-    (r"(?<=\d)\"(?!\w)", r"\\text{ in}"),
-    (r"(?<![\w.])\d{1,3}(?:\\?_\d{3})+(?!\w)", lambda groups: re.sub(r"\\?_", "", groups[0])), (r"\s", " "),
-    (r"\\\$", r"\\dollar "), (r"(?<!\\)\\[()\[\]]|\$", " "),
-    (rf"(?<![\d.,])\d\d?(?:{_MARK}\d\d)+{_MARK}\d{{3}}(?!\d)|(?<=\d\.)\d{{3}}(?:{_MARK}\d{{3}})*{_MARK}\d{{1,3}}(?!\d)",
-     lambda groups: re.sub(_MARK, "", groups[0])),  # 1\,00\,000 and 3.141\,592\,65
-    (rf"(?<=\d){_MARK}(?=\d{{3}}(?!\d))", ""),
-    (r"(?<=\d)\{[.,]\}(?=\d)", "."), (r"(?<=[A-Za-z]{2})\.(?= ?\d)", ""), (r"(?<=[\d}]) ?\\text ?\{ ?only ?\}", ""),
-    (r"\A([A-Za-z]) ?(?::|\\colon(?![a-z])) ?([a-z]) ?\\mapsto(?![a-z])", r"\1(\2) ="),
-    (r"(\\text ?\{ ?)\(([^(){}]*\})", r" (\1\2"),  # \text{(about }2)
-    (r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", _operator_name),
-    (r"\\mathbb ?(?:\{ ?([A-Z]) ?\}|([A-Z]))", r"\\\1\2\1\2 "),
-    (r"\\mathbf ?\{ ?([NQRZ]) ?\}", r"\\\1\1 "), (r"\\(?:R|reals|Reals)(?![A-Za-z])", r"\\RR "),
-    (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "), (r"(?<=\\circ) *([CFK])(?![A-Za-z_])", r" \\text{\1}"),
-    (r"(?:\\overline ?\{ ?([A-Z] ?[A-Z]) ?\}|\| ?([A-Z] ?[A-Z]) ?\|)(?= ?=)", r"\1\2"),
-    (r"\\(?:vec|overrightarrow) ?(?:\{ ?([a-z](?:_\w)?) ?\}|([a-z]))(?= ?(?:_ ?\{?\w\}?)? ?=)", r"\1\2"),
-    (r"\\not\s*=", r"\\ne "), (r"\\textsu(per|b)script ?(?=\{)", lambda found: "^" if found[1] == "per" else "_"),
-    (r"\\(?:not ?(>|<|\\[lg]eq?(?![a-z])|\\geqslant|\\leqslant)|(ngtr|nless|nleq|ngeq)(?![a-z]))",
-     lambda found: next(sign for names, sign in _OPPOSITE.items() if (found[1] or found[2]) in names.split())),
-    (r"(?<![\w}{])(?<!\{ )(\d+|[A-Za-z]) ?\\choose ?(\d+|[A-Za-z](?![A-Za-z])|\{[^{}]*\})", r"\\binom{\1}{\2}"),
-    (rf"\A(\s*(?:[A-Z] ?=? ?)?)"
-     rf"\( ?({_COORDINATE}){_BLANKS}(?:\\mid(?![a-z])|\|){_BLANKS}({_COORDINATE}) ?\)(?=\s*\Z)", r"\1(\2, \3)"),
-    (r"\\not\s*\\in(?![a-z])", r"\\notin "),
-)]  # fmt: skip
-"""Notations and their usual spelling, in the order of their replacement."""
-_USUAL_OF_PLAIN_TEXT = [(pattern, usual) for pattern, usual in _USUAL if not pattern.pattern.startswith(r"\\")]
-"""Those that do not begin with a command."""
 _TEXT = re.compile(
     r"\\(text|textbf|textrm|textit|textsf|texttt|textnormal|textup|emph|mbox|hbox|fbox|mathrm|rm|textsc) ?"
     r"\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}"
@@ -262,8 +157,7 @@ def plain_latex(text: str) -> str:
         text = _ascii(text)
     if "\\" in text:
         text = without_packages(text)
-    for pattern, usual in _USUAL if "\\" in text else _USUAL_OF_PLAIN_TEXT:
-        text = pattern.sub(usual, text)
+    text = rewritten(text, SPELLING)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
     text = re.sub(r"(\d{1,9}) *\^\\circ *(\d\d?)'(?: *(\d\d?(?:\.\d{1,9})?)'')?(?!')", _in_degrees, text)
     text = " ".join(_TEXT.sub(_words, _NOISE.sub(" ", text)).split())

@@ -52,7 +52,7 @@ _TOKEN = re.compile(
 |(?P<id>\\(?:vec|hat|bar|tilde|dot|ddot|overline|overrightarrow|widehat|overleftarrow|widetilde|acute)\s*
     (?:\{\s*\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*\}|\\?[A-Za-z](?![A-Za-z]))
  |\\(?:angle|measuredangle|triangle)\s*(?:[A-Z](?:_?\{?\d?\}?\s*[A-Z]){0,3}|\d|\\?[a-z]+|\{\s*[A-Z]{2,4}\s*\})
- |\\[dt]?frac\s*\{\s*(?:d|\\partial)\s*(?:\^\s*\{?\d\}?)?\s*\\?[A-Za-z]+\s*\}\s*\{\s*(?:d|\\partial)\s*\\?[A-Za-z]\s*(?:\^\s*\{?\d\}?)?\s*\})
+ |\\[dt]?frac\s*\{\s*(?:d|\\partial)\s*(?:\^\s*\{?\d\}?)?\s*(?:\\?[A-Za-z]+\s*)?\}\s*\{\s*(?:d|\\partial)\s*\\?[A-Za-z]\s*(?:\^\s*\{?\d\}?)?\s*\})
 |(?P<op>\\(?:[A-Za-z]+|[{}|%&\#_])|:=|<=|>=|!=|==|\*\*|[-+*/^_!|,;:()\[\]{}&%'=<>])
 |(?P<word>[^\W\d_]+))""",
     re.X,
@@ -122,7 +122,9 @@ def _named(text: str, at: int, name: str) -> tuple[int, str]:
         at = primes.end()
     inverse = re.compile(r"\s*\^\s*\{\s*-1\s*\}(?=\s*\()").match(text, at)
     bracket = inverse.end() if inverse else at
-    called = (name[0] in "fghFGH" and name not in _GREEK) or _ARGUMENTS.match(text, bracket)
+    called = (name[0] in "fghFGH" and name not in _GREEK and not name.startswith("frac")) or _ARGUMENTS.match(
+        text, bracket
+    )
     called = called or re.compile(r"\(\s*0\s*\)").match(text, bracket)  # nobody writes a product with 0
     called = called or (name == "E" and re.match(r"[\[(] ?[XYZ]", text[bracket:]))
     if called and text[bracket : bracket + 1] in ("(", "[")[: 1 + (name == "E")]:

@@ -72,6 +72,12 @@ def rational_node(value: Fraction) -> Number:
     return Number(value, "int") if value.denominator == 1 else Number(value, "frac", 1)
 
 
+def scaled_node(number: Number, size: int) -> Number:
+    """A number with a scale in words, 6.03 million; written in another way than in digits or as a fraction."""
+    value = number.value * size
+    return Number(value, "scaled") if value.denominator == 1 else rational_node(value)
+
+
 def _decimal(digits: str) -> Fraction:
     if not 0 < len(digits.rstrip(".")) <= 1500:
         raise ParseError("long number")
@@ -253,7 +259,8 @@ def canonical(node: Any, free: str = "+*") -> str:
 
 
 def numeral(node: Any) -> str:
-    """int, dec, frac, mixed, rep, sci or ten (a power) for a number written as a result; "" if yet to be computed."""
+    """int, dec, frac, mixed, rep, sci, scaled or ten (a power) for a number written as a result; "" if yet to be
+    computed."""
     match node:
         case Number(_, form):
             return form

@@ -51,6 +51,7 @@ from mathequal.trees import (
     integer_node,
     rational_node,
     replaced,
+    scaled_node,
     symbols,
     times,
     walk,
@@ -167,7 +168,7 @@ def quantity_of(value: Node, words: tuple[str, ...]) -> Answer | None:
         value, words = value[1], (_DEGREES[words[0].upper()], *words[1:])
     while words and (scale := scale_of(words[0])):  # 5 million
         size, rest = scale
-        value = rational_node(value[1] * size) if isinstance(value, Number) else times(value, integer_node(size))
+        value = scaled_node(value, size) if isinstance(value, Number) else times(value, integer_node(size))
         words = (rest, *words[1:]) if rest else words[1:]
     if not are_expressions(value) or holds(value, Percent):
         return None

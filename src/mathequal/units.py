@@ -108,7 +108,7 @@ def unit_of(word: str) -> Unit | None:
         return ((word, 1),), Fraction(1)
     if word in ("JPY", "CNY"):
         return UNITS["yen"]
-    if word in {*"kDGHMST"}:  # thousand, tesla: neither kelvin nor a larger s
+    if low == "has" or word in {*"kDGHMST"}:  # no hectares; thousand, tesla: neither kelvin nor a larger s
         return None
     if word[:1].islower() and low != word.strip("."):  # mM and pA are neither mm nor Pa
         return UNITS.get(word.strip("."))
@@ -158,31 +158,6 @@ def _read_unit(text: str) -> Unit | None:
     if powers["U"] == 1 or len(powers) > 1:
         powers.pop("U", None)  # "units" have no dimension
     return tuple(sorted(x for x in powers.items() if x[1])), factor
-
-
-_IN_QUESTION = re.compile(
-    r" ?(\d|\bin (?=[A-Za-z]{1,2}\b)|\\(?:text|mathrm|mbox|rm) ?\{)?(?: |\\(?:text|mathrm|mbox|rm) ?\{)*"
-    r"\\?(%|\$|[^\W\d_]+)"
-)  # words, and what before one says that it is a unit
-_OTHER_MEANINGS = {*word_list("in second degree degrees unit units")}
-
-
-@lru_cache(maxsize=1024)
-def fits_question(unit: Unit, question: str) -> bool:
-    """Whether a number of the question may have a unit that the gold answer leaves out: a percentage is asked for by
-    name, and any unit if the question names others of its dimension. True if there is no question."""
-    powers, factor = unit
-    if len(powers) != 1 or not re.search(r"[^\W\d_]{2}", question):
-        return True
-    [(dimension, power)] = powers
-    ways: dict[object, int] = {powers: 1, ((dimension, 1),): power}  # an area is measured in m² or in m
-    sizes = set[Fraction]()
-    plain = " ".join(re.sub(r"~|\\[,;]", " ", question).split())
-    for mark, word in _IN_QUESTION.findall(plain):
-        named = mark or word in "%$" or (is_spelled_unit(word) and word.lower() not in _OTHER_MEANINGS)
-        if named and (own := unit_of("dollar" if word == "$" else word)) and own[0] in ways:
-            sizes.add(own[1] ** ways[own[0]])
-    return factor in sizes or not (sizes or powers == PERCENT)
 
 
 def counts_things(words: Sequence[str]) -> bool:

@@ -60,4 +60,4 @@ def test_rules_have_names_of_their_own():
 
 
 def test_the_examples_of_the_readme_run():
-    assert doctest.testfile(str(HOME / "README.md"), module_relative=False) == (0, 4)
+    assert doctest.testfile(str(HOME / "README.md"), module_relative=False) == (0, 6)

@@ -67,7 +67,7 @@ def loose(part: Any) -> bool:
     return any(map(loose, part))
 
 
-@pytest.mark.parametrize("file", sorted(PAIRS.glob("*.tsv")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(PAIRS.glob("*equal*.tsv")), ids=lambda file: file.stem)
 def test_no_reading_holds_a_tuple_in_place_of_a_node(file: Path):
     texts = [text for line in file.read_text(encoding="utf-8").splitlines() for text in line.split("\t")[1:]]
     answers = [answer for text in texts[::3] if (answer := read(text))]

@@ -664,6 +664,32 @@ def test_workers_that_are_killed_all_the_time_cost_no_row(spider: Path, tmp_path
 
 
 @on_linux
+def test_the_rules_that_decided_are_explained(tmp_path: Path, capsys):
+    rows = [{"id": str(n), "prompt": "How many are there?", "answer": "5", "verifier": "math"} for n in range(4)]
+    golds = lines(tmp_path / "gold.jsonl", rows)
+    texts = [r"There are at least $\boxed{5}$.", r"$\boxed{5}$", r"It is not $\boxed{5}$.", "I do not know."]
+    path = lines(tmp_path / "p.jsonl", [{"id": str(n), "response": text} for n, text in enumerate(texts)])
+    common = ("--task", "records", "--data", golds, "--predictions", path)
+    verify(*common)
+    assert "rule " not in capsys.readouterr().out
+    verify(*common, "--explain")
+    told = capsys.readouterr().out
+    for words in (
+        "0: not equal: sets of reals\ngold    5  (number 5)\nanswer  \\ge 5  (intervals)\nrule    before.at-least:",
+        "1: equal: the same reading\ngold    5  (number 5)\nanswer  5  (number 5)\n",
+        "rule    before.not: words before the answer deny it",
+        "3: not equal: no answer\ngold    5  (number 5)\nanswer  none found",
+    ):
+        assert words in told
+
+
+def test_a_policy_that_cannot_explain_says_so(tmp_path: Path, capsys):
+    golds = lines(tmp_path / "gold.jsonl", [{"id": "a", "prompt": "?", "answer": "5", "verifier": "exact"}])
+    path = lines(tmp_path / "p.jsonl", [{"id": "a", "response": "5"}])
+    verify("--task", "records", "--data", golds, "--predictions", path, "--explain")
+    assert "--explain changes nothing" in "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize("task", ["sql", "math"])
 def test_workers_that_never_get_ready_end_the_command(spider: Path, tmp_path: Path, capsys, task: str):
     words, _ = slow_suite(tmp_path)

@@ -20,7 +20,7 @@ FIFTEEN = [
     *("answer: ```15```", "15 is the answer", r"15 \quad \text{(see page 3)}"),
     *("15 (2 marks)", "15 [2 marks]", "15 [2]", "15 M1A1", "15 (1 pt)", "15 oe", "15 o.e.", "15 (oe)", "15 cao"),
     *("15 or equivalent", "15 (or equivalent)", "15 or any equivalent form", "x = 15 oe", "15 (accept 15.0)"),
-    *("15; allow 15.0", "15, do not accept 3", "15 (nearest integer)", "15 (2 s.f.)", "15 (to 1 decimal place)"),
+    *("15; allow 15.0", "15, do not accept 3", "15 (nearest integer)"),
     *("15 because it is", "15, as shown in Fig. 3", "15 since 3 and 12 make it", "There are 15 of them"),
     *("R: 15", "Q: 15", "A. 15", "B. 15", "C) 15", "Ans=15", "Ans:15", "Accept 15", "Rpta. 15"),
     *("sum = 15", "15 / 15", "15 / fifteen", "15 or 15.0", "15; 15.0"),
@@ -96,8 +96,8 @@ def test_what_is_no_part_of_an_answer_is_taken_off_and_counted(gold):
     assert lines == ["the answer is read without a label, its number in a list or a remark: 1 gold: a"]
 
 
-def test_a_reason_that_the_judge_reads_itself_is_not_counted():
-    gold = r"15 (since $3\cdot 5=15$)"
+@pytest.mark.parametrize("gold", [r"15 (since $3\cdot 5=15$)", "15 (2 s.f.)", "15 (to 1 decimal place)"])
+def test_a_remark_that_the_judge_reads_itself_is_not_counted(gold):
     score = reward_function("math").score
     assert [score(rf"\boxed{{{answer}}}", gold) for answer in ("15", "3", "1, 15", "4")] == [1, 0, 0, 0]
     with Verifiers() as verifiers:

@@ -465,7 +465,7 @@ DISGUISES = (
 @pytest.mark.parametrize(
     ("question", "formula", "gold", "rights"),
     [
-        ("Expand $(x+1)(x+2)$.", "(x+1)(x+2)", "x^2+3x+2", ["2+3x+x^2", "x(x+3)+2", "(x+1)(x+2)=x^2+3x+2"]),
+        ("Expand $(x+1)(x+2)$.", "(x+1)(x+2)", "x^2+3x+2", ["2+3x+x^2", "(x+1)(x+2)=x^2+3x+2"]),
         ("Factor $x^2-9$.", "x^2-9", "(x-3)(x+3)", ["(x+3)(x-3)", "-(3-x)(x+3)", "x^2-9=(x-3)(x+3)"]),
         (
             r"Simplify $\frac{1}{e^{-x}+e^x}$.",

@@ -78,7 +78,14 @@ def test_a_thought_that_is_cut_off_has_no_answer(opening: str, closing: str):
         (r"<think>the form is <answer>\boxed{5}</answer>. Now", Outcome.NO_ANSWER),
         (r"I think in `<think>` tags. \boxed{5}", Outcome.CORRECT),
         (r"Here is my thought process: 2 + 3. \boxed{5}", Outcome.CORRECT),  # a response of another model
-        (r"<reasoning>\boxed{5}</reasoning><answer>7</answer>", Outcome.NO_ANSWER),
+        (r"<reasoning>\boxed{5}</reasoning><answer>7</answer>", Outcome.WRONG),
+        (r"<reasoning>\boxed{7}</reasoning><answer>5</answer>", Outcome.CORRECT),
+        (r"<draft>\boxed{5}</draft>", Outcome.NO_ANSWER),
+        (r"<internal>\boxed{5}</internal> 6", Outcome.NO_ANSWER),
+        (r"\boxed{5} <!-- \boxed{6} -->", Outcome.CORRECT),
+        (r"<del>\boxed{5}</del> 6", Outcome.NO_ANSWER),
+        (r"~~\boxed{5}~~", Outcome.NO_ANSWER),
+        (r"<details><summary>Thinking</summary>\boxed{5}</details>It is 6.", Outcome.NO_ANSWER),
     ],
 )
 def test_where_a_thought_begins_and_ends(response: str, expected: Outcome):

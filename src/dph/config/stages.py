@@ -147,6 +147,8 @@ class VerifyConfig(StageConfig):
     """The predictions are bare SQL or bare answers, not responses that contain them."""
     partial: bool = False
     """Leave out problems without a prediction; otherwise they count as wrong."""
+    explain: bool = False
+    """Print, for each prediction in mathematics, the rules that decided and how both answers were read."""
     task: TaskSplit = field(default_factory=lambda: TaskSplit(name="gold", split="gold"))
     verifier: JudgeConfig = field(default_factory=lambda: JudgeConfig(workers=2, timeout=30.0))
 

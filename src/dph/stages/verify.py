@@ -63,6 +63,8 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
         several = any(len(predictions) > 1 for _, predictions in pairing.pairs)
         with make_verifiers(config.verifier, bare_sql=bare, answers=several) as verifiers:
             judged, excluded = _judge(verifiers, pairing, chunks, bare=bare, several=several)
+            if config.explain:
+                _explain(verifiers, [pair for pair in pairing.pairs if pair[0].id not in excluded], bare=bare)
         if not judged:
             if run:
                 (run.path / CHUNKS).unlink(missing_ok=True)  # nothing that another call could continue
@@ -214,6 +216,17 @@ def _answers(
         return None
 
     return [answer or own(*response) for answer, response in zip(told, responses, strict=True)]
+
+
+def _explain(verifiers: Verifiers, pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> None:
+    """Print how the verdict on each prediction came about."""
+    responses = list(_responses(pairs, bare=bare))
+    told = verifiers.tell("explained", responses)
+    if not any(told):
+        say("--explain changes nothing: only the policy typed of mathematics says how its verdicts come about")
+    for (problem, _), lines in zip(responses, told, strict=False):
+        if lines:
+            put(f"{problem.id}: {lines}")
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:

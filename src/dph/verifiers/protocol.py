@@ -110,14 +110,14 @@ class Verifiers:
         return [texts.get(i, str(problem.answer)) for i, problem in enumerate(problems)]
 
     def tell(
-        self, what: Literal["answers", "judged", "solutions"], items: Sequence[tuple[Problem, str]]
+        self, what: Literal["answers", "judged", "solutions", "explained"], items: Sequence[tuple[Problem, str]]
     ) -> list[str | None]:
         """The answer of each response, or its way to solve the problem: a text that equal answers (solutions) share,
         and None for a response without one.
 
         Only verifiers with a method of this name know (answers: SQL, what the query returns; judged: mathematics, the
-        answer that was compared; solutions: countdown, the expression up to order and brackets); with others None, and
-        an empty list if no verifier of these problems does.
+        answer that was compared; solutions: countdown, the expression up to order and brackets; explained: mathematics,
+        how the verdict came about); with others None, and an empty list if no verifier of these problems does.
         Evaluations count distinct answers and solutions.
         """
         texts = self._of_each(what, [problem for problem, _ in items], items)

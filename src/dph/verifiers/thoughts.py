@@ -10,7 +10,8 @@ from typing import Any
 _NAMES = (
     r"(?:think(?:ing)?|thoughts?|reason(?:ing)?)(?:[ _-](?:process|steps?|trace|block))?|reflect(?:ion|ing)?|"
     r"scratch_?pad|analysis|rationale|cot|plan(?:ning)?|chain[ _-]?of[ _-]?thoughts?|"
-    r"(?:inner|internal)[ _-]?(?:monologue|thoughts?|reasoning)|monologue|deliberation|brainstorm(?:ing)?"
+    r"(?:inner|internal)(?:[ _-]?(?:monologue|thoughts?|reasoning|notes?))?|monologue|deliberation|brainstorm(?:ing)?|"
+    r"draft|(?:scratch|rough)[ _-]?(?:work|notes?)?|work(?:ing|ings|space)?"
 )
 _TAG = re.compile(
     rf"""(?<![`'"“])(?:
@@ -35,6 +36,12 @@ _FENCED = re.compile(
 """A thought in a fence of its own, ```think, up to the fence's end or the response's."""
 _UNUSED = re.compile(r"<unused\d+>\s*thought\b.*?(?:<unused\d+>|\Z)", re.S | re.I)
 """A thought between two tokens that a tokenizer left unused: Gemma's and MedGemma's."""
+_UNSEEN = re.compile(
+    r"<!--.*?-->|<(?P<struck>del|s|strike)>.*?</(?P=struck)>|~~(?=\S)[^~\n]*\S~~|"
+    r"<details>\s*<summary>[^<]{0,40}(?:think|thought|reason)[^<]{0,40}</summary>.*?(?:</details>|\Z)",
+    re.S | re.I,
+)
+"""What a reader does not see, or sees struck out: comments of HTML, deleted text, a folded thought."""
 _ESCAPED = re.compile(rf"&lt;(/?\s?(?:{_NAMES})\s?)&gt;", re.I)
 _CODE = re.compile(r"^[ \t>]*(```+|~~~+)[ \t]*sql.*?^[ \t>]*\1", re.S | re.I | re.M)
 """A query, in whose comments and texts a mark is none."""
@@ -70,10 +77,12 @@ def without_thoughts(response: str, prompt: str | Sequence[Mapping[str, Any]] = 
         response = _ESCAPED.sub(r"<\1>", response)
     if ("```" in response or "~~~" in response) and not opened:
         response = _FENCED.sub("\n\n", response)
-    if not opened and not any(sign in response for sign in ("<", "◁", "[THINK", "[/THINK")):
+    if not opened and not any(sign in response for sign in ("<", "◁", "~~", "[THINK", "[/THINK")):
         return response
     if "<unused" in response:
         response = _UNUSED.sub("\n\n", response)
+    if any(mark in response for mark in ("<!--", "<del", "<s", "~~", "<d")) and "```" not in response:
+        response = _UNSEEN.sub("\n\n", response)
     code = [block.span() for block in _CODE.finditer(response)] if "sql" in response.lower() else []
     kept, at = list[str](), 0
     for mark in _marks(response):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from dph.errors import UserError
 from dph.extras import require_installed
@@ -12,7 +12,8 @@ from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 from dph.verifiers.thoughts import without_thoughts
-from mathequal.extract import Decimals, Fallback, around_box, find_answer, strip_dollars
+from mathequal.extract import Decimals, Fallback, find_answer, strip_dollars
+from mathequal.spelling import LONE_DOLLAR
 
 PolicyName = Literal["typed", "math_verify", "qwen"]
 
@@ -45,6 +46,8 @@ class AnswerPolicy:
     """Why the policy cannot compare with a problem's gold answer; "" if it can."""
     reading: Callable[[str], str] = str
     """What a gold answer is to the policy, in words."""
+    explain: Callable[[Problem, str], str] | None = None
+    """(problem, response) → how its verdict came about, in lines for people."""
 
 
 def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exact") -> AnswerPolicy:
@@ -64,7 +67,9 @@ def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exac
     if name == "typed":
         judge = partial(_judge_typed, decimals=decimals)
         extract = partial(_extract_typed, fallback=fallback or "none")
-        return replace(policy, algebra="", extract=extract, judge=judge, gold_fault=_unread, reading=_reading)
+        explain = partial(_explain, fallback=fallback or "none", decimals=decimals)
+        policy = replace(policy, algebra="", extract=extract, judge=judge, explain=explain)
+        return replace(policy, gold_fault=_unread, reading=_reading)
     return policy
 
 
@@ -78,48 +83,11 @@ def _extract(problem: Problem, response: str, *, fallback: Fallback) -> str | No
 
 def _extract_typed(problem: Problem, response: str, *, fallback: Fallback) -> str | None:
     """The answer, with what stands beside its box: relations, signs, words, scales and units."""
+    from mathequal.responses import statement
+
     text = without_thoughts(response, problem.prompt)
-    told = _TOLD.search(text, max(0, len(text) - LONGEST)) if "answer>" in text and "boxed" in text else None
-    if told and "boxed" not in told[1]:  # the tag is the last word
-        return find_answer(told[1], "phrase") or told[1].strip(" *$\n") or None
-    answer = find_answer(text, fallback)
-    if not answer or not (sides := around_box(text, answer)):
-        return answer
-    return _beside(problem, answer, *sides)
-
-
-def _beside(problem: Problem, answer: str, before: str, after: str, *taken: str) -> str:
-    """An answer with what stands beside its box; taken: the parts of both sides that it has already."""
-    from mathequal import read
-    from mathequal.beside import ABOUT, after_it, before_it, currency_beside, unit_beside
-
-    question = _question(problem)
-    if taken[0] == "-":
-        before = before.rstrip("$ {(\\")[:-1]
-    left = before_it(before, question) if taken[0] in ("", "-") else ""
-    right, after = ("", after) if taken[1] else after_it(after, question)
-    if ABOUT in (left, right) and any("." in gold for gold in gold_texts(problem)):  # it is rounded itself
-        left, right = left.replace(ABOUT, ""), right.replace(ABOUT, "")
-    currency = currency_beside(before[-20:])
-    things = "\\" in after and any(gold and gold.words for gold in map(read, gold_texts(problem)))
-    unit = unit_beside(after, things=things) if after and (not right or "text" in right) else ""
-    if currency or unit:
-        typed = read(answer)
-        if typed is None or (typed.items[-1] if typed.kind == "assigned" else typed).kind != "expression":
-            currency = unit = ""
-    if currency:
-        answer = f"{currency} {answer}"
-    elif unit and not right:
-        answer = rf"{answer}\text{{ {unit}}}"
-    elif unit and right != ABOUT:
-        right = rf"{right[:-1]} {unit}}}"
-    if right == ABOUT:
-        left, right = left + ABOUT, ""
-    return f"{left}{answer}{right}" if left or right else answer
-
-
-_TOLD = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>\s*(?:<\|?[\w▁]{1,20}\|?>\s*)?\Z", re.S | re.I)
-"""An answer in tags at the very end of a response."""
+    stated = statement(text, gold_texts(problem), _question(problem), fallback)
+    return stated and stated.answer
 
 
 def _same_text(given: str, gold: str) -> bool | None:
@@ -174,13 +142,20 @@ def _doubt(gold: str, question: str) -> str:
 
 def _typed_golds(problem: Problem) -> tuple[str, ...]:
     """The accepted answers without what is no part of them: "Ans. 15" is 15."""
-    return tuple(_typed_gold(gold, _question(problem)) for gold in gold_texts(problem))
+    question = _question(problem)
+    return tuple(_typed_gold(gold, question) for gold in _written_golds(problem))
+
+
+def _written_golds(problem: Problem) -> tuple[str, ...]:
+    """The accepted answers without the dollar signs around a formula; a lone one, of $34, is the currency and stays."""
+    golds = map(gold_text, gold_list(problem.answer))
+    return tuple(gold.strip() if _LONE_DOLLAR.fullmatch(gold) else strip_dollars(gold) for gold in golds)
 
 
 def _typed_gold(gold: str, question: str) -> str:
     from mathequal.golds import stated
 
-    return gold if _GLUED.match(gold) else stated(_without_label(gold), question)
+    return gold if _GLUED.match(gold) else stated(gold, question)
 
 
 def is_words(problem: Problem) -> bool:
@@ -204,14 +179,7 @@ def noted(problem: Problem) -> list[str]:
 
 def is_cleaned(problem: Problem) -> bool:
     """Whether `typed` takes a label, a number in a list or a remark off one of the accepted answers."""
-    return any(
-        typed != _without_label(gold) for typed, gold in zip(_typed_golds(problem), gold_texts(problem), strict=True)
-    )
-
-
-def _without_label(answer: str) -> str:
-    """An answer without "Ans." and the like before it."""
-    return _ANSWER_LABEL.sub("", answer) if answer[:1] in _LABEL_BEGINS else answer
+    return _typed_golds(problem) != _written_golds(problem)
 
 
 @lru_cache(maxsize=4096)
@@ -241,13 +209,26 @@ def _judge_typed(problem: Problem, answer: str, *, decimals: Decimals) -> Verdic
     """The verdict by types; an answer that is only copied from the question is wrong."""
     from mathequal import compare, is_copied
 
-    question, golds, answer = _question(problem), _typed_golds(problem), _without_label(answer)
+    question, golds = _question(problem), _typed_golds(problem)
     results = [compare(gold, answer, decimals=decimals, question=question) for gold in golds]
     correct, _, detail = max(results, key=lambda result: result.equal)
     if (correct or detail == "form") and is_copied(answer, golds, question):
         return Verdict(Outcome.WRONG, 0.0, "copied")
     detail = "" if detail == "form" else detail
     return Verdict(Outcome.CORRECT if correct else Outcome.WRONG, float(correct), detail)
+
+
+def _explain(problem: Problem, response: str, *, fallback: Fallback, decimals: Decimals) -> str:
+    """How the verdict came about: the rules that decided, and how the gold answer and the response's were read. Of
+    several gold answers it is one that the response equals, or the first."""
+    from mathequal import explain, is_copied
+
+    text, question, golds = without_thoughts(response, problem.prompt), _question(problem), _typed_golds(problem)
+    options: Any = {"decimals": decimals, "question": question, "fallback": fallback, "bare": False}
+    found = [explain(gold, text, **options) for gold in golds]
+    best = max(found, key=lambda explanation: explanation.judgement.equal)
+    copied = best.answer is not None and is_copied(best.answer, golds, question)
+    return f"{best}\nrule    copied: the answer is only copied from the question" if copied else str(best)
 
 
 def _question(problem: Problem) -> str:
@@ -262,13 +243,9 @@ def gold_texts(problem: Problem) -> tuple[str, ...]:
     return tuple(strip_dollars(gold_text(gold)) for gold in gold_list(problem.answer))
 
 
-_ANSWER_LABEL = re.compile(
-    r"\A\s*(?:\[(?:ans(?:wer)?|sol(?:ution)?)\]|(?:ans(?:wer)?|sol(?:ution)?)\s*[.:](?!\d)|ans(?:wer)?(?=\s+[-\d$\\]))\s*(?=\S)",
-    re.I,
-)
+_LONE_DOLLAR = re.compile(LONE_DOLLAR)
 _ALONE = "write the answer alone, or name it in a longer text with the option answer_pattern"
 _SHEET = "a date or a time as spreadsheets write them, also in place of 1/2 or 3-4; write the value"
-_LABEL_BEGINS = frozenset("aAsS[ \n\t")
 _GLUED = re.compile(r"(?:ans|sol)\w*\.\d", re.I)  # "Ans.5": 5 or 0.5
 _CONCLUDES = re.compile(r"(?<![A-Za-z\\])(?:(?<![Ii]f )(?<!or )so|therefore|thus|hence)(?=[\s,])")
 _WORD = re.compile(r"[A-Za-z]{2,}")

@@ -94,6 +94,11 @@ class MathVerifier(UsesWorkers):
         longest = self._policy.longest
         return [None if answer is None else answer_key(answer[: longest + 1]) for answer in answers]
 
+    def explained(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        """How the verdict on each response came about, in lines for people; None with a policy that cannot tell."""
+        explain = self._policy.explain
+        return [explain(problem, response) if explain else None for problem, response in items]
+
     def _asked(self, problem: Problem, response: str) -> Verdict | _Question:
         """The verdict on a response, or the question that takes algebra."""
         [*faults] = gold_faults([problem], gold_texts).values()
