@@ -189,7 +189,8 @@ def _are_parts(path: str, flat: Mapping[str, Any], named: frozenset[str]) -> boo
         role_of(name) in ("response", "answer") and leaf_of(name) not in _GOLDS for name in beside
     ):
         return False
-    return bool(parts_of(path)) or leaf_of(path) == "results" or any(parts_of(name) for name in beside)
+    plain = [name for name in beside if not any(isinstance(value, list | dict) for value in flat[name])]
+    return bool(parts_of(path)) or leaf_of(path) == "results" or any(map(parts_of, plain))
 
 
 def _combine(flat: dict[str, Any], paths: Set[str], judged: bool, place: str, named: frozenset[str]) -> None:

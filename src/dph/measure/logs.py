@@ -224,6 +224,8 @@ class _Reader:
         texts = (line.removeprefix(BOM_UTF8).decode() for line in lines)
         first = next((text for text in texts if text.strip()), "")
         delimiter = delimiter_of(first)
+        if first.strip().lower().startswith("sep=") and len(first.strip()) == 5:  # which tells Excel the delimiter
+            delimiter, first = first.strip()[4], next((text for text in texts if text.strip()), "")
         options = {"delimiter": delimiter, "skipinitialspace": True, "strict": True}
         rows = csv.reader(chain([first], texts), **options)
         names = [name.strip() for name in next(rows, [])]
@@ -333,7 +335,7 @@ class _Reader:
 
     def _add_record(self, record: Any) -> None:
         if not isinstance(record, dict):
-            raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
+            raise DataError(f"{self.place} holds {_kind(record)} in place of an object with a verdict")
         if len(record) == 1:
             record = by_its_only_key(record)
         plain = _NESTED.isdisjoint(map(type, record.values()))
@@ -352,6 +354,12 @@ def _rows_first(name: str) -> tuple[bool, PurePath]:
 
 def _is_data(name: str) -> bool:
     return _plain(name).endswith(_ENDINGS) and not name.rpartition("/")[2].startswith(".")
+
+
+def _kind(value: Any) -> str:
+    """What a JSON value is, in words."""
+    kinds = {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def _is_settings(document: Any) -> bool:

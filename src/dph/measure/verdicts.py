@@ -19,6 +19,7 @@ from dph.measure.fields import (
     failing_of,
     is_maximum,
     is_maximum_of_points,
+    is_of_request,
     is_share,
     is_share_of_samples,
     leaf_of,
@@ -105,6 +106,9 @@ class Verdicts(Rows):
             raise self._graded(graded[0], scores[graded[0]])
         first = next(iter(binary))
         self._check_header(first)
+        if is_of_request(first) and (binary[first] == 1).all():
+            made = f"{first!r} is true in all rows and may only say that a response was made"
+            raise self._error(f"{made}; name the verdict with --correct, {first} if it is that")
         for right in binary.values():
             both = ~np.isnan(right) & ~np.isnan(binary[first])
             if (right != binary[first])[both].any():
