@@ -7,7 +7,7 @@ A list with as many responses beside it is of samples.
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, cast
 
-from dph.errors import DataError
+from dph.errors import DataError, counted
 from dph.measure.fields import (
     ALL,
     MANY_VERDICTS,
@@ -208,7 +208,7 @@ def _combine(flat: dict[str, Any], paths: Set[str], judged: bool, place: str, na
             what = "of a sample's parts" if parts_of(path) else "of samples, or of the tests of one"
             ways = f"--correct {path}{ALL} counts a row as one sample, right if all are"
             ways += f", --correct {path} takes each as a sample"
-            raise DataError(f"{place}: {path!r} is a list of {len(values)} verdicts {what}; {ways}")
+            raise DataError(f"{place}: {path!r} is a list of {counted(len(values), 'verdict')} {what}; {ways}")
         flat[f"{path}{ALL}"] = _all(values)
 
 

@@ -105,7 +105,7 @@ class _Choice(Verdicts):
         if not len(self.rows):
             raise self._error("it holds greedy responses only (sample -1), and no sample; sample with --rollout.n")
         if self._empty_responses().all():
-            raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed")
+            raise self._error(f"every response of {counted(len(self.rows), 'sample')} is empty: the run failed")
         verdict_name, right = self._verdicts()
         id_name, ids, keys = self._ids()
         self._check_rows(ids, keys, id_name)
@@ -148,7 +148,7 @@ class _Choice(Verdicts):
         """Refuse samples without a verdict, unless they are kept or may be left out, which a note says."""
         if judged.all():
             return
-        text = f"{int((~judged).sum())} of {len(judged)} samples have no verdict"
+        text = f"{int((~judged).sum())} of {counted(len(judged), 'sample')} have no verdict"
         text += f", for example of {keys[ids[~judged][0]]!r}"
         if not judged.any():
             raise self._error(f"none of {counted(len(judged), 'sample')} has a verdict: name another file")
@@ -329,7 +329,7 @@ class _Choice(Verdicts):
     def _check_counts(self, n: NDArray[np.intp], keys: Sequence[str]) -> None:
         """Refuse unequal numbers of samples, and fewer than a header promises."""
         if (low := int(n.min())) < (high := int(n.max())):
-            text = f"{int((n < high).sum())} of {len(n)} problems have fewer than {high} samples"
+            text = f"{int((n < high).sum())} of {counted(len(n), 'problem')} have fewer than {counted(high, 'sample')}"
             text += f", for example {keys[int(n.argmin())]!r} with {low}"
             if not self.reading.partial:
                 raise self._error(f"{text}; --partial counts them with those that they have")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from dph.config import TaskConfig, comparable, differences
 from dph.config.stages import Refinement
-from dph.errors import DataError, RunError
+from dph.errors import DataError, RunError, counted
 from dph.process.progress import say
 from dph.runs.coverage import are_counts
 from dph.runs.directory import RunDir
@@ -175,8 +175,8 @@ def training_problems(
     if prompt_set == "other":
         if common := [problem.id for problem in problems if problem.id in partition]:
             raise DataError(
-                f"prompt_set is other, but {len(common)} of {len(problems)} problems are in the presample run "
-                f"{run.path} too (first {common[0]!r}); leave them out of one set, or choose explore or all"
+                f"prompt_set is other, but {len(common)} of {counted(len(problems), 'problem')} are in the presample "
+                f"run {run.path} too (first {common[0]!r}); leave them out of one set, or choose explore or all"
             )
         return list(problems)
     check_task(run, task)
@@ -185,9 +185,9 @@ def training_problems(
     unknown = [problem.id for problem in problems if problem.id not in partition]
     if fresh and unknown:
         say(
-            f"not trained on: {len(unknown)} of {len(problems)} problems (first {unknown[0]!r}), because the presample "
-            f"run {run.path} left them out or they were added later; `dph presample` into a new directory includes "
-            "these"
+            f"not trained on: {len(unknown)} of {counted(len(problems), 'problem')} (first {unknown[0]!r}), because "
+            f"the presample run {run.path} left them out or they were added later; `dph presample` into a new folder "
+            "includes these"
         )
     wanted = {"explore"} if prompt_set == "explore" else {"explore", "perfect"}
     chosen = [problem for problem in problems if partition.get(problem.id) in wanted]

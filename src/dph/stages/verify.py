@@ -131,9 +131,11 @@ def _paired(
                 raise DataError(f"{config.predictions}: {wrong}, but {right}")
     if not pairing.pairs:
         first = f"the first is for {predictions[0].key!r}, the first problem is {problems[0].id!r}"
-        raise DataError(f"{config.predictions}: none of its {number} predictions belongs to a problem; {first}")
+        every = counted(number, "prediction")
+        raise DataError(f"{config.predictions}: of its {every} none belongs to a problem; {first}")
     if pairing.unknown:
-        say(f"{len(pairing.unknown)} of {number} predictions belong to none of the {len(problems)} problems")
+        none = f"belong to none of {counted(len(problems), 'problem')}"
+        say(f"{len(pairing.unknown)} of {counted(number, 'prediction')} {none}")
     if config.partial and not pairing.without:
         say("--partial changes nothing: every problem has a prediction")
     if pairing.without:
