@@ -322,6 +322,6 @@ def _likely(counts: Sequence[tuple[str, _Count, _Count]], chances: FloatArray, s
     for i in np.flatnonzero(chances >= 0.5):
         id, (cb, nb), (ca, na) = counts[int(i)]
         found.append(ProblemCounts(id, (int(cb), int(nb)), (int(ca), int(na)), float(chances[i])))
-    solved = [(one.before, one.after)[side] for one in found]
+    solved = [(problem.before, problem.after)[side] for problem in found]
     order = sorted(range(len(found)), key=lambda i: (-found[i].chance, -solved[i][0] / solved[i][1]))
     return [found[i] for i in order]

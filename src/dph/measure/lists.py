@@ -184,7 +184,7 @@ def _are_parts(path: str, flat: Mapping[str, Any], named: frozenset[str]) -> boo
         return f"{path}{ALL}" in named
     if leaf_of(path) in SAMPLE_LISTS or is_list_of_tests(values):
         return is_list_of_tests(values) and parts_of(path) == "parts"
-    beside = [other for other, value in flat.items() if isinstance(value, list) and len(value) == len(values)]
+    beside = [name for name, value in flat.items() if isinstance(value, list) and len(value) == len(values)]
     if len(values) > 1 and any(
         role_of(name) in ("response", "answer") and leaf_of(name) not in _GOLDS for name in beside
     ):

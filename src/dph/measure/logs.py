@@ -206,7 +206,12 @@ class _Reader:
             if number == 1 or (held and not names_sample(row)):
                 held.append(row)
                 continue
-            if held and names_sample(row) and not any(names_sample(one) or one.keys() == row.keys() for one in held):
+            if (
+                held
+                and names_sample(row)
+                and not any(map(names_sample, held))
+                and row.keys() not in map(dict.keys, held)
+            ):
                 self.table.headers += [(self.place, header) for header in held]
                 held = []
             usual = usual or {*row}

@@ -97,7 +97,7 @@ def majority_at_k(answers: Sequence[Hashable], correct: Sequence[bool], k: int) 
     value = 0.0
     for answer, count in counts.items():
         if right[answer]:
-            others = [number for other, number in counts.items() if other != answer]
+            others = [number for rival, number in counts.items() if rival != answer]
             value += right[answer] / count * _wins(count, others, silent, k)
     return min(1.0, value)
 

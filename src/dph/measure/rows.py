@@ -201,7 +201,7 @@ class Rows:
         if name not in self.table.columns and name in self.table.few:
             codes, values = self._few(name)
             of = [verdict_number(value) for value in values]
-            return np.array([*(np.nan if None in of else one for one in of), np.nan])[np.minimum(codes, len(of))]
+            return np.array([*(np.nan if None in of else number for number in of), np.nan])[np.minimum(codes, len(of))]
         numbers = [np.nan if value is None else verdict_number(value) for value in self._column(name)]
         return np.full(len(numbers), np.nan) if None in numbers else np.array(numbers, np.float64)
 

@@ -347,15 +347,15 @@ class _Choice(Verdicts):
 def _shown(paths: Sequence[str]) -> str:
     """The first of some paths, without the folders that all have."""
     parts = [PurePath(path).parts for path in paths]
-    same = next((i for i, one in enumerate(zip(*parts, strict=False)) if len({*one}) > 1), 0)
+    same = next((i for i, names in enumerate(zip(*parts, strict=False)) if len({*names}) > 1), 0)
     return ", ".join("/".join(part[same:]) for part in parts[:SHOWN])
 
 
 def _are_responses(texts: Sequence[str]) -> bool:
     """Whether the different texts of a column are whole responses rather than answers."""
-    some = texts[:1000]
-    whole = sum(len(one) > _LONG or "\n" in one or r"\boxed" in one or "```" in one for one in some)
-    return 2 * whole > len(some)
+    first = texts[:1000]
+    whole = sum(len(text) > _LONG or any(mark in text for mark in ("\n", r"\boxed", "```")) for text in first)
+    return 2 * whole > len(first)
 
 
 _OF_SAMPLES = ("total_samples", "num_samples", "n_samples", "total_count", "num_results", "completed_samples")

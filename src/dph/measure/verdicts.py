@@ -281,15 +281,15 @@ class Verdicts(Rows):
         which part on a sample is right."""
         if not math.isinf(self.reading.threshold):
             return
-        some, every = (f"{self._scores(one)[0]:g}" for one in (name, other))
+        part, whole = (f"{self._scores(column)[0]:g}" for column in (name, other))
         if failing_of(name, {snake(other): other}):
-            parts = f"{name!r} and {other!r} are numbers (the first row has {some} and {every})"
+            parts = f"{name!r} and {other!r} are numbers (the first row has {part} and {whole})"
             ways = f"--correct {other}=0 counts a sample as right that has none of {other!r}"
             if not counts_tests(name):
                 ways += f", --correct {name}/{name}+{other} counts so many of so many samples"
             raise self._error(f"{parts}; {ways}")
         sure = is_maximum(other)
-        parts = f"{name!r} {'is' if sure else 'may be'} a part of {other!r} (the first row has {some} of {every})"
+        parts = f"{name!r} {'is' if sure else 'may be'} a part of {other!r} (the first row has {part} of {whole})"
         ways = f"--correct {name}={other} counts a sample as right that has all of it"
         ways += "" if sure else ", --threshold 1 one that has a score of 1 or more"
         raise self._error(f"{parts}; {ways}")

@@ -72,7 +72,7 @@ def comparison_as_text(comparison: Comparison) -> str:
                 lines += [
                     "",
                     f"{what} in {change.after}{likely}:",
-                    *(f"  {_problem(one)}" for one in problems[:_NAMED]),
+                    *(f"  {_problem(problem)}" for problem in problems[:_NAMED]),
                 ]
             if len(problems) > _NAMED:
                 lines.append(f"  and {len(problems) - _NAMED} more")

@@ -169,7 +169,7 @@ def _judge(
             if lost := [verdict.detail for verdict in rows if verdict.outcome is Outcome.INFRA_ERROR]:
                 raise JudgeError(f"a prediction for problem {problem.id} could not be judged: {lost[0]}")
             told = [next(answers) for _ in predictions] or [None]
-            told = [None if v.outcome is Outcome.NO_ANSWER else one for one, v in zip(told, rows, strict=True)]
+            told = [None if v.outcome is Outcome.NO_ANSWER else text for text, v in zip(told, rows, strict=True)]
             verdicts_of = [asdict(verdict) for verdict in rows]
             values.append(
                 {
@@ -215,7 +215,7 @@ def _answers(
             return answer_of(problem, text)
         return None
 
-    return [one or own(*response) for one, response in zip(told, responses, strict=True)]
+    return [answer or own(*response) for answer, response in zip(told, responses, strict=True)]
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:
