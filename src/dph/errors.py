@@ -164,8 +164,12 @@ def unknown(what: str, name: object, names: Iterable[str]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: "1 row", "2 rows"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """A number with its noun: "1 row", "2 rows", "3 batches", "4 queries"."""
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeou":
+        return f"{number} {noun[:-1]}ies"
+    return f"{number} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
 
 
 def how_to_install(extra: str) -> str:

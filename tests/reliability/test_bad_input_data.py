@@ -294,7 +294,7 @@ PREDICTIONS = {
     "half.json": ('{"0": "\\ud800", "1": ""}', "half of a surrogate pair, which is not a character"),
     "keys.json": ('{"x": "1"}', "the key 'x' is not a position, and the file lacks some of 2 questions"),
     "columns.jsonl": ('{"id": "a"}', "row 1: no column of response, responses"),
-    "others.jsonl": ('{"id": "z", "response": "1"}', "none of its 1 predictions belongs to a problem"),
+    "others.jsonl": ('{"id": "z", "response": "1"}', "of its 1 prediction none belongs to a problem"),
     "few.txt": ("1\n", "has 1 prediction for 2 problems; they are paired by order"),
     "many.txt": ("1\n2\n3\n", "has 3 predictions for 2 problems"),
 }

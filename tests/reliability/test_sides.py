@@ -115,7 +115,7 @@ def test_prompts_that_differ_are_refused_by_both(tmp_path, capsys):
         for name, fact in (("before", always), ("after", half))
     ]
     refused = [complaint(capsys, command, *files) for command in ("passk", "certify")]
-    assert refused[0] == refused[1] and "40 prompts differ" in refused[0]
+    assert refused[0] == refused[1] and "different prompts of 40 problems" in refused[0]
     assert both(capsys, files, ("--prompt", "none"), tmp_path) == pytest.approx((0.5, 0.5))
 
 

@@ -326,7 +326,7 @@ def test_some_samples_choose_and_the_others_measure(tmp_path, capsys):
     with pytest.raises(UserError, match="problem 'good0' has 4 samples, so that none is left to measure it with"):
         certify(stage_config(base, now, choose=4))
     few = write_jsonl(tmp_path / "few.jsonl", {id: [1] for id in samples})
-    with pytest.raises(UserError, match="needs at least 1 samples"):
+    with pytest.raises(UserError, match="needs at least 1 sample of"):
         certify(stage_config(base, few, choose=3))
 
 

@@ -364,7 +364,7 @@ def test_a_problem_without_prediction_is_wrong_unless_a_part_is_meant(spider: Pa
     verify(*common, "--out", tmp_path / "all")
     said = capsys.readouterr().err
     assert "without a prediction: 3 problems, which will count as wrong (--partial leaves them out)" in said
-    assert "1 of 2 predictions belong to none of the 4 problems" in said
+    assert "1 of 2 predictions belong to none of 4 problems" in said
     assert scores(tmp_path / "all")["metrics"]["accuracy"]["mean"] == 1 / 4
     assert [row["detail"] for row in verdicts(tmp_path / "all")[1:]] == ["no prediction"] * 3
     verify(*common, "--partial", "--out", tmp_path / "part")
@@ -494,7 +494,7 @@ def test_files_that_do_not_fit(spider: Path, tmp_path: Path, capsys):
         capsys, *common, "--predictions", other
     )
     nobodys = lines(tmp_path / "n.jsonl", [{"id": "x", "sql": "SELECT 1"}])
-    assert "none of its 1 predictions belongs to a problem; the first is for 'x'" in failed(
+    assert "of its 1 prediction none belongs to a problem; the first is for 'x'" in failed(
         capsys, *common, "--predictions", nobodys
     )
     mixed = lines(tmp_path / "m.jsonl", [{"sql": "SELECT 1"}, {"response": "```sql\nSELECT 1\n```"}])

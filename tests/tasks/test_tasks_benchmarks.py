@@ -72,7 +72,7 @@ def test_databases_suites_and_golds_from_elsewhere(tmp_path: Path):
     with pytest.raises(DataError, match=r"no test-suite database in .*gone/clubs"):
         load_task("spider", **options, test_suite=str(tmp_path / "gone")).problems("dev")
     for text, message in (
-        ("SELECT 1\tclubs\n", "1 gold queries, but there are 2 questions"),
+        ("SELECT 1\tclubs\n", "1 gold query for 2 questions"),
         ("SELECT 1\tclubs\nSELECT 1\tother\n", "line 2: the database is 'other', but the question's is 'clubs'"),
     ):
         (tmp_path / "gold.sql").write_text(text)

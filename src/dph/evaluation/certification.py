@@ -17,7 +17,7 @@ from dph.config import (
     from_dict,
     to_dict,
 )
-from dph.errors import RunError
+from dph.errors import RunError, counted
 from dph.evaluation.evaluator import Evaluator
 from dph.measure.certificate import MOST_PROBLEMS, Certificate, Counts, certificate, smallest_set
 from dph.models.chat import Rendering
@@ -60,8 +60,8 @@ class CertificationSet:
         if not opened.certificate(base).certified:
             enough = smallest_set(allowed.epsilon, allowed.alpha) or f"more than {MOST_PROBLEMS:,}"
             raise RunError(
-                f"the {len(base)} problems that {run.path} kept aside cannot certify a loss of {allowed.epsilon:g} "
-                f"even if nothing is lost; {enough} can: raise certify.share of "
+                f"{counted(len(base), 'problem')} that {run.path} kept aside cannot certify a loss of "
+                f"{allowed.epsilon:g} even if nothing is lost; {enough} can: raise certify.share of "
                 "`dph presample`, or certify.epsilon"
             )
         return opened
@@ -86,8 +86,8 @@ class CertificationSet:
     def check_apart(self, what: str, ids: Iterable[str]) -> None:
         """Raises UserError if one of the problems is in the set."""
         if shared := self.base.keys() & set(ids):
-            where = f"{len(shared)} problems of the certification set of {self.run.path}"
-            raise RunError(f"{where} are {what}; leave these out, or use one presample run for both")
+            where = f"{what}: {counted(len(shared), 'problem')} of the certification set of {self.run.path}"
+            raise RunError(f"{where}; leave these out, or use one presample run for both")
 
     def check(self, policy: Policy, *, base: bool = False) -> None:
         """Raises UserError for a policy with another tokenizer, or that renders prompts otherwise than the presample

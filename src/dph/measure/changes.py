@@ -103,9 +103,9 @@ class Change:
 
     @property
     def among(self) -> str:
-        """The samples of a problem among which lost and gained are counted, as "4" or "2 to 4"."""
+        """The samples of a problem among which lost and gained are counted, as "4 samples" or "2 to 4 samples"."""
         low, high = self.samples
-        return f"{low}" if low == high else f"{low} to {high}"
+        return counted(low, "sample") if low == high else f"{low} to {high} samples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _unequal(change: Change) -> str:
     if not change.expected:
         return ""
     sides = f"{change.before} and {change.after} have unequal numbers of samples"
-    return f"{sides}: lost, gained and cover are expected values among {change.among} samples of each"
+    return f"{sides}: lost, gained and cover are expected values among {change.among} of each"
 
 
 def _chosen(side: Samples, ks: Sequence[int], of_all: int) -> list[int]:
@@ -215,7 +215,8 @@ def _chosen(side: Samples, ks: Sequence[int], of_all: int) -> list[int]:
     fewest = int(side.n.min())
     for k in ks:
         if not 1 <= k <= fewest:
-            raise SettingsError(f"{side.name}: pass@{k} needs k from 1 to the {fewest} samples that every problem has")
+            has = f"because every problem has {counted(fewest, 'sample')}"
+            raise SettingsError(f"{side.name}: pass@{k} needs k from 1 to {fewest}, {has}")
     return sorted(set(ks) or {*powers_of_two(fewest), fewest, of_all})
 
 
@@ -263,8 +264,12 @@ def _check_problems(before: Samples, after: Samples, partial: bool, same_prompts
         raise DataError(f"{before.name} and {after.name} have no problem in common: the ids are, {ids}")
     missing = (len(before.problems) - len(common), len(after.problems) - len(common))
     if any(missing) and not partial:
-        absent = f"{missing[0]} problems of {before.name} are not in {after.name}, and {missing[1]} the other way round"
-        raise DataError(f"{absent}; --partial compares the common ones")
+        absent = " and ".join(
+            f"{counted(number, 'problem')} of {side.name} alone"
+            for number, side in zip(missing, (before, after), strict=True)
+            if number
+        )
+        raise DataError(f"the files have different problems: {absent}; --partial compares the common ones")
     if same_prompts:
         check_prompts(before, after)
 
@@ -277,7 +282,8 @@ def check_prompts(before: Samples, after: Samples) -> None:
         differ = [i for i, j in common if before.prompts[i] != after.prompts[j]]
         if differ:
             example = f"for example {before.problems[differ[0]]!r}; if only the template differs, say --prompt none"
-            raise DataError(f"{len(differ)} prompts differ between {before.name} and {after.name}, {example}")
+            many = f"different prompts of {counted(len(differ), 'problem')}"
+            raise DataError(f"{many} in {before.name} and {after.name}, {example}")
 
 
 def _change(sides: tuple[Samples, Samples], metrics: tuple[Metrics, Metrics], left_out: bool) -> Change:
@@ -328,6 +334,6 @@ def _likely(counts: Sequence[tuple[str, _Count, _Count]], chances: FloatArray, s
     for i in np.flatnonzero(chances >= 0.5):
         id, (cb, nb), (ca, na) = counts[int(i)]
         found.append(ProblemCounts(id, (int(cb), int(nb)), (int(ca), int(na)), float(chances[i])))
-    solved = [(one.before, one.after)[side] for one in found]
+    solved = [(problem.before, problem.after)[side] for problem in found]
     order = sorted(range(len(found)), key=lambda i: (-found[i].chance, -solved[i][0] / solved[i][1]))
     return [found[i] for i in order]

@@ -38,6 +38,9 @@ def samples_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str
         yield path, value
     if not isinstance(value, dict) or not value or depth > 3:
         return
+    if (rows := _of_table(value)) is not None:
+        yield path, rows
+        return
     if (rows := _by_key(value, path)) is not None:
         yield path, rows
         return
@@ -50,6 +53,8 @@ def samples_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str
     names = not path and any(role_of(key) in ("id", "prompt") for key in value) and has_verdict(value)
     if names and (not inside or has_samples(value)):
         yield path, [value]
+    elif not inside and (rows := _of_ids(value, path)) is not None:
+        yield path, rows
     else:
         yield from inside
 
@@ -58,13 +63,17 @@ def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
     """The records of an object that has them by id, or their columns by name; None if it is neither."""
     items, leaf = list(value.values()), path.rpartition(".")[2]
     lists = [item for item in items if isinstance(item, list) and item]
-    if (rows := _of_columns(value, path)) is not None or (rows := _of_ids(value, path)) is not None:
+    if (rows := _of_columns(value, path)) is not None:
         return rows
     if any(map(verdict_rank, value)) or any(map(role_of, value)):
         return None
+    tables = {key: item for key, item in value.items() if isinstance(item, dict)}
+    if len(tables) > 1 and not any(isinstance(item, list) for item in items):
+        alike = len({frozenset(item) for item in tables.values()}) == 1 and all(map(has_verdict, tables.values()))
+        value, items = (tables, [*tables.values()]) if alike else (value, items)  # without words about them
     if all(isinstance(item, dict) for item in items):
         rows = [{"id": key, **item} for key, item in value.items()]
-    elif len(lists) == len(items) and all(isinstance(item[0], dict) for item in lists):
+    elif len(lists) == len(items) > 1 and all(isinstance(item[0], dict) for item in lists):
         rows = [{"id": key, **row} for key, item in value.items() for row in item if isinstance(row, dict)]
         ids = {(key, str(row[n])) for key, item in value.items() for row in item for n in row if role_of(n) == "id"}
         if len(ids) > len(value):
@@ -87,6 +96,19 @@ def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
     ]
     is_summary = any(abs(number) > 1 for number in numbers)  # percent, or counts
     return rows if any(map(has_verdict, rows[:20])) and not is_summary else None
+
+
+def _of_table(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The records of a table as W&B and pandas write it: {"columns": ["id", "correct"], "data": [["a", true]]}; None
+    for other objects."""
+    columns, data = value.get("columns"), value.get("data")
+    if not isinstance(columns, list) or not isinstance(data, list) or not columns or not data:
+        return None
+    if not all(isinstance(name, str) for name in columns) or len({*columns}) < len(columns):
+        return None
+    if not all(isinstance(row, list) and len(row) == len(columns) for row in data):
+        return None
+    return [dict(zip(columns, row, strict=True)) for row in data]
 
 
 def _of_columns(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:

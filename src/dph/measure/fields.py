@@ -25,13 +25,14 @@ _WORDS: dict[Role, str] = {
     "answer": "predicted_answer extracted_answer model_answer parsed_answer pred_answer final_answer extracted_answers "
     "model_answers extracted_prediction filtered_resps pred preds picked predictions prediction answer answers",
     "response": "completion completions response responses output outputs generation generations text resps "
-    "model_output full_model_response code code_list output_list output_response solution program",
+    "predicted_text model_output full_model_response code code_list output_list output_response solution program",
     "error": "error exception error_message",
     "count": "samples num_samples n_samples n attempts num_attempts n_attempts trials num_trials n_trials "
     "num_generations num_rollouts num_runs n_runs num_tries n_tries sample_count total_samples total num_total",
 }
 NAMES: dict[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
 """The words of each role, the preferred ones first."""
+_ROLES: dict[str, Role] = {name: role for role, names in reversed(NAMES.items()) for name in names}
 OF_SAMPLES, OF_EITHER = (
     tuple(f"{before}{word}{after}" for word in words for before, after in (("num_", ""), ("n_", ""), ("", "_count")))
     for words in (("correct", "right", "solved", "success", "successes"), ("passed", "pass", "passes"))
@@ -68,11 +69,15 @@ _OF_PARTS = {
 
 _CORRECT = re.compile(
     r"correct|correctness|passed|pass|success|successful|succeeded|solved|resolved|right|accepted|valid|exact_match|em|"
-    r"acc|accuracy|acc_norm|hit|matched|match|judge_grade|judge?ments?|verdicts?|graded_list|"
+    r"(quasi_|prefix_)+exact_match|acc|accuracy|acc_norm|hit|matched|match|judge_grade|judge?ments?|verdicts?|graded_list|"
     r"(is|all|was)_?(correct|passed|success|solved|resolved|right|accepted|valid)|"
     r".+_(correct|correctness|passed|solved|acc|accuracy)|(accuracy|correct)\w*_reward(_func)?"
 )
-_SCORE = re.compile(r"(.*_)?(scores?|rewards?|grades?)(_func)?|.*scored_generations|reward_func\w*")
+_SCORE = re.compile(
+    r"(.*_)?(scores?|rewards?|grades?)(_func)?|.*scored_generations|reward_func\w*|"
+    r"score_(?!(max|min|mean|avg|total|possible|count|std|stderr|threshold|type|name|explanation|reason|answer|metadata|model|"
+    r"range|time|version|id|text|weight|scale|sum)(_|$))\w+"
+)
 _STATUS = re.compile(r"(.*_)?(result|results|status|outcome)")
 _NEVER = re.compile(
     r"(mean|avg|average|best|max|min|std|stderr|sum|expected|gold|target|reference|format|length|reward_model|rm|"
@@ -112,9 +117,9 @@ _OF_THE_DATA = {"doc", "info", "extra_info", "config", "metadata", "args", "inpu
 """Tables of a row that describe the problem or the run; a verdict is never below them."""
 
 _VERDICTS = {
-    1.0: "correct c passed pass true yes y ok success resolved solved right accepted",
+    1.0: "correct c passed pass true yes y ok success resolved solved right accepted ✓ ✔ ✅",
     0.5: "p partial partially_correct",
-    0.0: "incorrect i n failed fail false no wrong failure unresolved unsolved rejected error timeout timed_out "
+    0.0: "✗ ✘ ❌ incorrect i n failed fail false no wrong failure unresolved unsolved rejected error timeout timed_out "
     "exception syntaxerror no_answer noanswer",
 }
 _NUMBERS = {word: number for number, words in _VERDICTS.items() for word in words.split()} | {"timed out": 0.0}
@@ -122,10 +127,19 @@ _NUMBERS = {word: number for number, words in _VERDICTS.items() for word in word
 
 @lru_cache(100_000)
 def role_of(path: str) -> Role:
-    """The role of a column that is not a verdict, by the last word of its path; "" without one."""
+    """The role of a column that is not a verdict, by the last word of its path; "" without one. An `id` or `name` is
+    that of what the word before it names: `instance.id` of a problem, `provider.id` of a system."""
     leaf = leaf_of(path)
-    roles: list[Role] = [role for role, names in NAMES.items() if leaf in names]
-    return roles[0] if roles else ""
+    *_, before, _ = ["", *snake(path).split(".")] if "." in path else ["", ""]
+    if leaf in ("id", "name") and before:
+        if role := _ROLES.get(f"{before}_{leaf}"):
+            return role
+        if is_named(before, "system", "condition", "episode"):
+            return ""
+    return _ROLES.get(leaf, "id" if _OF_EXAMPLE.fullmatch(leaf) else "")
+
+
+_OF_EXAMPLE = re.compile(r".*_(example|problem|question|task|instance)_(id|idx)")
 
 
 @lru_cache(100_000)
@@ -261,6 +275,16 @@ def snake(path: str) -> str:
 
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def is_of_request(path: str) -> bool:
+    """Whether a name may only say that a request was answered, as `result.success` and `response.valid` do."""
+    *tables, leaf = snake(path).split(".")
+    return leaf in _ANSWERED and bool(tables) and tables[-1] in _REQUESTS
+
+
+_ANSWERED = frozenset(("success", "succeeded", "successful", "valid", "status", "passed", "ok"))
+_REQUESTS = frozenset(("result", "response", "request", "output", "completion", "generation", "api", "model_response"))
 
 
 def leaf_of(path: str) -> str:

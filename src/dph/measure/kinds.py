@@ -56,6 +56,8 @@ def kind_of(path: str) -> Kind:
     a run; what is measured of a sample but may also be set (`tokens`); what a sample turns out to have; "" if the name
     does not say it."""
     leaf = leaf_of(path)
+    if leaf in ("id", "name", "label") and "." in path:  # of what the word before it names
+        leaf = leaf_of(path.rpartition(".")[0])
     words = set(leaf.split("_"))
     of = {kind: bool(words & known) for kind, known in _KINDS.items()}
     measured = of["setting"] or of["measure"] or of["result"]

@@ -7,7 +7,7 @@ A list with as many responses beside it is of samples.
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, cast
 
-from dph.errors import DataError
+from dph.errors import DataError, counted
 from dph.measure.fields import (
     ALL,
     MANY_VERDICTS,
@@ -184,12 +184,13 @@ def _are_parts(path: str, flat: Mapping[str, Any], named: frozenset[str]) -> boo
         return f"{path}{ALL}" in named
     if leaf_of(path) in SAMPLE_LISTS or is_list_of_tests(values):
         return is_list_of_tests(values) and parts_of(path) == "parts"
-    beside = [other for other, value in flat.items() if isinstance(value, list) and len(value) == len(values)]
+    beside = [name for name, value in flat.items() if isinstance(value, list) and len(value) == len(values)]
     if len(values) > 1 and any(
         role_of(name) in ("response", "answer") and leaf_of(name) not in _GOLDS for name in beside
     ):
         return False
-    return bool(parts_of(path)) or leaf_of(path) == "results" or any(parts_of(name) for name in beside)
+    plain = [name for name in beside if not any(isinstance(value, list | dict) for value in flat[name])]
+    return bool(parts_of(path)) or leaf_of(path) == "results" or any(map(parts_of, plain))
 
 
 def _combine(flat: dict[str, Any], paths: Set[str], judged: bool, place: str, named: frozenset[str]) -> None:
@@ -207,7 +208,7 @@ def _combine(flat: dict[str, Any], paths: Set[str], judged: bool, place: str, na
             what = "of a sample's parts" if parts_of(path) else "of samples, or of the tests of one"
             ways = f"--correct {path}{ALL} counts a row as one sample, right if all are"
             ways += f", --correct {path} takes each as a sample"
-            raise DataError(f"{place}: {path!r} is a list of {len(values)} verdicts {what}; {ways}")
+            raise DataError(f"{place}: {path!r} is a list of {counted(len(values), 'verdict')} {what}; {ways}")
         flat[f"{path}{ALL}"] = _all(values)
 
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from dph.config.files import MOST_COLUMNS, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json
-from dph.errors import DataError, reason_of, refused
+from dph.errors import DataError, counted, reason_of, refused
 from dph.measure.documents import by_its_only_key, names_sample, samples_in
 from dph.measure.fields import is_maximum, role_of, verdict_rank
 from dph.measure.kinds import sample_of
@@ -95,15 +95,17 @@ class _Reader:
         files = [path]
         if path.is_dir():
             # Of a run of `dph eval`, whose completions repeat what its problems count.
-            counted = path / PROBLEMS
-            every = [counted] if counted.is_file() else path.rglob("*")
-            every = (file for file in every if _is_data(file.name) and not file.is_symlink())
+            counts = path / PROBLEMS
+            inside = [counts] if counts.is_file() else path.rglob("*")
+            inside = (file for file in inside if _is_data(file.name) and not file.is_symlink())
             # Rows first: a document next to them is a summary.
-            files = sorted(filter(Path.is_file, every), key=lambda file: _rows_first(str(file)))
+            files = sorted(filter(Path.is_file, inside), key=lambda file: _rows_first(str(file)))
         elif (metadata := path.parent / "metadata.json").is_file() and path != metadata:
             files.append(metadata)
         if not 0 < len(files) <= _MOST_FILES:
-            raise DataError(f"{path} has {len(files)} files with {', '.join(_ENDINGS)}; name one with samples")
+            raise DataError(
+                f"{path} has {counted(len(files), 'file')} with {', '.join(_ENDINGS)}; name one with samples"
+            )
         self.table.counts = [file.name for file in files] == [PROBLEMS]
         for file in files:
             self.place, first, size = printable(str(file)), self.table.rows, file.stat().st_size
@@ -148,7 +150,9 @@ class _Reader:
             chosen = inside or members
             total = sum(item.file_size for item in chosen)
             if len(chosen) > _MOST_FILES or total > most_unpacked(size):
-                raise DataError(f"{self.place} unpacks to {total} bytes in {len(chosen)} files: too much to read")
+                raise DataError(
+                    f"{self.place} unpacks to {total} bytes in {counted(len(chosen), 'file')}: too much to read"
+                )
             if inside:
                 document = parse_json(member(archive, stream, header[0]).decode())
                 if not isinstance(document, dict):
@@ -202,7 +206,12 @@ class _Reader:
             if number == 1 or (held and not names_sample(row)):
                 held.append(row)
                 continue
-            if held and names_sample(row) and not any(names_sample(one) or one.keys() == row.keys() for one in held):
+            if (
+                held
+                and names_sample(row)
+                and not any(map(names_sample, held))
+                and row.keys() not in map(dict.keys, held)
+            ):
                 self.table.headers += [(self.place, header) for header in held]
                 held = []
             usual = usual or {*row}
@@ -224,6 +233,8 @@ class _Reader:
         texts = (line.removeprefix(BOM_UTF8).decode() for line in lines)
         first = next((text for text in texts if text.strip()), "")
         delimiter = delimiter_of(first)
+        if first.strip().lower().startswith("sep=") and len(first.strip()) == 5:  # which tells Excel the delimiter
+            delimiter, first = first.strip()[4], next((text for text in texts if text.strip()), "")
         options = {"delimiter": delimiter, "skipinitialspace": True, "strict": True}
         rows = csv.reader(chain([first], texts), **options)
         names = [name.strip() for name in next(rows, [])]
@@ -243,7 +254,9 @@ class _Reader:
                 if len(names) > 1 and {*cells} == {*names}:
                     raise ValueError(f"line {rows.line_num} is another header, with its columns in another order")
                 if len(row) != len(names):
-                    raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
+                    raise ValueError(
+                        f"line {rows.line_num} ends a row of {counted(len(row), 'value')}, not {len(names)}"
+                    )
                 for place in scores:
                     if _DECIMAL_COMMA.fullmatch(row[place]):
                         row[place] = row[place].replace(",", ".")
@@ -333,7 +346,7 @@ class _Reader:
 
     def _add_record(self, record: Any) -> None:
         if not isinstance(record, dict):
-            raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
+            raise DataError(f"{self.place} holds {_kind(record)} in place of an object with a verdict")
         if len(record) == 1:
             record = by_its_only_key(record)
         plain = _NESTED.isdisjoint(map(type, record.values()))
@@ -352,6 +365,12 @@ def _rows_first(name: str) -> tuple[bool, PurePath]:
 
 def _is_data(name: str) -> bool:
     return _plain(name).endswith(_ENDINGS) and not name.rpartition("/")[2].startswith(".")
+
+
+def _kind(value: Any) -> str:
+    """What a JSON value is, in words."""
+    kinds = {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def _is_settings(document: Any) -> bool:

@@ -185,7 +185,7 @@ def diversity_of(
         if len(votes) >= k:
             values[f"maj@{k}"] = majority_at_k(votes, [rollout.verdict.correct for rollout in scored], k)
     for name, of_samples in classes.items():
-        correct = [one for one, rollout in zip(of_samples, scored, strict=True) if rollout.verdict.correct]
+        correct = [answer for answer, rollout in zip(of_samples, scored, strict=True) if rollout.verdict.correct]
         values[f"distinct_{name}"] = expected_distinct(of_samples, AMONG)
         values[f"distinct_{name}_correct"] = expected_distinct(correct, AMONG)
     correct_texts = [rollout.text for rollout in scored if rollout.verdict.correct]

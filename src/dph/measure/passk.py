@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dph.errors import UserError
+from dph.errors import UserError, counted
 from dph.measure.intervals import FloatArray, mean_interval
 
 
@@ -32,7 +32,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> FloatArray:
     if k < 1:
         raise UserError(f"pass@k needs k of at least 1, but k is {k}")
     if np.any(samples < k):
-        fewest = f"pass@{k} needs at least {k} samples of every problem, but one has {samples.min()}"
+        fewest = f"pass@{k} needs at least {counted(k, 'sample')} of every problem, but one has {samples.min()}"
         raise UserError(f"{fewest}; draw more samples or lower k")
     all_wrong = np.ones(samples.shape)
     for i in range(k):
@@ -85,7 +85,8 @@ def majority_at_k(answers: Sequence[Hashable], correct: Sequence[bool], k: int) 
     """
     n = len(answers)
     if not 1 <= k <= n:
-        raise UserError(f"maj@{k} needs at least {max(1, k)} samples and a positive k, but the problem has {n} samples")
+        fewest = f"maj@{k} needs at least {counted(max(1, k), 'sample')} and a positive k"
+        raise UserError(f"{fewest}, but the problem has {counted(n, 'sample')}")
     counts = Counter(answers)
     right = Counter(answer for answer, good in zip(answers, correct, strict=True) if good)
     silent = counts.pop(None, 0)
@@ -96,7 +97,7 @@ def majority_at_k(answers: Sequence[Hashable], correct: Sequence[bool], k: int) 
     value = 0.0
     for answer, count in counts.items():
         if right[answer]:
-            others = [number for other, number in counts.items() if other != answer]
+            others = [number for rival, number in counts.items() if rival != answer]
             value += right[answer] / count * _wins(count, others, silent, k)
     return min(1.0, value)
 

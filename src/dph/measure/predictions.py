@@ -92,7 +92,8 @@ def _from_object(path: Path, data: Mapping[str, Any], count: int | None, ids: Co
     predictions: list[Prediction] = []
     for number, (key, value) in enumerate(data.items()):
         if len(data) != count and not key.isdecimal() and not by_id:
-            raise DataError(f"{path}: the key {key!r} is not a position, and the file lacks some of {count} questions")
+            lacks = f"the file lacks some of {counted(count or 0, 'question')}"
+            raise DataError(f"{path}: the key {key!r} is not a position, and {lacks}")
         place = str(number) if len(data) == count and not by_id else key
         for text, bare in _texts_of(value, f"{path}, key {key!r}"):
             sql, _, db_id = (text or "").partition(_BIRD) if bare else (text or "", "", "")

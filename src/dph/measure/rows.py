@@ -100,7 +100,8 @@ class Rows:
             self.rows = kept
         for name in self._of("sample"):  # −1 is the greedy response of `dph eval`
             self.rows = self.rows[self._where(name, lambda number: verdict_number(number) != -1, missing=True)]
-        for role in ("filter", "model", "step"):
+        named = self.reading.id or self._naming()
+        for role in ("filter", "model", "step") if named else ():
             for name in self._of(role):
                 _, values = self._values(name)
                 if len(values) > 1 and "." not in name:
@@ -117,7 +118,7 @@ class Rows:
 
     def _ids(self) -> tuple[str, IntArray, list[str]]:
         """The column of ids, the problem of each row, and the problems' ids."""
-        names = [self.reading.id] if self.reading.id else [*self._of("id"), *self._of("prompt"), *self._of("task")][:1]
+        names = [self.reading.id] if self.reading.id else self._naming()
         if names and names[0] != LINE:
             codes, keys = self._joined(names[0])
             if (codes < 0).any():
@@ -142,6 +143,12 @@ class Rows:
             raise self._error(f"no column names the problems; {choice}; there are {self._all_names()}")
         place = np.concatenate([np.arange(source.rows) for source in self.table.sources])
         return LINE, place[self.rows].astype(np.int32), [str(i + 1) for i in range(max(sizes))]
+
+    def _naming(self) -> list[str]:
+        """The column that names the problems, if there is one: the preferred one of those that differ between rows."""
+        names = [*self._of("id"), *self._of("prompt")]
+        differing = [name for name in names if len(self._values(name)[1]) > 1]
+        return [*differing, *names, *self._of("task")][:1]
 
     def _joined(self, name: str) -> tuple[IntArray, list[str]]:
         """The values of a column, or of several that are named with commas between them. Joined values are written with
@@ -194,7 +201,7 @@ class Rows:
         if name not in self.table.columns and name in self.table.few:
             codes, values = self._few(name)
             of = [verdict_number(value) for value in values]
-            return np.array([*(np.nan if None in of else one for one in of), np.nan])[np.minimum(codes, len(of))]
+            return np.array([*(np.nan if None in of else number for number in of), np.nan])[np.minimum(codes, len(of))]
         numbers = [np.nan if value is None else verdict_number(value) for value in self._column(name)]
         return np.full(len(numbers), np.nan) if None in numbers else np.array(numbers, np.float64)
 

@@ -110,7 +110,7 @@ class _Choice(Verdicts):
         if not len(self.rows):
             raise self._error("it holds greedy responses only (sample -1), and no sample; sample with --rollout.n")
         if self._empty_responses().all():
-            raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed")
+            raise self._error(f"every response of {counted(len(self.rows), 'sample')} is empty: the run failed")
         verdict_name, right = self._verdicts()
         id_name, ids, keys = self._ids()
         self._check_rows(ids, keys, id_name)
@@ -153,7 +153,7 @@ class _Choice(Verdicts):
         """Refuse samples without a verdict, unless they are kept or may be left out, which a note says."""
         if judged.all():
             return
-        text = f"{int((~judged).sum())} of {len(judged)} samples have no verdict"
+        text = f"{int((~judged).sum())} of {counted(len(judged), 'sample')} have no verdict"
         text += f", for example of {keys[ids[~judged][0]]!r}"
         if not judged.any():
             raise self._error(f"none of {counted(len(judged), 'sample')} has a verdict: name another file")
@@ -334,7 +334,7 @@ class _Choice(Verdicts):
     def _check_counts(self, n: NDArray[np.intp], keys: Sequence[str]) -> None:
         """Refuse unequal numbers of samples, and fewer than a header promises."""
         if (low := int(n.min())) < (high := int(n.max())):
-            text = f"{int((n < high).sum())} of {len(n)} problems have fewer than {high} samples"
+            text = f"{int((n < high).sum())} of {counted(len(n), 'problem')} have fewer than {counted(high, 'sample')}"
             text += f", for example {keys[int(n.argmin())]!r} with {low}"
             if not self.reading.partial:
                 raise self._error(f"{text}; --partial counts them with those that they have")
@@ -352,15 +352,15 @@ class _Choice(Verdicts):
 def _shown(paths: Sequence[str]) -> str:
     """The first of some paths, without the folders that all have."""
     parts = [PurePath(path).parts for path in paths]
-    same = next((i for i, one in enumerate(zip(*parts, strict=False)) if len({*one}) > 1), 0)
+    same = next((i for i, names in enumerate(zip(*parts, strict=False)) if len({*names}) > 1), 0)
     return ", ".join("/".join(part[same:]) for part in parts[:SHOWN])
 
 
 def _are_responses(texts: Sequence[str]) -> bool:
     """Whether the different texts of a column are whole responses rather than answers."""
-    some = texts[:1000]
-    whole = sum(len(one) > _LONG or "\n" in one or r"\boxed" in one or "```" in one for one in some)
-    return 2 * whole > len(some)
+    first = texts[:1000]
+    whole = sum(len(text) > _LONG or any(mark in text for mark in ("\n", r"\boxed", "```")) for text in first)
+    return 2 * whole > len(first)
 
 
 _OF_SAMPLES = ("total_samples", "num_samples", "n_samples", "total_count", "num_results", "completed_samples")

@@ -75,14 +75,14 @@ def _of_verdict(own: Any, others: list[Any], names: set[str]) -> Literal["sample
         return "summary" if number is None else "sample"
     if isinstance(own, str) and own.strip()[:1].isalpha():  # "fail"
         return "sample"
-    values = np.array([one for one in rest if one is not None and not math.isnan(one)])
+    values = np.array([value for value in rest if value is not None and not math.isnan(value)])
     if not len(values) or any(isinstance(value, bool) for value in others):
         return "summary" if isinstance(own, int | float) else "either"
     binary = set(values.tolist()) <= {0.0, 1.0}
     if binary and number not in (0.0, 1.0):
         return "summary"
     sums = [values.sum(), values.mean(), *(of(values) for word, of in _OTHER.items() if word in " ".join(names))]
-    if not any(abs(number - float(one)) <= _ROUNDED for one in sums):
+    if not any(abs(number - float(value)) <= _ROUNDED for value in sums):
         return "sample"
     return "either" if binary else "summary"
 

@@ -19,6 +19,7 @@ from dph.measure.fields import (
     failing_of,
     is_maximum,
     is_maximum_of_points,
+    is_of_request,
     is_share,
     is_share_of_samples,
     leaf_of,
@@ -105,6 +106,9 @@ class Verdicts(Rows):
             raise self._graded(graded[0], scores[graded[0]])
         first = next(iter(binary))
         self._check_header(first)
+        if is_of_request(first) and (binary[first] == 1).all():
+            made = f"{first!r} is true in all rows and may only say that a response was made"
+            raise self._error(f"{made}; name the verdict with --correct, {first} if it is that")
         for right in binary.values():
             both = ~np.isnan(right) & ~np.isnan(binary[first])
             if (right != binary[first])[both].any():
@@ -277,15 +281,15 @@ class Verdicts(Rows):
         which part on a sample is right."""
         if not math.isinf(self.reading.threshold):
             return
-        some, every = (f"{self._scores(one)[0]:g}" for one in (name, other))
+        part, whole = (f"{self._scores(column)[0]:g}" for column in (name, other))
         if failing_of(name, {snake(other): other}):
-            parts = f"{name!r} and {other!r} are numbers (the first row has {some} and {every})"
+            parts = f"{name!r} and {other!r} are numbers (the first row has {part} and {whole})"
             ways = f"--correct {other}=0 counts a sample as right that has none of {other!r}"
             if not counts_tests(name):
                 ways += f", --correct {name}/{name}+{other} counts so many of so many samples"
             raise self._error(f"{parts}; {ways}")
         sure = is_maximum(other)
-        parts = f"{name!r} {'is' if sure else 'may be'} a part of {other!r} (the first row has {some} of {every})"
+        parts = f"{name!r} {'is' if sure else 'may be'} a part of {other!r} (the first row has {part} of {whole})"
         ways = f"--correct {name}={other} counts a sample as right that has all of it"
         ways += "" if sure else ", --threshold 1 one that has a score of 1 or more"
         raise self._error(f"{parts}; {ways}")

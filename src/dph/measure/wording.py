@@ -29,9 +29,9 @@ def verdict(change: Change) -> str:
     half = sum(2 * problem.before[0] >= problem.before[1] for problem in change.lost)
     often = f" ({half} of them solved by at least half of the samples before)" if half else ""
     lost, gained = in_problems(change.lost_count), in_problems(change.gained_count)
-    among = f" (expected among {change.among} samples of each)" if change.expected else ""
+    among = f" (expected among {change.among} of each)" if change.expected else ""
     if not among and change.samples != (int(name[5:]),) * 2:
-        among = f", among all {change.among} samples"
+        among = f", among all {change.among}"
     return f"{changed}{on}: {lost} lost{often}, {gained} gained{among}"
 
 
@@ -72,7 +72,7 @@ def comparison_as_text(comparison: Comparison) -> str:
                 lines += [
                     "",
                     f"{what} in {change.after}{likely}:",
-                    *(f"  {_problem(one)}" for one in problems[:_NAMED]),
+                    *(f"  {_problem(problem)}" for problem in problems[:_NAMED]),
                 ]
             if len(problems) > _NAMED:
                 lines.append(f"  and {len(problems) - _NAMED} more")

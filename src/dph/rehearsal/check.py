@@ -11,7 +11,7 @@ from typing import Any
 
 from dph.config import RewardConfig, SamplingConfig, VerifierConfig, flatten, to_dict
 from dph.config.sampling import DEFAULTS, SamplingParams, plain, sampling_facts
-from dph.errors import ModelError, RunError
+from dph.errors import ModelError, RunError, counted
 from dph.models.chat import Rendering, tokenizer_hash
 from dph.models.policy import Policy
 from dph.process.progress import say, warn
@@ -183,7 +183,8 @@ def check_start(presampled: Presampled, policy: Policy, params: SamplingParams, 
     deviation = recheck(policy, sample, params.temperature, token_budget)
     both_fp32 = presampled.run.manifest.get("precision") == policy.precision == "fp32"
     versions = check_deviation(presampled, deviation, _SAME_NUMBERS if both_fp32 else _LOW_PRECISION)
-    say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({len(sample)} rows){versions}")
+    compared = counted(len(sample), "row")
+    say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({compared}){versions}")
     return deviation
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dph.errors import JudgeError
+from dph.errors import JudgeError, counted
 from dph.types import Verdict
 
 FIRST_BATCHES, FIRST_RESPONSES, LATER_BATCHES = 2, 8, 10
@@ -27,7 +27,7 @@ class UnjudgedWatch:
         self._responses += len(verdicts)
         limit = LATER_BATCHES if self._judged else FIRST_BATCHES
         if self._batches >= limit and self._responses >= FIRST_RESPONSES:
-            batches = f"{self._batches} batches with together {self._responses} responses"
+            batches = f"{counted(self._batches, 'batch')} with together {counted(self._responses, 'response')}"
             raise JudgeError(f"no response of {batches} could be judged, so nothing is learned ({_reason(verdicts)})")
 
 

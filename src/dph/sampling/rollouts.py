@@ -159,7 +159,7 @@ def sample_groups(
             drawn[index] = completions, [policy.decode(completion.token_ids) for completion in completions]
             waiting.append(index)
             judging.append(thread.submit(judge_waiting))
-            doing(f"sampled {len(drawn)} of {len(items)} prompts")
+            doing(f"sampled {len(drawn)} of {counted(len(items), 'prompt')}")
         for judged in judging:
             judged.result()
     finally:
@@ -215,8 +215,9 @@ def unjudged_fault(lost: int, of: int, reasons: Sequence[str], most: float) -> s
     """Why sampling must stop, as too many responses could not be judged; "" if their share is at most `most`."""
     if lost <= most * of:
         return ""
+    why = "; ".join(reasons) or "see the messages above"
     return (
-        f"{lost} of {of} responses could not be judged ({'; '.join(reasons) or 'see the messages above'}); check the "
+        f"{lost} of {counted(of, 'response')} could not be judged ({why}); check the "
         "reward function or the verifier's processes, then continue with --resume, or raise --max-unjudged"
     )
 

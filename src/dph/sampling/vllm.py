@@ -24,7 +24,7 @@ import torch
 from dph.config import EvaluatedModelConfig, SamplerConfig, TrainingSamplerConfig
 from dph.config.checks import check_alone
 from dph.config.sampling import SamplingParams, vllm_settings
-from dph.errors import ModelError, SettingsError, how_to_install
+from dph.errors import ModelError, SettingsError, counted, how_to_install
 from dph.models.loading import model_folder
 from dph.models.policy import Policy
 from dph.process.progress import say
@@ -92,7 +92,7 @@ class VLLMSampler(Sampler):
                             [self._completion(response, params) for response in ordered],
                         )
             if left:
-                raise RuntimeError(f"vLLM stopped before it finished {left} of {len(prompts)} prompts")
+                raise RuntimeError(f"vLLM stopped before it finished {left} of {counted(len(prompts), 'prompt')}")
         finally:
             if places:
                 engine.abort_request(list(places))

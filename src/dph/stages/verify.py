@@ -133,9 +133,11 @@ def _paired(
                 raise DataError(f"{config.predictions}: {wrong}, but {right}")
     if not pairing.pairs:
         first = f"the first is for {predictions[0].key!r}, the first problem is {problems[0].id!r}"
-        raise DataError(f"{config.predictions}: none of its {number} predictions belongs to a problem; {first}")
+        every = counted(number, "prediction")
+        raise DataError(f"{config.predictions}: of its {every} none belongs to a problem; {first}")
     if pairing.unknown:
-        say(f"{len(pairing.unknown)} of {number} predictions belong to none of the {len(problems)} problems")
+        none = f"belong to none of {counted(len(problems), 'problem')}"
+        say(f"{len(pairing.unknown)} of {counted(number, 'prediction')} {none}")
     if config.partial and not pairing.without:
         say("--partial changes nothing: every problem has a prediction")
     if pairing.without:
@@ -169,7 +171,7 @@ def _judge(
             if lost := [verdict.detail for verdict in rows if verdict.outcome is Outcome.INFRA_ERROR]:
                 raise JudgeError(f"a prediction for problem {problem.id} could not be judged: {lost[0]}")
             told = [next(answers) for _ in predictions] or [None]
-            told = [None if v.outcome is Outcome.NO_ANSWER else answer for answer, v in zip(told, rows, strict=True)]
+            told = [None if v.outcome is Outcome.NO_ANSWER else text for text, v in zip(told, rows, strict=True)]
             verdicts_of = [asdict(verdict) for verdict in rows]
             values.append(
                 {

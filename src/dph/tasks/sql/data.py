@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dph.errors import DataError, SettingsError, unknown
+from dph.errors import DataError, SettingsError, counted, unknown
 from dph.process.progress import say
 from dph.tasks import Task, register_task
 from dph.tasks.benchmarks import check_size
@@ -43,7 +43,7 @@ def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
     database does not match the questions."""
     golds = read_gold(path)
     if len(golds) != len(questions):
-        raise DataError(f"{path} has {len(golds)} gold queries, but there are {len(questions)} questions")
+        raise DataError(f"{path} has {counted(len(golds), 'gold query')} for {counted(len(questions), 'question')}")
     for number, (question, (_, db_id)) in enumerate(zip(questions, golds, strict=True), 1):
         if db_id and db_id != question.db_id:
             raise DataError(
@@ -172,7 +172,8 @@ class SqlTask(Task):
         if missing:
             left, names = len(questions) - len(problems), sorted(missing)
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            say(f"{left} of {len(questions)} questions are left out: no database {', '.join(names[:5])}{more}")
+            of = counted(len(questions), "question")
+            say(f"{left} of {of} are left out: no database {', '.join(names[:5])}{more}")
         return problems
 
     def _problem(self, question: Question, databases: Databases, *, rated: bool) -> Problem:
