@@ -19,6 +19,10 @@ _WORDS: dict[str, str] = {
     "verifier": "verifier",
     "truth": "reward_model",  # verl's: {style, ground_truth}
     "of the prompt": "tools functions documents system system_prompt",  # what a template could write into a prompt
+    "beside the question": "context body passage story background scenario premise paragraph description",
+    "database": "db db_id database db_name database_name database_id",
+    "choices": "choices options candidates alternatives mc_options answer_choices multiple_choice",
+    "truth of the answer": "is_correct correct answer_correct is_right is_valid",
     "template variables": "chat_template_kwargs",  # what TRL hands to the chat template
     "reported": "kind difficulty index question_id",  # what evaluations and `dph verify` group and pair by
     "media": "image images img imgs video videos audio audios pixel_values pixel_values_videos image_grid_thw "

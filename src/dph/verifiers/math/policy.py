@@ -267,7 +267,7 @@ _ANSWER_LABEL = re.compile(
     re.I,
 )
 _ALONE = "write the answer alone, or name it in a longer text with the option answer_pattern"
-_SHEET = "a date or a time as spreadsheets write them, also in place of 1/2 or 3-4; write the value"
+_SHEET = "a date, a time or a cut number as spreadsheets write them, also in place of 1/2 or 3-4; write the value"
 _LABEL_BEGINS = frozenset("aAsS[ \n\t")
 _GLUED = re.compile(r"(?:ans|sol)\w*\.\d", re.I)  # "Ans.5": 5 or 0.5
 _CONCLUDES = re.compile(r"(?<![A-Za-z\\])(?:(?<![Ii]f )(?<!or )so|therefore|thus|hence)(?=[\s,])")
