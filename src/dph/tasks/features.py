@@ -21,6 +21,10 @@ def as_described(row: dict[str, Any], features: Mapping[str, Any]) -> dict[str, 
     """A row in which a class, stored as its number, is its name, and null without one.
 
     features: of each column, as `Features.to_dict()` has them. Raises ValueError for JSON that cannot be read.
+
+    >>> classes = {"answer": {"_type": "ClassLabel", "names": ["no", "yes"]}}
+    >>> as_described({"question": "Is 7 prime?", "answer": 1}, classes)
+    {'question': 'Is 7 prime?', 'answer': 'yes'}
     """
     return row | {name: _value(row[name], feature) for name, feature in features.items() if name in row}
 

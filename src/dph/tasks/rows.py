@@ -244,7 +244,11 @@ class RowTask(Task):
 
 
 def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The column with the first of some names, in any case, with a value if there is one; "" without such a column."""
+    """The column with the first of some names, in any case, with a value if there is one; "" without such a column.
+
+    >>> usual_column({"Question": "1 + 1?", "id": 1}, ("prompt", "question"))
+    'Question'
+    """
     found = [(lower, column) for column in row if (lower := column.lower()) in names]
     columns = [column for name in names for lower, column in found if lower == name]
     return next((column for column in columns if not _is_blank(row[column])), next(iter(columns), ""))

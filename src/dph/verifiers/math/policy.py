@@ -258,7 +258,11 @@ def _question(problem: Problem) -> str:
 
 
 def gold_texts(problem: Problem) -> tuple[str, ...]:
-    """The accepted answers as written, without surrounding dollar signs."""
+    """The accepted answers as written, without surrounding dollar signs.
+
+    >>> gold_texts(Problem("a", "1 + 1?", ["$2$", 2.0], "math"))
+    ('2', '2.0')
+    """
     return tuple(strip_dollars(gold_text(gold)) for gold in gold_list(problem.answer))
 
 
