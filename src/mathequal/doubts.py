@@ -63,10 +63,10 @@ def _letters(answer: Answer | None) -> set[str]:
 @lru_cache(maxsize=4096)
 def written_twice(gold: str) -> str:
     """The first of several writings of one value, as in "15 / fifteen" and "1/2 or 0.5"; "" for another gold."""
-    first, *others = [part.strip() for part in _BETWEEN.split(gold)]
-    if not others or len(others) > 3 or not all((first, *others)) or not _NUMBER.match(first + others[0]):
+    first, *copies = [part.strip() for part in _BETWEEN.split(gold)]
+    if not copies or len(copies) > 3 or not all((first, *copies)) or not _NUMBER.match(first + copies[0]):
         return ""
-    return first if all(compare(first, other).equal and compare(other, first).equal for other in others) else ""
+    return first if all(compare(first, copy).equal and compare(copy, first).equal for copy in copies) else ""
 
 
 @lru_cache(maxsize=4096)

@@ -193,7 +193,7 @@ def _of_one_database(
         if names and not {*names} & {str(database), database.name, database.stem}:
             other = one_line(", ".join(names))
             put(f"the column {one_line(column)!r} names {other!r}; all rows are taken for {database.name}")
-    return [(where, {k: v for k, v in row.items() if k not in columns}) for where, row in placed]
+    return [(where, {name: row[name] for name in row if name not in columns}) for where, row in placed]
 
 
 def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str, str]:

@@ -45,7 +45,7 @@ def _value(value: Any, feature: Any) -> Any:
         if isinstance(value, list):
             return [_value(item, inner) for item in value]
         if isinstance(value, dict) and isinstance(inner, dict):  # a list of tables, stored as a table of lists
-            return {key: _value(some, {"_type": "List", "feature": inner.get(key)}) for key, some in value.items()}
+            return {key: _value(items, {"_type": "List", "feature": inner.get(key)}) for key, items in value.items()}
     if not isinstance(kind, str) and isinstance(value, dict):
-        return {key: _value(some, feature.get(key)) for key, some in value.items()}
+        return {key: _value(item, feature.get(key)) for key, item in value.items()}
     return value

@@ -103,7 +103,9 @@ def row_variables(row: Mapping[str, Any], where: str) -> dict[str, Any]:
             f'{{"enable_thinking": false}}, not {value!r:.100}'
         )
     try:
-        return template_variables({name: one for name, one in value.items() if one is not None}, TEMPLATE_COLUMN)
+        return template_variables(
+            {name: setting for name, setting in value.items() if setting is not None}, TEMPLATE_COLUMN
+        )
     except SettingsError as error:
         raise DataError(f"{where}: {error}") from error
 
@@ -119,7 +121,11 @@ def messages_in(value: Any, where: str) -> Any:
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         messages = found if isinstance(found, list) else [found]
-        return messages if all(isinstance(one, dict) and one.keys() & {"role", "from"} for one in messages) else value
+        return messages if all(map(_is_turn, messages)) else value
     if begin[1] in ("role", "content") and re.search(r"['\"]role['\"]\s*:", value):
         raise DataError(f"{where}: the prompt holds messages as text that is not JSON; write them as JSON")
     return value
+
+
+def _is_turn(message: Any) -> bool:
+    return isinstance(message, dict) and bool(message.keys() & {"role", "from"})

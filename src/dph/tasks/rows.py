@@ -74,7 +74,7 @@ class RowTask(Task):
         tagged: list[str] = []
         left_out = 0
         for where, default_id, row in rows:
-            row = row | {k.lower(): v for k, v in row.items() if k.lower() in _CASELESS - row.keys()}
+            row = row | {name.lower(): value for name, value in row.items() if name.lower() in _CASELESS - row.keys()}
             try:
                 problem = self._problem(row, where, default_id, roots, unread)
             except DataError as error:
@@ -143,7 +143,7 @@ class RowTask(Task):
             refuse_unseen_choices(row, as_text(prompt), answer, where)
         else:
             answer = json_meta({"answer": answer}, ()).get("answer")
-        meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
+        meta = {**json_meta(dict(row), _TAKEN), **{name: value for name, value in extra.items() if name != "gold_sql"}}
         if own := row_variables(row, where):
             meta[TEMPLATE_COLUMN] = own
         if verifier == "sql":
@@ -257,10 +257,10 @@ def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
 def _refuse_twins(row: Mapping[str, Any], name: str, where: str, option: str) -> None:
     """Raises DataError if a column of the same name in other letters says something else: nobody knows which is
     meant."""
-    for other in row:
-        if other != name and other.lower() == name.lower() and not _is_blank(row[other]) and row[other] != row[name]:
+    for twin in row:
+        if twin != name and twin.lower() == name.lower() and not _is_blank(row[twin]) and row[twin] != row[name]:
             raise DataError(
-                f"{where}: the columns {name!r} and {other!r} hold different values; name one with the option {option}"
+                f"{where}: the columns {name!r} and {twin!r} hold different values; name one with the option {option}"
             )
 
 
@@ -277,7 +277,7 @@ def _unread(row: Mapping[str, Any], used: Collection[str], known: Collection[str
             continue
         if isinstance(value, dict) and any(name.startswith(f"{column}.") for name in used):
             fields = (f"{column}.{field}" for field, inner in value.items() if not is_empty(inner))
-            yield from (name for name in fields if not any(f"{one}.".startswith(f"{name}.") for one in used))
+            yield from (name for name in fields if not any(f"{read}.".startswith(f"{name}.") for read in used))
             continue
         copied = (lower := column.lower()) != column and lower in _CASELESS and row.get(lower) is value
         if copied or (mine is not None and column in mine):
