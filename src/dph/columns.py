@@ -19,6 +19,10 @@ _WORDS: dict[str, str] = {
     "verifier": "verifier",
     "truth": "reward_model",  # verl's: {style, ground_truth}
     "of the prompt": "tools functions documents system system_prompt",  # what a template could write into a prompt
+    "beside the question": "context body passage story background scenario premise paragraph description",
+    "database": "db db_id database db_name database_name database_id",
+    "choices": "choices options candidates alternatives mc_options answer_choices multiple_choice",
+    "truth of the answer": "is_correct correct answer_correct is_right is_valid",
     "template variables": "chat_template_kwargs",  # what TRL hands to the chat template
     "reported": "kind difficulty index question_id",  # what evaluations and `dph verify` group and pair by
     "media": "image images img imgs video videos audio audios pixel_values pixel_values_videos image_grid_thw "
@@ -63,18 +67,32 @@ _MOST = 20  # names that are shown
 
 @lru_cache(10_000)
 def is_named(column: str, *roles: str) -> bool:
-    """Whether a column's name has one of the roles of the table, in any case."""
+    """Whether a column's name has one of the roles of the table, in any case.
+
+    >>> is_named("Image_URL", "media"), is_named("context", "media")
+    (True, False)
+    """
     return any(column.lower() in NAMES[role] for role in roles)
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a column says nothing in a row: it is null, or a text, list or table without content."""
+    """Whether a column says nothing in a row: it is null, or a text, list or table without content.
+
+    >>> is_empty([]), is_empty(0)
+    (True, False)
+    """
     return value is None or (not value and isinstance(value, str | bytes | list | tuple | dict))
 
 
 def media_of(row: Mapping[str, Any], used: Collection[str]) -> str:
     """The first column of a row, or field of one, that holds pictures, films or sounds and is not used as text, as in
-    "extra_info.images"; "" without one. Numbers, and words such as "none", hold none."""
+    "extra_info.images"; "" without one. Numbers, and words such as "none", hold none.
+
+    >>> media_of({"question": "1 + 1?", "image": "figure.png"}, ["question"])
+    'image'
+    >>> media_of({"question": "1 + 1?", "image": "none"}, ["question"])
+    ''
+    """
     for column, value in row.items():
         if column not in used and (found := _media_in(column, value)):
             return found
@@ -195,13 +213,21 @@ _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio|media|file)(?:_url|_f
 
 
 def media_mark(text: str) -> str:
-    """What stands in a prompt where a picture, a film or a sound belongs; "" if nothing does."""
+    """What stands in a prompt where a picture, a film or a sound belongs; "" if nothing does.
+
+    >>> media_mark("How many cats? <image>"), media_mark("Is 3 < 5?")
+    ('<image>', '')
+    """
     found = _MARKS.search(text) if "<" in text or "[" in text else None
     return found[0].strip() if found else ""
 
 
 def ignored(columns: Iterable[str], why: str = "") -> str:
-    """The line about columns that nothing reads, each named once; "" if there is none. why: who would read them."""
+    """The line about columns that nothing reads, each named once; "" if there is none. why: who would read them.
+
+    >>> ignored(["level", "tools"], "the verifier does not read them")
+    'ignored: level, tools (the verifier does not read them)'
+    """
     names = list(dict.fromkeys(columns))
     if not names:
         return ""

@@ -15,7 +15,17 @@ Added = TypeVar("Added", bound=Callable[..., Any])
 
 
 class Registry(Generic[T]):
-    """Implementations of one kind by name."""
+    """Implementations of one kind by name.
+
+    >>> colours = Registry("colour")
+    >>> @colours.register("red")
+    ... def red(*, shade: float = 0.5) -> float:
+    ...     return shade
+    >>> "red" in colours, [*colours]
+    (True, ['red'])
+    >>> colours.bind("red", {"shade": "0.25"})()
+    0.25
+    """
 
     def __init__(self, kind: str, traits: Callable[..., Any] = dict) -> None:
         """kind: what is registered here, for messages: "verifier", "task", … traits: makes `traits` from the keyword
@@ -103,7 +113,11 @@ class Registry(Generic[T]):
 
 
 def settings_of(implementation: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The settings of an implementation: its keyword-only parameters."""
+    """The settings of an implementation: its keyword-only parameters.
+
+    >>> [*settings_of(lambda ratio, *, clip=0.2: ratio)]
+    ['clip']
+    """
     every = inspect.signature(implementation, eval_str=True).parameters.values()
     return {item.name: item for item in every if item.kind is inspect.Parameter.KEYWORD_ONLY}
 
@@ -116,7 +130,11 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 
 
 def read_option(text: str, annotation: object, what: str) -> Any:
-    """An option's value, read as a parameter's type. Raises SettingsError, naming `what`, for text of another type."""
+    """An option's value, read as a parameter's type. Raises SettingsError, naming `what`, for text of another type.
+
+    >>> read_option("true", bool, "the option fast"), read_option("3", int, "the option count")
+    (True, 3)
+    """
     if annotation not in _READERS:
         return text
     read, words = _READERS[annotation]
@@ -134,6 +152,10 @@ def check_option(value: Any, annotation: object, what: str) -> None:
 
 
 def identity(implementation: object) -> tuple[str, str]:
-    """Module and name of a function, a class or an object's class; equal for one file loaded twice."""
+    """Module and name of a function, a class or an object's class; equal for one file loaded twice.
+
+    >>> identity(settings_of)
+    ('dph.registry', 'settings_of')
+    """
     named = implementation if hasattr(implementation, "__qualname__") else type(implementation)
     return getattr(named, "__module__", ""), getattr(named, "__qualname__", "")

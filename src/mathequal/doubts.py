@@ -21,9 +21,11 @@ _AMBIGUOUS = re.compile(
     r"-?\d[\d.,]*\s+\((?:\d{1,2}|[A-H])\)|"  # times 2, or a remark
     r"\d+(?:\.\d+)?\s?[-\u2013]\s?\d+(?:\.\d+)?|"  # a range, a score or a difference
     r"\d+-\d+/\d+|"  # a mixed number, or a difference
+    r"-?\d+(?: \d{1,2}(?!\d))+(?: \d+)*|"  # digits apart, a list or a product; 1 234 is one number
     r".*~~.*"  # struck out
 )
 _OF_SHEETS = re.compile(
+    r"-?\d\.\d{5}E\+\d\d|"  # of which digits are lost
     r"\d{1,2}-(?:M)(?:-\d{2,4})?|(?:M)-\d{2,4}|0\d:\d\d:\d\d|\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d.*)?".replace(
         "M", "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
     )
@@ -37,6 +39,7 @@ _ABOVE = re.compile(
 )
 _CHOICES = re.compile(r"(?<![A-Za-z])\(?B\s*\\?[).:\]}]")
 _LETTERED = re.compile(r"[A-Z]\s*[.:)]\s*(?P<answer>\S.*)", re.S)
+_COUNTED = re.compile(r"(-?\d[\d.,/]*) \(([a-z]{3,}(?: [a-z]+){0,3})\)")
 _NAME = re.compile(r"[A-Z][a-z]+ #?\d+[A-Za-z]?(?: [a-z]+)?\.?")
 
 
@@ -60,10 +63,17 @@ def _letters(answer: Answer | None) -> set[str]:
 @lru_cache(maxsize=4096)
 def written_twice(gold: str) -> str:
     """The first of several writings of one value, as in "15 / fifteen" and "1/2 or 0.5"; "" for another gold."""
-    first, *others = [part.strip() for part in _BETWEEN.split(gold)]
-    if not others or len(others) > 3 or not all((first, *others)) or not _NUMBER.match(first + others[0]):
+    first, *copies = [part.strip() for part in _BETWEEN.split(gold)]
+    if not copies or len(copies) > 3 or not all((first, *copies)) or not _NUMBER.match(first + copies[0]):
         return ""
-    return first if all(compare(first, other).equal and compare(other, first).equal for other in others) else ""
+    return first if all(compare(first, copy).equal and compare(copy, first).equal for copy in copies) else ""
+
+
+@lru_cache(maxsize=4096)
+def counted_in_brackets(gold: str) -> str:
+    """The number of "7 (apples)", where the words behind it do not change its value; "" for another gold."""
+    found = _COUNTED.fullmatch(gold.strip())
+    return found[1] if found and compare(found[1], f"{found[1]} {found[2]}").equal else ""
 
 
 def is_name(gold: str) -> bool:
@@ -77,7 +87,7 @@ def is_ambiguous(gold: str) -> bool:
 
 
 def is_of_a_sheet(gold: str) -> bool:
-    """Whether a gold is a date or a time as spreadsheets write them, also in place of 1/2 or 3-4."""
+    """Whether a gold is a date, a time or a long number as spreadsheets write them: 2-Jan, perhaps 1/2; 1.23457E+11."""
     return _OF_SHEETS.fullmatch(gold.strip()) is not None
 
 

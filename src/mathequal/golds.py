@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from mathequal import compare, exact, read
-from mathequal.doubts import of_lettered, split_words, written_twice
+from mathequal.doubts import counted_in_brackets, of_lettered, split_words, written_twice
 from mathequal.gold_words import BARE_REMARKS, LABELS, NOT_A_NUMBER, PLACEHOLDERS, REMARKS
 
 _LABEL = re.compile(
@@ -20,7 +20,7 @@ _LABEL = re.compile(
 )
 """What says that an answer follows."""
 _NUMBERED = re.compile(
-    r"\s*(?:\d{1,3}\s*[.)]\s+(?!.*\s\d{1,3}[.)]\s)|(?-i:\(?[a-hivx]{1,4}\))\s+|#\d{1,4}[.:)]?\s+|"
+    r"\s*(?:\d{1,3}[.)]\s+(?!.*\s\d{1,3}[.)]\s)|(?-i:\(?[a-hivx]{1,4}\))\s+|#\d{1,4}[.:)]?\s+|"
     r"(?:Q|No|Nr|Ex|Exercise|Example|Problem|Question|Task|Item|Part)\.?\s*\d{1,4}[a-h]?\s*[.:)]\s*)"
     r"(?P<answer>[-\d$\\.].*)",
     re.I | re.S,
@@ -104,7 +104,7 @@ def stated(gold: str, question: str = "") -> str:
     """
     if (value := of_lettered(gold, question)) and _is_one_value(value):
         return stated(value)
-    if same := written_twice(gold):
+    if same := written_twice(gold) or counted_in_brackets(gold):
         return stated(same)
     if _is_one_value(gold) and not _TOLD.search(gold) and not _NOTED.search(gold) and not split_words(gold):
         return gold

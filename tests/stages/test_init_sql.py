@@ -40,7 +40,7 @@ def made(capsys, rows: list[dict[str, str]]) -> tuple[list[dict], str]:
     return [json.loads(line) for line in lines], said
 
 
-@pytest.mark.parametrize(("column", "name"), [("db_id", "c"), ("db_id", "c.sqlite"), ("DB_ID", "c"), ("db", "c")])
+@pytest.mark.parametrize(("column", "name"), [("db_id", "c"), ("db_id", "c.sqlite"), ("DB_ID", "c"), ("database", "c")])
 def test_a_column_that_names_the_database_is_used(folder: Path, capsys, column: str, name: str):
     [row], said = made(capsys, [{"question": "How many?", "query": COUNT, column: name}])
     assert row["db"] == "c.sqlite" and "1 of 1 gold answer can be judged against" in said
@@ -54,6 +54,8 @@ def test_another_name_is_said_and_several_are_refused(folder: Path, capsys):
     Path("q.csv").write_text(f"question,query,db_id\na?,{COUNT},c\nb?,{COUNT},d\n", encoding="utf-8")
     told = complaint(capsys, "init", "sql", "c.sqlite", "q.csv", "--out", "again")
     assert "the column 'db_id' names 2 databases (c, d), and dph init takes one; run it once for each" in told
+    Path("q.csv").write_text(f"question,query,db_name\na?,{COUNT},c\nb?,{COUNT},d\n", encoding="utf-8")
+    assert "names 2 databases (c, d)" in complaint(capsys, "init", "sql", "c.sqlite", "q.csv", "--out", "again")
     assert not Path("again").exists()
 
 

@@ -182,8 +182,9 @@ class Presampled:
         if prompt_set == "other":
             if common := [problem.id for problem in problems if problem.id in partition]:
                 raise DataError(
-                    f"prompt_set is other, but {len(common)} of {counted(len(problems), 'problem')} are in the presample "
-                    f"run {self.run.path} too (first {common[0]!r}); leave them out of one set, or choose explore or all"
+                    f"prompt_set is other, but {len(common)} of {counted(len(problems), 'problem')} are in the "
+                    f"presample run {self.run.path} too (first {common[0]!r}); leave them out of one set, or choose "
+                    "explore or all"
                 )
             return list(problems)
         self.check_task(task)
@@ -192,9 +193,9 @@ class Presampled:
         unknown = [problem.id for problem in problems if problem.id not in partition]
         if fresh and unknown:
             say(
-                f"not trained on: {len(unknown)} of {counted(len(problems), 'problem')} (first {unknown[0]!r}), because "
-                f"the presample run {self.run.path} left them out or they were added later; `dph presample` into a new "
-                "folder includes these"
+                f"not trained on: {len(unknown)} of {counted(len(problems), 'problem')} (first {unknown[0]!r}), "
+                f"because the presample run {self.run.path} left them out or they were added later; `dph presample` into a "
+                "new folder includes these"
             )
         wanted = {"explore"} if prompt_set == "explore" else {"explore", "perfect"}
         chosen = [problem for problem in problems if partition.get(problem.id) in wanted]

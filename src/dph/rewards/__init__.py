@@ -46,6 +46,12 @@ class RewardFunction:
     A reward is None if the judging itself failed, or if the gold answer cannot be used: such a response must
     leave its group. A response that exceeds its time or memory is wrong. Objects can be pickled, and be used by any
     number of threads and event loops.
+
+    >>> judge = RewardFunction("exact")
+    >>> judge(completions=["It is\\n4", "It is\\n5"], answer=["4", "4"])
+    [1.0, 0.0]
+    >>> judge.score("4", ["4", "four"])
+    1.0
     """
 
     def __init__(self, kind: str, *, answer_column: str = "answer", **options: Any) -> None:
@@ -254,7 +260,11 @@ def _listed(name: str, values: Any, count: int | None = None) -> list[Any]:
 
 def text_of(completion: Any) -> str:
     """The text of a completion as trainers give it: a text, a message, or a conversation, in which the response is the
-    model's last message. It is empty if that message only calls tools. Raises UserError for what is none of these."""
+    model's last message. It is empty if that message only calls tools. Raises UserError for what is none of these.
+
+    >>> text_of([{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}])
+    '2'
+    """
     if isinstance(completion, str):
         return completion
     messages = _messages(completion)

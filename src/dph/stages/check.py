@@ -194,13 +194,13 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
         "the gold in its form": [(problem, gold_response(problem)) for problem in with_form],
     }
     lines, scored, paid = [], 0, False
-    for what, items in tries.items():
+    for label, items in tries.items():
         verdicts = verifiers.verify(items)
         counts = ", ".join(f"{outcome} {count}" for outcome, count in Counter(v.outcome for v in verdicts).items())
-        is_gold = what == "the gold in its form"
+        is_gold = label == "the gold in its form"
         wrong = [p.id for (p, _), verdict in zip(items, verdicts, strict=True) if verdict.correct != is_gold]
         named = f"; {'not paid' if is_gold else 'paid'}: {', '.join(wrong)}" if wrong else ""
-        lines.append(f"{what:<23} {counts or 'not tried'}{named}")
+        lines.append(f"{label:<23} {counts or 'not tried'}{named}")
         scored += sum(verdict.scored for verdict in verdicts)
         paid = is_gold and any(verdict.correct for verdict in verdicts)
     _print("judge", f"verdicts on {counted(len(problems), 'problem')}; only the last responses should be paid", *lines)

@@ -14,7 +14,7 @@ from typing import Any
 from tomli_w import dumps
 
 from dph.build import make_verifiers
-from dph.columns import NAMES
+from dph.columns import NAMES, is_named
 from dph.config import InitConfig, VerifierConfig, absolute
 from dph.config.files import expanded
 from dph.errors import DataError, RowsError, SettingsError, counted, one_line, refused
@@ -181,7 +181,7 @@ def _of_one_database(
 ) -> list[tuple[str, dict[str, Any]]]:
     """Rows without the column that names their database, which is the given one. Raises DataError if rows name
     several."""
-    columns = dict.fromkeys(name for _, row in placed for name in row if name.lower() in ("db", "db_id"))
+    columns = dict.fromkeys(name for _, row in placed for name in row if is_named(name, "database"))
     for column in columns:
         names = dict.fromkeys(str(row[column]) for _, row in placed if row.get(column) not in (None, ""))
         if len(names) > 1:
@@ -193,7 +193,7 @@ def _of_one_database(
         if names and not {*names} & {str(database), database.name, database.stem}:
             other = one_line(", ".join(names))
             put(f"the column {one_line(column)!r} names {other!r}; all rows are taken for {database.name}")
-    return [(where, {k: v for k, v in row.items() if k not in columns}) for where, row in placed]
+    return [(where, {name: row[name] for name in row if name not in columns}) for where, row in placed]
 
 
 def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str, str]:

@@ -40,7 +40,11 @@ register_task = TASKS.register
 
 
 def load_task(name: str, /, **options: Any) -> Task:
-    """Create the task `name`, passing the options to its factory. Raises UserError for an unknown name or option."""
+    """Create the task `name`, passing the options to its factory. Raises UserError for an unknown name or option.
+
+    >>> load_task("countdown").problems("train")[0].verifier
+    'countdown'
+    """
     factory = TASKS[name]
     parameters = inspect.signature(factory).parameters.values()
     takes = {item.name: item for item in parameters if item.kind in _BY_NAME}
@@ -85,7 +89,11 @@ _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYW
 
 
 def option_types(name: str) -> dict[str, Any]:
-    """The annotated type of each option of a task; {} for an unknown task."""
+    """The annotated type of each option of a task; {} for an unknown task.
+
+    >>> option_types("records")["path"]
+    <class 'str'>
+    """
     parameters = inspect.signature(TASKS[name], eval_str=True).parameters if name in TASKS else {}
     return {key: item.annotation for key, item in parameters.items() if item.annotation is not item.empty}
 

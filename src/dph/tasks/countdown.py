@@ -159,7 +159,11 @@ def _targets(seed: int, numbers: tuple[int, ...], split: str) -> frozenset[int]:
 
 
 def prompt_of(numbers: tuple[int, ...], target: int) -> str:
-    """The prompt of a problem."""
+    """The prompt of a problem.
+
+    >>> prompt_of((3, 4, 5), 35)
+    '3,4,5>35:'
+    """
     return f"{','.join(map(str, numbers))}>{target}:"
 
 

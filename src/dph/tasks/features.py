@@ -21,6 +21,10 @@ def as_described(row: dict[str, Any], features: Mapping[str, Any]) -> dict[str, 
     """A row in which a class, stored as its number, is its name, and null without one.
 
     features: of each column, as `Features.to_dict()` has them. Raises ValueError for JSON that cannot be read.
+
+    >>> classes = {"answer": {"_type": "ClassLabel", "names": ["no", "yes"]}}
+    >>> as_described({"question": "Is 7 prime?", "answer": 1}, classes)
+    {'question': 'Is 7 prime?', 'answer': 'yes'}
     """
     return row | {name: _value(row[name], feature) for name, feature in features.items() if name in row}
 
@@ -41,7 +45,7 @@ def _value(value: Any, feature: Any) -> Any:
         if isinstance(value, list):
             return [_value(item, inner) for item in value]
         if isinstance(value, dict) and isinstance(inner, dict):  # a list of tables, stored as a table of lists
-            return {key: _value(some, {"_type": "List", "feature": inner.get(key)}) for key, some in value.items()}
+            return {key: _value(items, {"_type": "List", "feature": inner.get(key)}) for key, items in value.items()}
     if not isinstance(kind, str) and isinstance(value, dict):
-        return {key: _value(some, feature.get(key)) for key, some in value.items()}
+        return {key: _value(item, feature.get(key)) for key, item in value.items()}
     return value

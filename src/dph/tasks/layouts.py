@@ -29,6 +29,7 @@ def rows_of_document(path: Path, value: Any) -> list[Any]:
     if rows is not None:
         return rows
     listed = [name for name, items in value.items() if _are_rows(items)]
+    listed = [name for name in listed if _USUAL & {*map(str.lower, _viewed(value[name][0]))}] or listed
     if len(listed) == 1:
         if line := ignored([name for name in value if name != listed[0]], f"the rows are those of {listed[0]!r}"):
             say(line)

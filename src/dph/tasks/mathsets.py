@@ -151,7 +151,11 @@ def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
 
 def read_answer(value: Any) -> Any:
     """The answer in a published solution: behind GSM8K's ####, or else in its last box, None if that is not closed; a
-    text without either, and what is not text, is the answer itself."""
+    text without either, and what is not text, is the answer itself.
+
+    >>> read_answer("2 + 3 = 5\\n#### 5"), read_answer(r"So \\boxed{\\frac{1}{2}}."), read_answer("7")
+    ('5', '\\\\frac{1}{2}', '7')
+    """
     if not isinstance(value, str):
         return value
     if marked := _GSM8K.search(value):

@@ -21,7 +21,13 @@ _OF_CALLS = ("tool_calls", "function_call")
 def read_prompt(prompt: Any, where: str, unread: dict[str, None] | None = None) -> str | tuple[Message, ...]:
     """A prompt of a row: text, messages, or messages as text, which CSV files have. unread: gets the names of fields of
     messages that nothing reads. Raises UserError for another value, for messages that end with a turn of the model or
-    of a tool, and for what a text cannot hold: pictures, sounds, calls of tools."""
+    of a tool, and for what a text cannot hold: pictures, sounds, calls of tools.
+
+    >>> read_prompt([{"role": "user", "content": [{"type": "text", "text": "1 + 1?"}]}], "row 1")
+    ({'role': 'user', 'content': '1 + 1?'},)
+    >>> read_prompt("[{'role': 'user', 'content': '1 + 1?'}]", "row 1")
+    ({'role': 'user', 'content': '1 + 1?'},)
+    """
     prompt = messages_in(prompt, where)
     if not isinstance(prompt, str):
         messages = prompt if isinstance(prompt, list) else []
@@ -80,7 +86,11 @@ def _content(value: Any, where: str) -> str | None:
 
 def row_variables(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The variables of the chat template that a row sets, as JSON in a file of texts; null sets none, as Parquet fills
-    in what other rows name. Raises DataError for what is no table of them."""
+    in what other rows name. Raises DataError for what is no table of them.
+
+    >>> row_variables({"chat_template_kwargs": '{"enable_thinking": false}'}, "row 1")
+    {'enable_thinking': False}
+    """
     value = row.get(TEMPLATE_COLUMN)
     if isinstance(value, str) and value.strip():
         with contextlib.suppress(ValueError):
@@ -93,7 +103,9 @@ def row_variables(row: Mapping[str, Any], where: str) -> dict[str, Any]:
             f'{{"enable_thinking": false}}, not {value!r:.100}'
         )
     try:
-        return template_variables({name: one for name, one in value.items() if one is not None}, TEMPLATE_COLUMN)
+        return template_variables(
+            {name: setting for name, setting in value.items() if setting is not None}, TEMPLATE_COLUMN
+        )
     except SettingsError as error:
         raise DataError(f"{where}: {error}") from error
 
@@ -109,7 +121,11 @@ def messages_in(value: Any, where: str) -> Any:
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         messages = found if isinstance(found, list) else [found]
-        return messages if all(isinstance(one, dict) and one.keys() & {"role", "from"} for one in messages) else value
+        return messages if all(map(_is_turn, messages)) else value
     if begin[1] in ("role", "content") and re.search(r"['\"]role['\"]\s*:", value):
         raise DataError(f"{where}: the prompt holds messages as text that is not JSON; write them as JSON")
     return value
+
+
+def _is_turn(message: Any) -> bool:
+    return isinstance(message, dict) and bool(message.keys() & {"role", "from"})

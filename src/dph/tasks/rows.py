@@ -11,6 +11,7 @@ from dph.columns import MISSING, NAMES, OF_VERIFIERS, ignored, is_empty, is_name
 from dph.errors import DataError, RowsError, SettingsError, counted
 from dph.process.progress import say
 from dph.tasks import Task
+from dph.tasks.doubts import accepted, is_sum, refuse_unseen_choices, refuse_wrong_answer
 from dph.tasks.prompts import messages_in, read_prompt, row_variables
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import absent
@@ -25,6 +26,7 @@ _CASELESS = {"id", "verifier", "db", "db_id", "reward_model"}
 _FIELD = re.compile(r"\\[A-Za-z]{2,}(?:\{[^{}]*\})+|\{([^{}]+)\}")  # of TeX, or a column
 _LINKED = re.compile(r"!\[[^\]\n]*\]\([^)\n]+\)|\\includegraphics|<img\s")
 """What shows a picture in Markdown, TeX and HTML."""
+_HTML = re.compile(r"&(?:nbsp|lt|gt|amp|quot|#x?[\da-fA-F]+);|</(?:p|b|i|em|strong|span|div|sup|sub)>|<br\s*/?>")
 PROMPTS, _ANSWERS = NAMES["prompt"], NAMES["answer"]
 """Usual names of the columns of prompts and of answers; the first that has a value is used."""
 
@@ -69,9 +71,10 @@ class RowTask(Task):
         places: dict[str, str] = {}
         unread: dict[str, None] = {}
         linked: list[str] = []
+        tagged: list[str] = []
         left_out = 0
         for where, default_id, row in rows:
-            row = row | {k.lower(): v for k, v in row.items() if k.lower() in _CASELESS - row.keys()}
+            row = row | {name.lower(): value for name, value in row.items() if name.lower() in _CASELESS - row.keys()}
             try:
                 problem = self._problem(row, where, default_id, roots, unread)
             except DataError as error:
@@ -88,6 +91,11 @@ class RowTask(Task):
             problems.append(problem)
             if _LINKED.search(as_text(problem.prompt)):
                 linked.append(where)
+            if _HTML.search(as_text(problem.prompt)):
+                tagged.append(where)
+        if len(problems) > 1 and is_sum(as_text(problems[-1].prompt)):
+            last = as_text(problems[-1].prompt)
+            faults.append(f"{[*places.values()][-1]}: the prompt is {last!r}, as in a row of sums; leave it out")
         if faults:
             raise RowsError(faults)
         if left_out:
@@ -95,7 +103,14 @@ class RowTask(Task):
         if linked:
             link = "prompt links" if len(linked) == 1 else "prompts link"
             say(f"{len(linked)} {link} to pictures, which the model does not see (first: {linked[0]})")
-        if line := ignored((name for name in unread if name not in self._said), _WHO):
+        if tagged:
+            holds = "prompt holds" if len(tagged) == 1 else "prompts hold"
+            say(f"{len(tagged)} {holds} tags or entities of HTML, which the model reads too (first: {tagged[0]})")
+        told = [name for name in unread if name not in self._said]
+        lost = [name for name in told if is_named(name, "beside the question")]
+        if line := ignored(lost, "they may belong to the prompts: see the option template"):
+            say(line)
+        if line := ignored((name for name in told if name not in lost), _WHO):
             say(line)
         self._said |= unread.keys()
         return problems
@@ -114,6 +129,7 @@ class RowTask(Task):
         if not isinstance(verifier, str):
             raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
         if verifier in _BUILT_IN:
+            answer = accepted(answer)
             golds = answer if isinstance(answer, list) else [answer]
             if golds and all(isinstance(gold, str) and gold.strip() in MISSING for gold in golds):
                 raise DataError(
@@ -123,9 +139,11 @@ class RowTask(Task):
             if fault := gold_fault(answer):
                 raise DataError(f"{where}: {fault}")
             answer = plain_gold(answer)
+            refuse_wrong_answer(row, used, where)
+            refuse_unseen_choices(row, as_text(prompt), answer, where)
         else:
             answer = json_meta({"answer": answer}, ()).get("answer")
-        meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
+        meta = {**json_meta(dict(row), _TAKEN), **{name: value for name, value in extra.items() if name != "gold_sql"}}
         if own := row_variables(row, where):
             meta[TEMPLATE_COLUMN] = own
         if verifier == "sql":
@@ -226,7 +244,11 @@ class RowTask(Task):
 
 
 def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The column with the first of some names, in any case, with a value if there is one; "" without such a column."""
+    """The column with the first of some names, in any case, with a value if there is one; "" without such a column.
+
+    >>> usual_column({"Question": "1 + 1?", "id": 1}, ("prompt", "question"))
+    'Question'
+    """
     found = [(lower, column) for column in row if (lower := column.lower()) in names]
     columns = [column for name in names for lower, column in found if lower == name]
     return next((column for column in columns if not _is_blank(row[column])), next(iter(columns), ""))
@@ -235,10 +257,10 @@ def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
 def _refuse_twins(row: Mapping[str, Any], name: str, where: str, option: str) -> None:
     """Raises DataError if a column of the same name in other letters says something else: nobody knows which is
     meant."""
-    for other in row:
-        if other != name and other.lower() == name.lower() and not _is_blank(row[other]) and row[other] != row[name]:
+    for twin in row:
+        if twin != name and twin.lower() == name.lower() and not _is_blank(row[twin]) and row[twin] != row[name]:
             raise DataError(
-                f"{where}: the columns {name!r} and {other!r} hold different values; name one with the option {option}"
+                f"{where}: the columns {name!r} and {twin!r} hold different values; name one with the option {option}"
             )
 
 
@@ -255,7 +277,7 @@ def _unread(row: Mapping[str, Any], used: Collection[str], known: Collection[str
             continue
         if isinstance(value, dict) and any(name.startswith(f"{column}.") for name in used):
             fields = (f"{column}.{field}" for field, inner in value.items() if not is_empty(inner))
-            yield from (name for name in fields if not any(f"{one}.".startswith(f"{name}.") for one in used))
+            yield from (name for name in fields if not any(f"{read}.".startswith(f"{name}.") for read in used))
             continue
         copied = (lower := column.lower()) != column and lower in _CASELESS and row.get(lower) is value
         if copied or (mine is not None and column in mine):

@@ -33,6 +33,11 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
 
     Raises UserError, naming line, row or columns, if the file is missing, of another kind, damaged or empty, lacks a
     required column, has a value other than text in a column of `texts`, or contains text that cannot be encoded.
+
+    >>> Path("rows.csv").write_text("question;answer\\n1 + 1?;2\\n1 + 2?;\\n") > 0
+    True
+    >>> read_rows(Path("rows.csv"))
+    [{'question': '1 + 1?', 'answer': '2'}, {'question': '1 + 2?', 'answer': None}]
     """
     return [row for _, row in placed_rows(path, required, texts)]
 
@@ -79,7 +84,13 @@ def _fault(row: Any, required: Sequence[str], texts: Sequence[str]) -> str:
 
 
 def absent(row: Mapping[str, Any], *names: str) -> str:
-    """Why a row has none of these columns: one of them is null, or none is there."""
+    """Why a row has none of these columns: one of them is null, or none is there.
+
+    >>> absent({"question": "1 + 1?", "answer": None}, "answer")
+    'answer is null'
+    >>> absent({"question": "1 + 1?"}, "answer")
+    "no 'answer'; it has: question"
+    """
     if null := [name for name in names if name in row]:
         return f"{null[0]} is null"
     return f"no {' or '.join(map(repr, names))}; it has: {', '.join(map(str, row))}"

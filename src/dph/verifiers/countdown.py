@@ -35,7 +35,11 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+|/0*[1-9][0-9]*)?")
 
 
 def parse(text: str) -> Tree | None:
-    """The tree of an expression, grouped from the left; None if the text is not one, or is too long."""
+    """The tree of an expression, grouped from the left; None if the text is not one, or is too long.
+
+    >>> parse("(3 + 4) * 5") is not None, parse("3 +") is None
+    (True, True)
+    """
     text = text.strip()
     if len(text) > LONGEST or not _TOKENS.fullmatch(text):
         return None
@@ -56,7 +60,11 @@ def _tree(node: ast.expr) -> Tree | None:
 
 
 def value(tree: Tree) -> Fraction | None:
-    """The exact value; None if a division by zero occurs."""
+    """The exact value; None if a division by zero occurs.
+
+    >>> value(parse("(3 + 4) * 5"))
+    Fraction(35, 1)
+    """
     if isinstance(tree, int):
         return Fraction(tree)
     operator, left, right = tree[0], value(tree[1]), value(tree[2])
@@ -68,12 +76,20 @@ def value(tree: Tree) -> Fraction | None:
 
 
 def numbers(tree: Tree) -> list[int]:
-    """The numbers that an expression uses, from left to right."""
+    """The numbers that an expression uses, from left to right.
+
+    >>> numbers(parse("(3 + 4) * 5"))
+    [3, 4, 5]
+    """
     return [tree] if isinstance(tree, int) else numbers(tree[1]) + numbers(tree[2])
 
 
 def write(tree: Tree) -> str:
-    """The expression with the brackets that it needs, and no others."""
+    """The expression with the brackets that it needs, and no others.
+
+    >>> write(parse("((3)+4)*5"))
+    '(3+4)*5'
+    """
     if isinstance(tree, int):
         return str(tree)
     operator, left, right = tree
@@ -87,7 +103,11 @@ def write(tree: Tree) -> str:
 
 def canonical(tree: Tree) -> str:
     """A text that two expressions share if they are one solution: they differ in the order of terms or factors, in
-    brackets, as a-(b-c) and a-b+c do, in two changes of sign, as (a-b)*(c-d) and (b-a)*(d-c) do, or as x*1 and x/1."""
+    brackets, as a-(b-c) and a-b+c do, in two changes of sign, as (a-b)*(c-d) and (b-a)*(d-c) do, or as x*1 and x/1.
+
+    >>> canonical(parse("4 + 3")) == canonical(parse("3 + 4"))
+    True
+    """
     return form_text(form_of(tree))
 
 

@@ -15,7 +15,11 @@ _MOST_DIGITS = 4000  # of a whole number that Python writes
 
 
 def gold_list(answer: Any) -> list[Any]:
-    """The accepted answers of a problem: the items of a list, an array or a tensor, or its only answer."""
+    """The accepted answers of a problem: the items of a list, an array or a tensor, or its only answer.
+
+    >>> gold_list(["4", "four"]), gold_list(4)
+    (['4', 'four'], [4])
+    """
     answer = plain(answer)
     several = isinstance(answer, list) or getattr(answer, "shape", ())
     return [plain(item) for item in answer] if several else [answer]
@@ -23,7 +27,12 @@ def gold_list(answer: Any) -> list[Any]:
 
 def plain(value: Any) -> Any:
     """A value without the types of torch and Arrow, and without an array around one item; a complex number, and one
-    that Python does not write, as verifiers take it."""
+    that Python does not write, as verifiers take it.
+
+    >>> import numpy
+    >>> plain(numpy.array("4")), plain((1, 2))
+    (np.str_('4'), [1, 2])
+    """
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if hasattr(value, "as_py") or hasattr(value, "to_pylist"):  # of Arrow
@@ -38,7 +47,13 @@ def plain(value: Any) -> Any:
 
 
 def gold_fault(answer: Any) -> str:
-    """Why no response can be compared with a gold answer; "" if one can. JSON's NaN, Infinity and true are faults."""
+    """Why no response can be compared with a gold answer; "" if one can. JSON's NaN, Infinity and true are faults.
+
+    >>> gold_fault(0.5), gold_fault(["4", "four"])
+    ('', '')
+    >>> gold_fault(True)
+    'the answer must be text, a finite number, or a list of these, not True'
+    """
     if all(isinstance(item, str) or _is_finite(item) for item in gold_list(answer)):
         return ""
     return f"the answer must be text, a finite number, or a list of these, not {answer!r:.200}"
@@ -64,13 +79,22 @@ def gold_faults(problems: Sequence[Problem], texts: Callable[[Problem], Iterable
 
 
 def gold_text(gold: Any) -> str:
-    """An accepted answer as text. A number is written in digits only: in 1e-05, the e would be Euler's number."""
+    """An accepted answer as text. A number is written in digits only: in 1e-05, the e would be Euler's number.
+
+    >>> gold_text(1e-05), gold_text("1e-05")
+    ('0.00001', '1e-05')
+    """
     written = str(gold)
     return f"{Decimal(written):f}" if isinstance(gold, Number) and "/" not in written else written
 
 
 def plain_gold(answer: Any) -> Any:
-    """A gold answer of a file as JSON has it: decimal numbers, which it lacks, as text."""
+    """A gold answer of a file as JSON has it: decimal numbers, which it lacks, as text.
+
+    >>> from fractions import Fraction
+    >>> plain_gold(["4", Fraction(1, 2)])
+    ['4', '1/2']
+    """
     items = [item if isinstance(item, str | int | float) else gold_text(item) for item in gold_list(answer)]
     return items if isinstance(answer, list | tuple) else items[0]
 

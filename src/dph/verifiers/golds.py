@@ -36,13 +36,23 @@ _QUOTED = re.compile(r"""(?<![\w])(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?!\w)"
 
 
 def gold_response(problem: Problem) -> str:
-    """The gold answer, the first of several, in the form in which the problem's verifier pays for it."""
+    """The gold answer, the first of several, in the form in which the problem's verifier pays for it.
+
+    >>> gold_response(Problem("a", "How many?", "SELECT 1", "sql"))
+    '```sql\\nSELECT 1\\n```'
+    >>> gold_response(Problem("b", "How many?", ["1/2", "0.5"], "math"))
+    '\\\\boxed{1/2}'
+    """
     return FORMS.get(problem.verifier, "{}").format(gold_text(gold_list(problem.answer)[0]))
 
 
 def asked(problem: Problem) -> str:
     """What problems share that ask the same: the prompt without letter case, spacing, quotation marks, dollar signs and
-    the punctuation of sentences. Signs of mathematics, points and commas within numbers and the prime of f' stay."""
+    the punctuation of sentences. Signs of mathematics, points and commas within numbers and the prime of f' stay.
+
+    >>> asked(Problem("a", "What is $3 + 4$?", "7", "math")) == asked(Problem("b", "what is 3+4", "7", "math"))
+    True
+    """
     text = unicodedata.normalize("NFKC", as_text(problem.prompt)).casefold().translate(_SAME_SIGNS)
     for pattern, usual in _SAID_ALIKE:
         text = pattern.sub(usual, text)
@@ -70,6 +80,13 @@ def tried_golds(
     (see `Verifiers.flags`), the most frequent one first, and about problems that ask the same and whose golds differ.
 
     most: ids that a line names; None: all. skip: problems with one of these flags are left out too.
+
+    >>> from dph.verifiers import Verifiers
+    >>> rows = [Problem("a", "1 + 1?", "2", "math"), Problem("b", "1 + 2?", "see above", "math")]
+    >>> with Verifiers() as verifiers:
+    ...     usable, lines = tried_golds(verifiers, rows)
+    >>> [problem.id for problem in usable], lines
+    (['a'], ["left out: b: the answer is 'see above', which says that it is missing"])
     """
     broken = verifiers.check(problems)
     usable = [problem for problem in problems if problem.id not in broken]

@@ -7,7 +7,16 @@ from typing import Any
 
 
 class LRU:
-    """Keeps entries while the sum of their weights is at most `capacity`. It is thread-safe."""
+    """Keeps entries while the sum of their weights is at most `capacity`. It is thread-safe.
+
+    >>> cache = LRU(1)
+    >>> cache.put("a", 1)
+    []
+    >>> cache.put("b", 2)
+    [1]
+    >>> cache.get("a"), cache.get("b")
+    (None, 2)
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity

@@ -39,7 +39,13 @@ register_verifier = VERIFIERS.register
 
 
 class Verifiers:
-    """Sends each problem to the verifier that its field `verifier` names; verifiers are created on first use."""
+    """Sends each problem to the verifier that its field `verifier` names; verifiers are created on first use.
+
+    >>> with Verifiers() as verifiers:
+    ...     [verdict] = verifiers.verify([(Problem("a", "1 + 1?", "2", "exact"), "It is\\n2")])
+    >>> verdict.correct, verdict.reward
+    (True, 1.0)
+    """
 
     def __init__(
         self, options: Mapping[str, Mapping[str, Any]] | None = None, *, only: str = "", skip_weak: bool = False

@@ -69,6 +69,9 @@ def without_thoughts(response: str, prompt: str | Sequence[Mapping[str, Any]] = 
     A thought begins at its opening mark, or before the response if only its closing mark is there or the prompt ends
     with the opening one. A thought that is never closed was cut off, and has everything after its beginning, except an
     answer in tags at the very end.
+
+    >>> without_thoughts("<think>Maybe 5.</think>It is 6.").strip()
+    'It is 6.'
     """
     opened = _opened_by(prompt)
     if heading := _IN_WORDS.match(response):

@@ -206,7 +206,11 @@ def suite_files(folder: Path, db_id: str) -> list[str]:
 
 
 def json_meta(row: dict[str, Any], taken: Iterable[str]) -> dict[str, Any]:
-    """The row's other fields that can be stored as JSON."""
+    """The row's other fields that can be stored as JSON.
+
+    >>> json_meta({"id": 1, "level": 3, "note": None}, ["id"])
+    {'level': 3}
+    """
     meta = {}
     for key, value in row.items():
         if key in taken or value is None:

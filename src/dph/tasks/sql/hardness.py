@@ -19,6 +19,9 @@ def hardness(sql: str) -> Hardness | None:
     Three counts decide: components (WHERE, GROUP BY, ORDER BY, LIMIT, each JOIN, OR and LIKE); nested queries (in
     conditions, and the second half of a set operation); and how many of these occur more than once: aggregates,
     selected columns, conditions in WHERE, columns in GROUP BY. In a set operation, only the first SELECT is counted.
+
+    >>> hardness("SELECT count(*) FROM item")
+    'easy'
     """
     if len(sql) > _LONGEST:
         return None

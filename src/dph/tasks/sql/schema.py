@@ -66,7 +66,11 @@ def connect(path: Path, errors: str = "replace") -> sqlite3.Connection:
 
 
 def quoted(name: str) -> str:
-    """A name as a quoted SQL identifier."""
+    """A name as a quoted SQL identifier.
+
+    >>> quoted("price (cm)")
+    '"price (cm)"'
+    """
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -239,13 +239,17 @@ def _question(problem: Problem) -> str:
 
 
 def gold_texts(problem: Problem) -> tuple[str, ...]:
-    """The accepted answers as written, without surrounding dollar signs."""
+    """The accepted answers as written, without surrounding dollar signs.
+
+    >>> gold_texts(Problem("a", "1 + 1?", ["$2$", 2.0], "math"))
+    ('2', '2.0')
+    """
     return tuple(strip_dollars(gold_text(gold)) for gold in gold_list(problem.answer))
 
 
 _LONE_DOLLAR = re.compile(LONE_DOLLAR)
 _ALONE = "write the answer alone, or name it in a longer text with the option answer_pattern"
-_SHEET = "a date or a time as spreadsheets write them, also in place of 1/2 or 3-4; write the value"
+_SHEET = "a date, a time or a cut number as spreadsheets write them, also in place of 1/2 or 3-4; write the value"
 _GLUED = re.compile(r"(?:ans|sol)\w*\.\d", re.I)  # "Ans.5": 5 or 0.5
 _CONCLUDES = re.compile(r"(?<![A-Za-z\\])(?:(?<![Ii]f )(?<!or )so|therefore|thus|hence)(?=[\s,])")
 _WORD = re.compile(r"[A-Za-z]{2,}")

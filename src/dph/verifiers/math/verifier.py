@@ -25,6 +25,13 @@ class MathVerifier(UsesWorkers):
 
     The policy `typed` compares at once, and so do the others if that takes no algebra. The rest runs in killable
     worker processes, so that 9^{9^{9}} costs at most the time limit. Verdicts are cached.
+
+    >>> verifier = MathVerifier()
+    >>> asked = Problem("a", "What is half of one?", "0.5", "math")
+    >>> [verdict.correct for verdict in verifier.verify([(asked, r"\\boxed{\\frac{1}{2}}"), (asked, r"\\boxed{2}")])]
+    [True, False]
+    >>> verifier.check([Problem("b", "1 + 1?", "see above", "math")])
+    {'b': "the answer is 'see above', which says that it is missing"}
     """
 
     def __init__(

@@ -119,7 +119,11 @@ def _same_rows(gold: Rows, predicted: Rows, ordered: bool, tolerance: float) -> 
 
 
 def set_equal(gold: Rows, predicted: Rows) -> bool:
-    """BIRD: equality of the sets of rows; order and duplicates are ignored, 1 == 1.0, no tolerance."""
+    """BIRD: equality of the sets of rows; order and duplicates are ignored, 1 == 1.0, no tolerance.
+
+    >>> set_equal([(1,), (2,)], [(2,), (1,), (1,)])
+    True
+    """
     return set(gold) == set(predicted)
 
 
@@ -132,6 +136,9 @@ def permuted_equal(gold: Rows, predicted: Rows, ordered: bool) -> bool:
 
     Two empty results are equal whatever their columns. As in the official evaluator, rows are first compared with their
     cells sorted by text, as a list or as sets; this rejects a few results that differ only in 2 versus 2.0.
+
+    >>> permuted_equal([(1, "a")], [("a", 1)], False)
+    True
     """
     if gold is predicted or (not gold and not predicted):
         return True

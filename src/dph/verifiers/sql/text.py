@@ -62,6 +62,9 @@ def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
     always ends a block. A fence in the middle of a line ends one unless it is in a literal, a quoted name or a block
     comment, so that SELECT '```' is read as intended. The last block decides: a response that was truncated inside it
     has no answer, unless `unterminated` accepts the open block.
+
+    >>> extract_sql("So:\\n```sql\\nSELECT 1\\n```")
+    'SELECT 1'
     """
     if ">" in response and _QUOTED_FENCE.search(response):
         response = _without_quotes(response)
@@ -196,7 +199,11 @@ _WITH_COMMENTS = re.compile(r"/\*.*?\*/ |" + _TOKEN, _FLAGS)  # block comments t
 
 
 def tokens(sql: str) -> Iterator[str]:
-    """The tokens in order; joined, they give the text again."""
+    """The tokens in order; joined, they give the text again.
+
+    >>> [*tokens("SELECT name FROM item WHERE price>1")]
+    ['SELECT', ' ', 'name', ' ', 'FROM', ' ', 'item', ' ', 'WHERE', ' ', 'price', '>', '1']
+    """
     last_end, position = sql.rfind("*/"), 0
     while position < len(sql):
         # Searching for the end of an unterminated comment would scan the whole rest of the text each time.
@@ -236,7 +243,11 @@ _WORD = re.compile(
 
 
 def without_empty_statements(sql: str) -> str:
-    """The text without further semicolons before its first and after its last word, and the comments among them."""
+    """The text without further semicolons before its first and after its last word, and the comments among them.
+
+    >>> without_empty_statements("SELECT 1;;")
+    'SELECT 1'
+    """
     if ";" not in sql.rstrip()[:-1]:
         return sql
     words = [found for found in _WORD.finditer(sql) if not found.group().startswith((";", "--", "/*"))]
@@ -279,7 +290,11 @@ class GoldFlag(StrEnum):
 
 
 def orders_its_rows(sql: str) -> bool:
-    """True iff the outermost query has an ORDER BY; one inside a subquery, a window or a CTE does not count."""
+    """True iff the outermost query has an ORDER BY; one inside a subquery, a window or a CTE does not count.
+
+    >>> orders_its_rows("SELECT a FROM t ORDER BY a"), orders_its_rows("SELECT a FROM t")
+    (True, False)
+    """
     return _levels(sql)[0].ordered
 
 
