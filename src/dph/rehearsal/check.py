@@ -84,14 +84,16 @@ def set_of(run: RunDir) -> CheckedSet:
     there are none."""
     checked = CheckedSet(run, read_rehearsal(run.path / "rehearsal.parquet"))
     if not checked.stored:
-        k = run.manifest.get("for_k")
-        what, remedy = ("no near-perfect prompt", "lower its threshold")
-        if k:
-            what, remedy = f"no prompt that can lose pass@{k} (its for_k)", "draw more samples or choose another for_k"
+        if k := run.manifest.get("for_k"):
+            raise DataError(
+                f"the presample run {run.path} found no prompt that can lose pass@{k} (its for_k), so there is nothing "
+                "to rehearse; draw more samples (rollout.n), choose another for_k, or train with a method without "
+                "rehearsal"
+            )
         raise DataError(
-            f"the presample run {run.path} found {what}, so there is nothing to rehearse; {remedy}, train with a "
-            "method without rehearsal or, if the model solves nothing, begin with `dph sft`: docs/guides/your-data.md, "
-            "'When the model solves nothing'"
+            f"the presample run {run.path} found no near-perfect prompt, so there is nothing to rehearse; lower its "
+            "threshold, train with a method without rehearsal or, if the model solves nothing, begin with `dph sft`: "
+            "docs/guides/your-data.md, 'When the model solves nothing'"
         )
     return checked
 
