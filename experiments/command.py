@@ -30,7 +30,7 @@ STUDIES = {
     "small": ("small", "Spider with a model made from scratch (--data SPIDER)"),
 }
 """Scale and description by the name of a study."""
-ANCHOR, FACTORIAL = "anchor", "factorial"
+ANCHOR, FACTORIAL, STRATEGIES = "anchor", "factorial", "strategies"
 """The studies with a design and options of their own."""
 _ANY = "reproduce"
 """The command of which `--scale` names the study."""
@@ -79,6 +79,7 @@ def _overview() -> str:
     head = "usage: python -m experiments STUDY [settings]; the same command continues an interrupted study"
     lines.append(f"  {ANCHOR:<13} Countdown: where an anchor to the base model acts, and its direction")
     lines.append(f"  {FACTORIAL:<13} Countdown: choice of the problems and rehearsal, crossed (experiment D1)")
+    lines.append(f"  {STRATEGIES:<13} Countdown with named strategies: when does rehearsal transfer? (experiment D2)")
     return "\n".join([head, "", *lines, f"  {_ANY:<13} the study that --scale names (tiny)"])
 
 
@@ -99,6 +100,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
             from experiments.factorial.run import run as run_factorial
 
             return run_factorial(words[1:])
+        if words[0] == STRATEGIES:
+            from experiments.strategies.run import run as run_strategies
+
+            return run_strategies(words[1:])
         settings = parse(words)
         from experiments.run import reproduce  # loads matplotlib
 

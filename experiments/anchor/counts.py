@@ -80,7 +80,7 @@ def _made_by(arm: Arm | Made, root: Path) -> dict:
     """The settings of an arm's training run, or what weights were made of."""
     if isinstance(arm, Made):
         return {"models": arm.models, "share": arm.share}
-    return _without_paths(RunDir.open(root / "train" / arm.name, "train").settings())
+    return _without_paths(RunDir.open(root / "train" / arm.name).settings())
 
 
 def _without_paths(settings: Mapping) -> dict:

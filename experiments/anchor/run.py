@@ -36,6 +36,7 @@ from experiments.anchor.tables import B, E, F, arm_table, comparison_table, conf
 COUNTS = Path("experiments/counts/anchor.parquet")
 FOLLOW_COUNTS = Path("experiments/counts/anchor-e.parquet")
 CONFIRM, CONFIRM_COUNTS = "f", Path("experiments/counts/anchor-f.parquet")
+AGAIN, AGAIN_COUNTS = "f2", Path("experiments/counts/anchor-f2.parquet")
 SMOKE = {
     "sft": ("--steps", "150", "--demonstrations", "2000"),
     "presample": ("--task.limit", "24", "--rollout.n", "8", "--threshold", "1", "--refine", "keep"),
@@ -52,7 +53,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options. Raises UserError for what cannot be meant."""
     parser = Parser("python -m experiments anchor", description=__doc__)
     parser.add_argument(
-        "--experiment", choices=("b", FOLLOW, CONFIRM), default="b", help="b; e needs what b has trained; f"
+        "--experiment", choices=("b", FOLLOW, CONFIRM, AGAIN), default="b", help="b; e needs what b has trained; f; f2"
     )
     parser.add_argument("--starts", type=int, nargs="+", help="seeds of worlds; those of the protocol")
     parser.add_argument("--arms", nargs="+", help="arms by name; all of them")
@@ -62,6 +63,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--report-only", action="store_true", help="run nothing; print the tables of the counts")
     parser.add_argument("--smoke", action="store_true", help="a few steps each; the numbers mean nothing")
     options = parser.parse_args(words)
+    if options.experiment == AGAIN:
+        if options.arms or options.figure:
+            raise UserError("experiment F2 has neither --arms nor --figure; leave them out")
+        return options
     own, counts, starts = {
         "b": (arms(), COUNTS, STARTS),
         FOLLOW: ((*follow_arms(), *made()), FOLLOW_COUNTS, STARTS),
@@ -79,6 +84,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def run(words: Sequence[str]) -> None:
     """Run what is missing, and print the tables. Raises UserError if there is nothing to print."""
     options = parse(words)
+    if options.experiment == AGAIN:
+        return _run_again(options)
     design = {"b": B, FOLLOW: E, CONFIRM: F}[options.experiment]
     if not options.report_only:
         extra = SMOKE if options.smoke else {}
@@ -96,6 +103,17 @@ def run(words: Sequence[str]) -> None:
     print(*table, "", *arm_table(starts, design), sep="\n")
     if options.figure:
         figure(starts, options.figure, design)
+
+
+def _run_again(options: argparse.Namespace) -> None:
+    from experiments.anchor import confirm  # which uses this module
+
+    starts, counts = options.starts or confirm.STARTS, options.counts or AGAIN_COUNTS
+    if not options.report_only:
+        confirm.run(starts, options.out, counts, smoke=options.smoke)
+    if not any(read(counts, start) for start in starts):
+        raise UserError(f"{counts} has no counts of these starts")
+    print(*confirm.report(starts, counts), sep="\n")
 
 
 def run_start(

@@ -8,9 +8,10 @@ import pytest
 
 from dph.errors import SettingsError
 from experiments.anchor.run import parse as parse_anchor
-from experiments.command import ANCHOR, FACTORIAL, STUDIES, parse, run
+from experiments.command import ANCHOR, FACTORIAL, STRATEGIES, STUDIES, parse, run
 from experiments.factorial.run import parse as parse_factorial
 from experiments.grid import grid_names
+from experiments.strategies.run import parse as parse_strategies
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(page for name in ("docs", "experiments") for page in (ROOT / name).rglob("*.md"))]
@@ -71,6 +72,8 @@ def test_the_commands_of_the_pages_can_be_read() -> None:
                     parse_anchor(shlex.split(found[2], comments=True)[1:])
                 elif found and found[2].split()[:1] == [FACTORIAL]:
                     parse_factorial(shlex.split(found[2], comments=True)[1:])
+                elif found and found[2].split()[:1] == [STRATEGIES]:
+                    parse_strategies(shlex.split(found[2], comments=True)[1:])
                 elif found:
                     parse([*([found[1]] if found[1] else []), *shlex.split(found[2], comments=True)])
                     called += 1

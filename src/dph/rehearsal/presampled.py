@@ -194,8 +194,8 @@ class Presampled:
         if fresh and unknown:
             say(
                 f"not trained on: {len(unknown)} of {counted(len(problems), 'problem')} (first {unknown[0]!r}), "
-                f"because the presample run {self.run.path} left them out or they were added later; `dph presample` into a "
-                "new folder includes these"
+                f"because the presample run {self.run.path} left them out or they were added later; `dph presample` into "
+                "a new folder includes these"
             )
         wanted = {"explore"} if prompt_set == "explore" else {"explore", "perfect"}
         chosen = [problem for problem in problems if partition.get(problem.id) in wanted]
