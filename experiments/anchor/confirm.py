@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dph.process.jobs import Job
 from dph.process.progress import say
-from dph.rehearsal.check import open_set
+from dph.rehearsal.presampled import Presampled
 from dph.runs.files import write_atomically
 from dph.tasks.countdown import Countdown
 from dph.types import as_text
@@ -63,7 +63,9 @@ def rows_jobs(start: int, root: Path, extra: dict[str, tuple[str, ...]]) -> Iter
 def write_rows(start: int, root: Path) -> None:
     """The stored rows of `DISTINCT` as prompts and responses, in the order of the set."""
     prompts = {one.id: as_text(one.prompt) for one in Countdown(seed=start).problems("train")}
-    rows = ({"prompt": prompts[row.problem_id], "response": row.text} for row in open_set(root / DISTINCT).stored)
+    rows = (
+        {"prompt": prompts[row.problem_id], "response": row.text} for row in Presampled.open(root / DISTINCT).stored
+    )
     write_atomically(root / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -72,14 +72,16 @@ class Presampled:
         UserError as `read_rehearsal` does, and if there are none."""
         stored = read_rehearsal(self.run.path / STORED)
         if not stored:
-            found, remedy = "found no near-perfect prompt", "lower its threshold"
             if k := self.run.manifest.get("for_k"):
-                found = f"found no prompt that can lose pass@{k} (its for_k)"
-                remedy = "draw more samples or choose another for_k"
+                raise DataError(
+                    f"the presample run {self.run.path} found no prompt that can lose pass@{k} (its for_k), so there "
+                    "is nothing to rehearse; draw more samples (rollout.n), choose another for_k, or train with a "
+                    "method without rehearsal"
+                )
             raise DataError(
-                f"the presample run {self.run.path} {found}, so there is nothing to rehearse; {remedy}, train "
-                "with a method without rehearsal or, if the model solves nothing, begin with `dph sft`: "
-                "docs/guides/your-data.md, 'When the model solves nothing'"
+                f"the presample run {self.run.path} found no near-perfect prompt, so there is nothing to rehearse; "
+                "lower its threshold, train with a method without rehearsal or, if the model solves nothing, begin "
+                "with `dph sft`: docs/guides/your-data.md, 'When the model solves nothing'"
             )
         return stored
 
@@ -194,8 +196,8 @@ class Presampled:
         if fresh and unknown:
             say(
                 f"not trained on: {len(unknown)} of {counted(len(problems), 'problem')} (first {unknown[0]!r}), "
-                f"because the presample run {self.run.path} left them out or they were added later; `dph presample` into "
-                "a new folder includes these"
+                f"because the presample run {self.run.path} left them out or they were added later; `dph presample` "
+                "into a new folder includes these"
             )
         wanted = {"explore"} if prompt_set == "explore" else {"explore", "perfect"}
         chosen = [problem for problem in problems if partition.get(problem.id) in wanted]
