@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from dph.models.adapters import merged_state, ties_embeddings
-from dph.models.trial import replaced
+from dph.models.capability import replaced
 
 _LOADING = ("is_local", "local_files_only")
 """Notes of transformers in a tokenizer about its loading, which it would write with it: whether from a directory,
