@@ -70,7 +70,7 @@ NO_TEXT = pa.StringArray.from_buffers(1, *pa.array([b"\xff"], pa.binary()).buffe
 COLUMNS = {
     "a date after the year 9999": (JUDGED | {"id": TOO_LATE}, "the column 'id' (date32[day]) cannot be read"),
     "ids that are not UTF-8": (JUDGED | {"id": NO_TEXT}, "the column 'id' (dictionary"),
-    "bytes that are not UTF-8": (JUDGED | {"id": pa.array([b"\xff"] * 2)}, "invalid start byte"),
+    "bytes that are not UTF-8": (JUDGED | {"id": pa.array([b"\xff"] * 2)}, "it is not UTF-8 text (byte 0xff)"),
     "durations without an end": (
         JUDGED | {"id": pa.array([2**62] * 2).cast(pa.duration("s"))},
         "the column 'id' (duration[s]) cannot be read",

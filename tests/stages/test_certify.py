@@ -239,7 +239,7 @@ def test_what_cannot_be_certified_is_refused_before_training(tmp_path):
     plain = presample(presample_config(tmp_path / "plain", task=TASK))
     with pytest.raises(UserError, match="kept no problem aside"):
         train(config_of(tmp_path / "none", certify={"set": str(plain)}))
-    with pytest.raises(UserError, match="are rehearsed"):
+    with pytest.raises(UserError, match="rehearsed: "):
         train(config_of(tmp_path / "rehearsed", rehearsal=replace(config_of("x").rehearsal, path=str(plain))))
     monitored = replace(config_of("x").monitor, every=1, split="train")
     with pytest.raises(UserError, match="are monitored"):
