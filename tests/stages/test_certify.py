@@ -242,7 +242,7 @@ def test_what_cannot_be_certified_is_refused_before_training(tmp_path):
     with pytest.raises(UserError, match="rehearsed: "):
         train(config_of(tmp_path / "rehearsed", rehearsal=replace(config_of("x").rehearsal, path=str(plain))))
     monitored = replace(config_of("x").monitor, every=1, split="train")
-    with pytest.raises(UserError, match="are monitored"):
+    with pytest.raises(UserError, match="monitored: "):
         train(config_of(tmp_path / "monitored", monitor=monitored))
     judged = replace(config_of("x").verifier, comparator="bird")
     with pytest.raises(UserError, match="judged the base model otherwise"):
