@@ -1,4 +1,5 @@
-"""Low-rank adapters (LoRA, by peft) of a model: added for training, and merged into its weights to be saved."""
+"""Low-rank adapters of a model (LoRA, by peft). They are added for training, and merged into the weights when the model
+is saved."""
 
 import warnings
 from collections.abc import Mapping
@@ -12,8 +13,11 @@ from dph.errors import ModelError, SettingsError, how_to_install, reason_of
 
 
 def add_adapters(model: Any, config: SupervisedModelConfig, seed: int) -> Any:
-    """The model with new adapters, whose initial weights are drawn with a seed, the same ones in every process. Raises
-    UserError without peft, and for targets that the model does not have."""
+    """The model with new adapters, wrapped by peft.
+
+    seed: of the initial weights of the adapters, which are the same in every process. Raises UserError if peft is not
+    installed, or if the model has no layers of the names in `model.lora_targets`.
+    """
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
@@ -28,9 +32,9 @@ def add_adapters(model: Any, config: SupervisedModelConfig, seed: int) -> Any:
     )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         torch.manual_seed(seed)
-        # peft warns of adapters of tied embeddings; a merged model has both embeddings (`Policy.save`)
+        # peft warns of adapters of tied embeddings, but a merged model is saved with both embeddings (`Policy.save`)
         warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")
-        # and reads a name that transformers has renamed
+        # peft reads a name that transformers has renamed
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         try:
             return get_peft_model(model, lora)
@@ -41,7 +45,8 @@ def add_adapters(model: Any, config: SupervisedModelConfig, seed: int) -> Any:
 
 
 def refuse_adapters(path: str, model: Any) -> None:
-    """Raise UserError for a model that was loaded from a folder of adapters: its own weights would not be saved."""
+    """Raise UserError for a model that was loaded from a folder of adapters, because the weights of the model itself
+    would not be saved. path: of the folder, for the message."""
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ModelError(
             f"{path} holds adapters, which can be sampled from but not trained; merge them into their model with "
@@ -50,10 +55,11 @@ def refuse_adapters(path: str, model: Any) -> None:
 
 
 def merged_state(model: Any) -> dict[str, Tensor]:
-    """State dict of a model with its adapters added to the weights.
+    """The state dict of a model with its adapters added to the weights.
 
-    The live weights stay untouched: adding the adapters and subtracting them again would not restore them exactly.
-    Those that are kept in a narrower type than the model's others (`dph.models.memory_saving`) are widened.
+    The weights of the model stay untouched, because adding the adapters and subtracting them again would not restore
+    the weights exactly. Weights that are kept in bf16 in a model of fp32 (`dph.models.memory_saving`) are widened to
+    fp32.
     """
     narrow, kept = torch.bfloat16 if model.dtype == torch.float32 else None, model.state_dict().items()
     state = {name: value.float() if value.dtype == narrow else value for name, value in kept if "lora_" not in name}
@@ -65,7 +71,8 @@ def merged_state(model: Any) -> dict[str, Tensor]:
 
 
 def ties_embeddings(model: Any, state: Mapping[str, Tensor]) -> bool:
-    """Whether input and output embedding are one tensor in a state dict, or the model has not both."""
+    """Whether the input and the output embedding are one tensor in a state dict. True also for a model that lacks one
+    of the two."""
     names = {module: name for name, module in model.named_modules()}
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     weights = [state.get(f"{names.get(end)}.weight") for end in ends]

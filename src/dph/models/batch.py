@@ -1,4 +1,4 @@
-"""From token ids to model inputs: rows of different lengths are cut into micro-batches, then padded or packed.
+"""From token ids to model inputs: rows of different lengths are cut into micro-batches, and then padded or packed.
 
 `dph.models.fitting` says how many tokens a micro-batch may have.
 """
@@ -40,8 +40,8 @@ class Inputs:
     """bool [B, T]: True if a response has a token there."""
 
     def targets(self) -> Tensor:
-        """int64 [K]: the response tokens, row by row. Raises ValueError if a tensor has another shape or type than
-        documented here."""
+        """int64 [K]: the response tokens, row by row. Raises ValueError if a tensor has another shape or type than this
+        class documents."""
         if self.present.ndim != 2:
             raise ValueError(f"present must be a bool tensor [B, T], but has the shape {list(self.present.shape)}")
         rows, steps = self.present.shape
@@ -73,8 +73,8 @@ def padded_length(longest: int, context: int | None = None) -> int:
 
 
 def microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
-    """Cut rows into micro-batches of rows of similar lengths, with at most `token_budget` input tokens each, padding
-    included. A row that is longer than the budget forms a micro-batch of its own.
+    """Cut rows into micro-batches of rows of similar lengths. Each has at most `token_budget` input tokens, with
+    padding. A row that is longer than the budget forms a micro-batch of its own.
 
     >>> rows = [Tokens([1], [2] * length) for length in (3, 7, 3)]
     >>> [[row.length for row in batch] for batch in microbatches(rows, token_budget=8)]
@@ -90,13 +90,14 @@ def microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
 
 
 def by_prompt(rows: Sequence[R]) -> list[list[R]]:
-    """Rows as groups, each the rows of one prompt, in the order of the first rows of the prompts."""
+    """The rows as groups, each with the rows of one prompt. The groups are in the order of the first rows of the
+    prompts."""
     return [[rows[index] for index in indices] for indices in group_by_prompt(rows)]
 
 
 def packed_microbatches(groups: Sequence[Sequence[R]], token_budget: int) -> list[list[R]]:
     """Cut groups, each the rows of one prompt, into micro-batches of at most `token_budget` tokens when packed. The
-    rows of a prompt stay together as far as they fit."""
+    rows of a prompt stay together as far as the budget allows."""
     sized = [(packed_tokens(piece), piece) for group in groups for piece in _pieces(group, token_budget)]
     batches: list[list[R]] = []
     room = 0
@@ -111,7 +112,7 @@ def packed_microbatches(groups: Sequence[Sequence[R]], token_budget: int) -> lis
 
 
 def _pieces(group: Sequence[R], token_budget: int) -> list[list[R]]:
-    """Rows of one prompt, cut into pieces if they exceed the budget together; each piece repeats the prompt."""
+    """The rows of one prompt, cut into pieces if they exceed the budget together. Each piece repeats the prompt."""
     if packed_tokens(group) <= token_budget:
         return [list(group)]
     pieces: list[list[R]] = []
@@ -163,8 +164,17 @@ def collate_tokens(
     shared: bool = False,
     context: int | None = None,
 ) -> Inputs:
-    """The model inputs for rows: padded to `padded_length`, with `context` the model's context length or, with
-    `shared`, packed so that common prefixes are stored once. Raises ValueError if there are no rows."""
+    """The model inputs for rows, padded or packed.
+
+    Args:
+        rows: prompts and responses.
+        device: on which the inputs are.
+        shared: whether rows are packed, so that common prefixes are stored once. Otherwise they are padded to
+            `padded_length`.
+        context: the context length of the model, which limits the padding.
+    Raises:
+        ValueError: there are no rows.
+    """
     if not rows:
         raise ValueError("cannot collate an empty batch")
     steps = max(len(row.response_ids) for row in rows)

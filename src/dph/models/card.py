@@ -1,4 +1,5 @@
-"""The card of a model: how it was made, from what, and what it scores, in the form that hubs read (README.md)."""
+"""The card of a model: how the model was made, from which model, and its scores, in the form that hubs read
+(README.md)."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,11 @@ CARD = "README.md"
 
 
 def base_of(path: str) -> tuple[str, str, str]:
-    """Name, name on a hub (or the hub's name of its base model) and licence of the model at a path, as far as the
-    card in its folder tells. Names without a folder are taken for a hub's, which is not asked."""
+    """The name, the hub name and the licence of the model at a path, as far as the card in its folder tells them.
+
+    The hub name of a model in a folder is that of its base model. "" stands for an unknown hub name or licence. A path
+    that is no folder is taken for a name on a hub, and the hub is not asked.
+    """
     from huggingface_hub import metadata_load
 
     if not path:
@@ -33,7 +37,7 @@ def base_of(path: str) -> tuple[str, str, str]:
 
 
 def model_card(run: RunDir, note: str = "") -> str:
-    """The card of a run's model: metadata as YAML, then text, with the monitor's last scores and a note."""
+    """The card of the model of a run: metadata as YAML, and then text with the last scores of monitoring and a note."""
     import jinja2
     from huggingface_hub import ModelCardData
 
@@ -62,11 +66,14 @@ def model_card(run: RunDir, note: str = "") -> str:
 
 
 def save_with_card(run: RunDir | None, save: Callable[[Path], None], folder: Path, note: str = "") -> None:
-    """Write a model into a folder by `save`, with the card of its run, if it has one."""
+    """Write a model into a folder by the function `save`, together with the card of its run, if there is a run.
+
+    The folder appears only when it is complete. Raises UserError if the model cannot be written.
+    """
     with directory_written_atomically(folder) as path:
         try:
             save(path)
-        except safetensors.SafetensorError as error:  # of a full disk, without the system's number
+        except safetensors.SafetensorError as error:  # a full disk causes this error
             raise RunError(refused(f"cannot write the model {folder}", error, "free disk space")) from error
         if run is not None:
             (path / CARD).write_text(model_card(run, note=note), encoding="utf-8")

@@ -1,10 +1,10 @@
-"""From a problem's prompt to the text and the tokens that a model reads, by the tokenizer's chat template.
+"""From the prompt of a problem to the text and the tokens that a model reads, by the chat template of the tokenizer.
 
-Chat templates are programs that come with a model: transformers runs them in a sandbox, which forbids access to this
-process and its machine; here any error is one sentence, and so is a template that does not end.
+Chat templates are programs that come with a model. transformers runs them in a sandbox, which forbids access to this
+process and its machine. This module turns any error of a template, and a template that does not end, into one sentence.
 
-A template may take variables (`enable_thinking`), and it may write today's date (`strftime_now`), so that prompts would
-change from day to day. Here the date is a setting: the same text is rendered on every day.
+A template may take variables (`enable_thinking`). It may also write the date of today (`strftime_now`), so that prompts
+would change from day to day. Here the date is a setting, and the same text is rendered on every day.
 """
 
 import hashlib
@@ -27,39 +27,40 @@ from dph.runs.directory import RunDir
 from dph.types import TEMPLATE_COLUMN, Message, Problem, as_messages, as_text
 
 LONGEST_SECONDS = 10.0
-"""Time of a chat template for one prompt; real templates take less than a thousandth of it."""
+"""The time limit of a chat template for one prompt. Real templates take less than a thousandth of it."""
 MOST_ADDED = 1_000_000
-"""Characters that a template may add to one prompt: splitting hundreds of megabytes into tokens takes minutes."""
+"""The number of characters that a template may add to one prompt. Splitting hundreds of megabytes into tokens takes
+minutes."""
 _NOW = "strftime_now"
-"""What transformers calls the function of templates that formats the current time."""
+"""The name under which transformers offers templates the function that formats the current time."""
 _MACRO, _AFTER = f"{{% macro {_NOW}(format) %}}", "{% endmacro %}\n"
-"""What surrounds the date in front of a template."""
+"""The texts before and after the date in front of a template."""
 _CODES = "aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ"
-"""Letters of the codes of strftime: %d, and %-d without leading zeros."""
+"""The letters of the codes of strftime: %d, or %-d without leading zeros."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """What a chat template is given besides the messages."""
+    """The inputs of a chat template besides the messages."""
 
     date: str = EvaluatedModelConfig.date
-    """The date that it writes if it writes today's, as YYYY-MM-DD."""
+    """The date, as YYYY-MM-DD, that a template writes in place of the date of today."""
     variables: Mapping[str, Any] = field(default_factory=dict)
-    """Its variables, for every prompt; a problem may set others."""
+    """The variables of the template, for every prompt. A problem may override them."""
 
     @classmethod
     def of(cls, config: EvaluatedModelConfig) -> "Rendering":
-        """As a model's settings say."""
+        """The date and the variables in the settings of a model."""
         return cls(config.date, template_variables(config.chat_template_kwargs))
 
     @classmethod
     def recorded(cls, manifest: Mapping[str, Any]) -> "Rendering":
-        """As the manifest of a run says (`facts`)."""
+        """The date and the variables that the manifest of a run records (see `facts`)."""
         return cls(manifest.get("chat_template_date") or cls().date, manifest.get("chat_template_kwargs") or {})
 
     def facts(self, tokenizer: Any) -> dict[str, Any]:
-        """What a manifest says of the prompts that a tokenizer's template renders: the variables, if there are any, and
-        the date, if the template writes it."""
+        """The entries of a manifest about the prompts that the template of a tokenizer renders: the variables, if there
+        are any, and the date, if the template writes it."""
         facts: dict[str, Any] = {"chat_template_kwargs": dict(self.variables)} if self.variables else {}
         return facts | ({"chat_template_date": self.date} if writes_date(tokenizer) else {})
 
@@ -68,8 +69,8 @@ PLAIN = Rendering()
 
 
 def noted_rendering(run: RunDir, policy: Any, world: World) -> dict[str, Any]:
-    """How a stage's policy renders prompts (`Rendering.facts`); its leading process writes this into the run's manifest
-    and says which date prompts hold, if they hold one."""
+    """Record how the policy of a stage renders prompts, and return the record (`Rendering.facts`). The leading process
+    writes the record into the manifest of the run. If prompts hold a date, it also says in one line which date."""
     facts = policy.rendering.facts(policy.tokenizer)
     if world.leads and facts:
         run.update(**facts)
@@ -79,28 +80,30 @@ def noted_rendering(run: RunDir, policy: Any, world: World) -> dict[str, Any]:
 
 
 def date_sentence(rendering: Rendering, origin: str = "model.date names another") -> str:
-    """What to say to a user whose model's chat template writes the date; origin: of the date that is written."""
+    """The line for a user whose chat template writes the date. origin: where the date that is written comes from."""
     return f"the chat template writes a date into prompts: {rendering.date} on every day ({origin})"
 
 
 def template_of(tokenizer: Any) -> str:
-    """The chat template by which a tokenizer renders prompts, without a date that was put into it; "" without one."""
+    """The chat template by which a tokenizer renders prompts, without a date that `dated_template` put into it; "" if
+    there is none."""
     template = getattr(tokenizer, "chat_template", None)
-    if isinstance(template, Mapping):  # several by name; transformers renders prompts without tools with this one
+    if isinstance(template, Mapping):  # by name; transformers renders prompts without tools with "default"
         template = template.get("default", "")
     return _undated(str(template or ""))
 
 
 def writes_date(tokenizer: Any) -> bool:
-    """Whether the text of a tokenizer's chat template asks for the current time."""
+    """Whether the text of the chat template of a tokenizer asks for the current time."""
     return _NOW in template_of(tokenizer)
 
 
 @lru_cache
 def dated_template(template: str, date: str) -> str:
-    """A chat template that takes a date, at midnight, for the current time; the same text if it does not ask for it.
+    """A chat template that takes a date, at midnight, for the current time. A template that does not ask for the time
+    is returned unchanged.
 
-    The template itself is changed, because transformers passes no functions to templates.
+    The text of the template itself is changed, because transformers passes no functions to templates.
     """
     if _NOW not in template:
         return template
@@ -113,18 +116,19 @@ def dated_template(template: str, date: str) -> str:
 
 
 def _undated(template: str) -> str:
-    """The chat template from which `dated_template` made another; any other text as it is."""
+    """The chat template from which `dated_template` made another; any other text unchanged."""
     return template.partition(_AFTER)[2] if template.startswith(_MACRO) else template
 
 
 def unused_variables(tokenizer: Any, variables: Mapping[str, Any]) -> list[str]:
-    """The names of variables that do not occur in a tokenizer's chat template."""
+    """The names of those variables that do not occur in the chat template of a tokenizer."""
     template = template_of(tokenizer)
     return [name for name in variables if not re.search(rf"\b{re.escape(name)}\b", template)]
 
 
 def check_variables(tokenizer: Any, rendering: Rendering) -> None:
-    """Raises UserError for a variable that the chat template does not have: a slip would change nothing."""
+    """Raise UserError for a variable that does not occur in the chat template. A misspelt name would otherwise change
+    nothing."""
     if unused := unused_variables(tokenizer, rendering.variables):
         has = "does not use it" if template_of(tokenizer) else "is missing"
         raise ModelError(
@@ -134,14 +138,14 @@ def check_variables(tokenizer: Any, rendering: Rendering) -> None:
 
 
 def own_variables(problem: Problem) -> Mapping[str, Any]:
-    """The variables of the chat template that a problem's column `chat_template_kwargs` sets."""
+    """The variables of the chat template that a problem sets in its column `chat_template_kwargs`."""
     own = problem.meta.get(TEMPLATE_COLUMN)
     return own if isinstance(own, Mapping) else {}
 
 
 def refuse_own_variables(problems: Sequence[Problem], engine: str, setting: str) -> None:
-    """Raises UserError if a problem sets variables of the chat template, for an engine that has one `setting` for the
-    variables of all prompts."""
+    """Raise UserError if a problem sets variables of the chat template, for an engine that renders all prompts with the
+    same variables. engine: its name. setting: the setting for these variables, for the message."""
     if own := [problem.id for problem in problems if own_variables(problem)]:
         raise ModelError(
             f"problem {own[0]} sets variables in its column {TEMPLATE_COLUMN}, which {engine} does not read: it "
@@ -150,8 +154,11 @@ def refuse_own_variables(problems: Sequence[Problem], engine: str, setting: str)
 
 
 def encode_problem(tokenizer: Any, problem: Problem, rendering: Rendering = PLAIN, vocabulary: int = 0) -> list[int]:
-    """Token ids of a problem's prompt, as `prompt_ids`. vocabulary: tokens of the model; 0 checks none. Raises
-    UserError, which names the problem, as `render_prompt`, and for a token that the model does not have."""
+    """The token ids of the prompt of a problem (see `prompt_ids`), with the variables that the problem sets itself.
+
+    vocabulary: the number of tokens of the model; 0 checks no ids. Raises UserError, with the id of the problem, if the
+    template rejects the prompt, the tokenizer cannot encode it, or a token id lies outside the vocabulary.
+    """
     try:
         ids = prompt_ids(tokenizer, problem.prompt, rendering, own_variables(problem))
         return known_ids(tokenizer, ids, vocabulary) if vocabulary else ids
@@ -160,7 +167,8 @@ def encode_problem(tokenizer: Any, problem: Problem, rendering: Rendering = PLAI
 
 
 def known_ids(tokenizer: Any, ids: list[int], vocabulary: int) -> list[int]:
-    """Return the ids if each has an embedding. On a GPU, a larger id would kill the process without a reason."""
+    """Return the ids if each has an embedding in the model, and raise UserError otherwise. On a GPU, an id outside the
+    vocabulary would kill the process without a reason."""
     if ids and (largest := max(ids)) >= vocabulary:
         raise ModelError(
             f"the tokenizer produced token id {largest} ({tokenizer.convert_ids_to_tokens(largest)!r}), but the model "
@@ -170,11 +178,14 @@ def known_ids(tokenizer: Any, ids: list[int], vocabulary: int) -> list[int]:
 
 
 def token_ids(tokenizer: Any, text: str, *, special: bool = False) -> list[int]:
-    """Token ids of a text; special: with the tokens that the tokenizer puts around it. Raises UserError for a text that
-    the tokenizer cannot split, such as one with a word that it does not know if it has no token for unknown words."""
+    """The token ids of a text.
+
+    special: whether the tokenizer puts its special tokens around the text. Raises UserError if the tokenizer cannot
+    split the text, for example if the text has an unknown word and the tokenizer has no token for unknown words.
+    """
     try:
         return tokenizer(text, add_special_tokens=special)["input_ids"]
-    except BaseException as error:  # of libraries; one in Rust raises what is no Exception, or one without a type
+    except BaseException as error:  # libraries written in Rust raise panics, which are no Exceptions
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         raise ModelError(
@@ -184,7 +195,8 @@ def token_ids(tokenizer: Any, text: str, *, special: bool = False) -> list[int]:
 
 
 def text_of(tokenizer: Any, ids: Sequence[int], *, special: bool = True) -> str:
-    """The text of token ids; special: with its special tokens. Raises UserError if the tokenizer cannot join them."""
+    """The text of token ids. special: whether special tokens are part of the text. Raises UserError if the tokenizer
+    cannot join the tokens."""
     try:
         return tokenizer.decode(list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False)
     except BaseException as error:
@@ -201,8 +213,12 @@ def prompt_ids(
     rendering: Rendering = PLAIN,
     variables: Mapping[str, Any] | None = None,
 ) -> list[int]:
-    """Token ids of a prompt, by the tokenizer's chat template (see `render_prompt`). Without one, special tokens that
-    the tokenizer puts before a text stay (BOS), and those that it appends are left out (EOS)."""
+    """The token ids of a prompt, by the chat template of the tokenizer (see `render_prompt`).
+
+    A tokenizer without a chat template encodes the plain text of the prompt. Special tokens that the tokenizer puts
+    before a text (BOS) stay, and those that it appends (EOS) are left out. variables: of this prompt. Raises UserError
+    as `render_prompt` and `token_ids` do.
+    """
     if getattr(tokenizer, "chat_template", None):
         return token_ids(tokenizer, render_prompt(tokenizer, prompt, rendering, variables))
     ids, bare = (token_ids(tokenizer, as_text(prompt), special=add) for add in (True, False))
@@ -216,10 +232,10 @@ def render_prompt(
     rendering: Rendering = PLAIN,
     variables: Mapping[str, Any] | None = None,
 ) -> str:
-    """The text of a prompt by a tokenizer's chat template, up to the beginning of the response.
+    """The text of a prompt by the chat template of a tokenizer, up to the beginning of the response.
 
-    variables: of this prompt; they override those of `rendering`. Raises UserError if the template fails, does not end,
-    or adds over `MOST_ADDED` characters.
+    variables: of this prompt; they override those of `rendering`. Raises UserError if the template fails, does not end
+    within `LONGEST_SECONDS`, or adds more than `MOST_ADDED` characters.
     """
     messages = [dict(message) for message in as_messages(prompt)]
     given = {**rendering.variables, **(variables or {})}
@@ -233,7 +249,7 @@ def render_prompt(
             f"the tokenizer's chat template did not end within {LONGEST_SECONDS:g} s for one prompt; use another "
             "template"
         ) from error
-    except Exception as error:  # whatever the template's code raises
+    except Exception as error:  # the code of the template may raise anything
         raise ModelError(
             f"the tokenizer's chat template rejects the prompt: {reason_of(error)}; change the prompt's messages, or "
             "use a model whose template takes them"
@@ -246,7 +262,8 @@ def render_prompt(
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """Hash of everything in a tokenizer that determines how text is tokenised, the chat template included."""
+    """A hash of everything in a tokenizer that determines how text is tokenised, with the chat template. The date of
+    `dated_template` does not change the hash."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     state = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     template = getattr(tokenizer, "chat_template", None)

@@ -1,4 +1,4 @@
-"""The device of a model, and the types in which its weights are kept and it computes there."""
+"""The device of a model, the type in which its weights are kept there, and the precision in which it computes."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -12,7 +12,8 @@ from dph.process.progress import say
 from dph.runs.directory import RunDir
 
 CPU_CAPABILITIES = ("amx_bf16", "avx512_bf16")
-"""Instructions with which a CPU multiplies matrices in bf16 faster than in fp32, as torch names them."""
+"""The instructions with which a CPU multiplies matrices in bf16 faster than in fp32, by the names that torch has for
+them."""
 
 M = TypeVar("M", bound=EvaluatedModelConfig)
 
@@ -27,8 +28,8 @@ def weight_type(precision: str) -> torch.dtype:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device with this name; "auto" is CUDA if available, else the CPU. Raises UserError if it cannot be used
-    here."""
+    """The device with this name. "auto" is CUDA if it is available, and the CPU otherwise. Raises UserError if the
+    device cannot be used here."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -47,8 +48,11 @@ def computed_in(precision: str) -> str:
 
 
 def settled(model: M, run: RunDir, world: World | None = None) -> M:
-    """A run's model settings without "auto": with the precision in its manifest, so that a resumed run keeps it on any
-    device, or one that the leading process chooses and writes there."""
+    """The model settings of a run with a precision in place of "auto".
+
+    The precision is that in the manifest of the run, so that a resumed run keeps it on any device. If the manifest has
+    none, the leading process chooses a precision and writes it there.
+    """
     if model.precision != "auto":
         return model
     chosen = (world or World()).decided(lambda: run.kept("precision", lambda: choose_precision(model)))
@@ -56,8 +60,11 @@ def settled(model: M, run: RunDir, world: World | None = None) -> M:
 
 
 def choose_precision(model: EvaluatedModelConfig) -> str:
-    """ "fp32" or "bf16" for a model on its device; says which. It is bf16 on a GPU with products of this type (CUDA,
-    capability 8.0 or more) and on a CPU with AMX-BF16 or AVX512-BF16, and fp32 on any other."""
+    """The precision "fp32" or "bf16" for a model on its device, which is also said in one line.
+
+    It is bf16 on a GPU that multiplies in this type (CUDA, capability 8.0 or more) and on a CPU with AMX-BF16 or
+    AVX512-BF16, and fp32 on any other device.
+    """
     device = choose_device(model.device)
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)

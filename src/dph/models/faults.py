@@ -1,7 +1,7 @@
-"""Why a model's files cannot be read: the file, and the key whose value the libraries do not take.
+"""The reason why the files of a model cannot be read: the file, and the key whose value the libraries do not take.
 
-Their own errors often name neither ("'int' object is not iterable"). So the values of the files are left out one at a
-time: the first one without which reading succeeds is the one to correct.
+The errors of the libraries often name neither ("'int' object is not iterable"). So the values in the files are left out
+one at a time. The first value without which reading succeeds is the value to correct.
 """
 
 import copy
@@ -22,26 +22,27 @@ from dph.config.text import read_json
 from dph.errors import UserError, one_line
 
 _SECONDS = 20.0
-"""How long the key is looked for; a large tokenizer takes about a second to be read."""
+"""The time limit of the search for the key. Reading a large tokenizer takes about a second."""
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".py")
-"""Ends of the names of files that are not needed to read the others, or are not to be read."""
+"""Ends of the names of files that are not needed to read the other files, or that must not be read."""
 _LAST = ("tokenizer_class", "backend", "auto_map", "architectures")
-"""Keys without which the libraries choose another way to read the other values: they are suspected last."""
+"""Keys without which the libraries choose another way to read the other values. They are suspected last."""
 _MOST_KEYS = 50
-"""Keys of an object within an object that are tried; a vocabulary has more."""
+"""The largest number of keys of an inner object for which each key is tried. A vocabulary has more."""
 _MISMATCH = re.compile(r"^([^|\n]+?)\s*\|\s*MISMATCH\b(.*)", re.MULTILINE)
 _SHAPES = re.compile(r"torch\.Size\((.*?)\)")
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether a library written in Rust came to a state that it does not expect, which is no Exception."""
+    """Whether an error is the panic of a library written in Rust, which came to a state that it does not expect. A
+    panic is not an Exception."""
     return type(error).__name__ == "PanicException"
 
 
 @contextmanager
 def load_report() -> Iterator[list[str]]:
-    """Yield the reports of missing and other weights that transformers writes in this context; none is printed, because
-    a sentence says what they say."""
+    """Context in which transformers prints no report of missing and other weights. Yields a list to which the texts of
+    the reports are added. The messages of dph say what the reports say."""
     found: list[str] = []
     logger = logging.getLogger("transformers")
     level, lowest = logger.level, logger.getEffectiveLevel()
@@ -59,7 +60,7 @@ def load_report() -> Iterator[list[str]]:
     for handler in handlers:
         handler.addFilter(shown)
     logger.addHandler(kept)
-    logger.setLevel(min(lowest, logging.WARNING))  # the table is a warning, which a program may have turned off
+    logger.setLevel(min(lowest, logging.WARNING))  # the report is a warning, and a program may have turned warnings off
     try:
         yield found
     finally:
@@ -70,17 +71,22 @@ def load_report() -> Iterator[list[str]]:
 
 
 def mismatch_in(reports: Sequence[str]) -> str:
-    """Which weights have another shape than the settings describe, by a report of transformers; "" if none have."""
+    """A clause that names the weights whose shape differs from the shape that the settings describe, by the reports of
+    transformers; "" if no weights differ."""
     if (match := _MISMATCH.search("\n".join(reports))) is None:
         return ""
-    shapes = _SHAPES.findall(match[2])  # a narrow terminal gets none
+    shapes = _SHAPES.findall(match[2])  # the report for a narrow terminal has no shapes
     sizes = f": {shapes[0]}, and not {shapes[1]}" if len(shapes) == 2 else ""
     return f"the weights {match[1]} are not of the shape that its config.json describes{sizes}"
 
 
 def wrong_value(folder: Path) -> str:
-    """What is wrong with a model's files: "FILE has KEY VALUE" for the first value without which its settings, its
-    tokenizer and a model without weights can be made; "FILE" if no key is found within 20 s; "" if all can be made."""
+    """The fault in the files of a model.
+
+    The result is "FILE has KEY VALUE" for the first value without which the settings, the tokenizer and a model without
+    weights can be made. It is the name of the file, or names of files, if no such key is found within 20 s, and "" if
+    everything can be made.
+    """
     end = time.monotonic() + _SECONDS
     with _silent():
         for read, names in _STEPS:
@@ -134,11 +140,12 @@ _STEPS: tuple[tuple[Callable[[Path], None], tuple[str, ...]], ...] = (
     (_model, ("config.json",)),
     (_generation, ("generation_config.json",)),
 )
-"""What is read one after another, and the files that it reads."""
+"""The functions that read the files, in the order of their calls, each with the names of the files that it reads."""
 
 
 def try_tokenizer(tokenizer: Any) -> None:
-    """Encode and decode nothing: a tokenizer whose settings have values of wrong types fails only then."""
+    """Encode and decode an empty text. A tokenizer whose settings have values of wrong types fails only when it is
+    used."""
     tokenizer.decode(tokenizer("", add_special_tokens=False)["input_ids"])
 
 
@@ -155,11 +162,12 @@ def _reads(read: Callable[[Path], None], folder: Path) -> bool:
 
 
 def _suspects(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
-    """The keys of files that hold JSON objects, then those of the objects in them: file, object, path of the key."""
+    """The keys of files that hold JSON objects, and then the keys of the objects inside them. Yields the file, the
+    whole object, and the path of the key in the object."""
     for name in names:
         try:
             table = read_json(folder / name)
-        except UserError:  # the library says why
+        except UserError:  # the error of the library says why
             continue
         if not isinstance(table, dict):
             continue
@@ -171,7 +179,8 @@ def _suspects(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[st
 
 @contextmanager
 def _with(folder: Path, file: str, table: Mapping[str, Any]) -> Iterator[Path]:
-    """A folder with the same files, but for one, which holds another object."""
+    """Context in which there is a copy of a folder, made of links, in which one file holds another object. Files of
+    weights are left out."""
     copy = Path(tempfile.mkdtemp())
     try:
         for path in folder.iterdir():

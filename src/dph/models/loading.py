@@ -1,7 +1,8 @@
-"""Load a model and its tokenizer from a directory or a hub, in a type and onto a device.
+"""Load a model and its tokenizer from a folder or a hub, in a type and onto a device.
 
-A failure is reported in one sentence. No code in the files is run. Weights are read only from safetensors files of the
-model's own folder, because the older format (pytorch_model.bin) is a pickle, which can contain code.
+A failure is reported in one sentence. No code in the files is run, unless `trust_remote_code` is set. Weights are read
+only from safetensors files in the folder of the model, because the older format (pytorch_model.bin) is a pickle, which
+can contain code.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,15 +36,15 @@ from dph.runs.files import cache_folder
 
 
 def load_model(config: EvaluatedModelConfig, seed: int = 0) -> tuple[Any, Any]:
-    """A causal language model on its device, with adapters if configured, and its tokenizer.
+    """A causal language model on its device, with adapters if the settings ask for them, and its tokenizer.
 
-    seed: of the adapters' initial weights, which are the same in every process and on every device. Raises UserError if
-    there is no model, a file is damaged, weights are pickled, missing or not finite, or the model needs code of its own
-    and `trust_remote_code` is off.
+    seed: of the initial weights of adapters, which are the same in every process and on every device. Raises UserError
+    if there is no model, a file is damaged, weights are pickled, missing or not finite, or the model needs code of its
+    own and `trust_remote_code` is off.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    transformers_logging.disable_progress_bar()  # we show one bar for the whole stage
+    transformers_logging.disable_progress_bar()  # dph shows one bar for the whole stage
     device = choose_device(config.device)
     common = {"trust_remote_code": config.trust_remote_code}
     with _reading(config) as path:
@@ -61,14 +62,14 @@ def load_model(config: EvaluatedModelConfig, seed: int = 0) -> tuple[Any, Any]:
             attn_implementation=config.attention,
             use_safetensors=True,
             output_loading_info=True,
-            # read by the device itself; without accelerate all weights would be in host memory first, in each process
+            # weights are read onto the device; without accelerate, each process first has all weights in host memory
             device_map=torch.empty(0, device=device).device if is_accelerate_available() else None,
             **common,
         )
         model, info = loaded
     _check_keys(config.path, info["missing_keys"], info["unexpected_keys"])
     if isinstance(config, SupervisedModelConfig) and config.gradient_checkpointing:
-        # transformers 5.2x renamed it and warns about the old name
+        # transformers 5.2x renamed this method, and warns about the old name
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
     if isinstance(config, SupervisedModelConfig) and config.lora_rank:
@@ -80,14 +81,14 @@ def load_model(config: EvaluatedModelConfig, seed: int = 0) -> tuple[Any, Any]:
 
 
 def read_config(config: EvaluatedModelConfig) -> Any:
-    """The settings of a model's files; for a folder with adapters, of the model that it names. Raises UserError if they
-    cannot be read."""
+    """The settings in the files of a model. For a folder of adapters, they are the settings of the model that the
+    adapters change. Raises UserError if they cannot be read."""
     with _reading(config) as path:
         return _settings(_base_of(path), config.trust_remote_code)
 
 
 def load_tokenizer(config: EvaluatedModelConfig) -> Any:
-    """A model's tokenizer alone. Raises UserError as `load_model`."""
+    """The tokenizer of a model, without the model. Raises UserError as `load_model` does."""
     from transformers import AutoTokenizer
 
     with _reading(config) as path:
@@ -98,29 +99,32 @@ def load_tokenizer(config: EvaluatedModelConfig) -> Any:
 
 
 def _settings(path: str, trust_remote_code: bool) -> Any:
-    """As `read_config`, without the implementation of attention or experts that a config.json may name: perhaps a
-    name of a repository whose code would be downloaded and run."""
+    """The settings of a model at a path (see `read_config`), without the implementation of attention or experts that
+    its config.json may name. Such a name may be that of a repository whose code would be downloaded and run."""
     from transformers import AutoConfig
 
     check_sizes(path)
     config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     for name in ("_attn_implementation", "_experts_implementation"):
         if hasattr(config, name):
-            setattr(config, name, None)  # also in the configs that this one contains
+            setattr(config, name, None)  # this also changes the configs inside this one
     return config
 
 
 def from_hub(model: str) -> str:
-    """What to load for a folder or a hub name: the same or, if the hub does not answer, the folder in its cache. The
-    hub is asked once, because transformers would repeat each failed request for a minute. Raises UserError for a model
-    that neither the hub nor its cache has."""
+    """The folder or the name from which to load a model. It is the argument itself, or the folder in the cache of the
+    hub if the hub does not answer.
+
+    The hub is asked once, because transformers would repeat each failed request for a minute. Raises UserError for a
+    model that neither the hub nor its cache has.
+    """
     if Path(model).is_dir():
         return model
     from huggingface_hub import try_to_load_from_cache
 
     try:
         ask_hub(model, "config.json")
-    except Exception as error:  # of the network, its library, or the hub
+    except Exception as error:  # of many types
         cached = try_to_load_from_cache(model, "config.json")
         if not isinstance(cached, str):
             raise ModelError(_load_failure(model, error)) from error
@@ -129,8 +133,9 @@ def from_hub(model: str) -> str:
 
 
 def _base_of(model: str) -> str:
-    """The folder or name of the model itself: for adapters, of the one that they change. Raises UserError for pickled
-    weights, and for adapters whose settings could import a module or open other files."""
+    """The folder or the name of the model itself. For adapters, it is that of the model which the adapters change,
+    unless this model is in the same folder. Raises UserError for pickled weights, and for adapters whose settings could
+    import a module or open other files."""
     refuse_pickles(Path(model))
     file = file_of(model, "adapter_config.json")
     if file is None:
@@ -151,7 +156,8 @@ def _base_of(model: str) -> str:
 
 
 def _check_keys(path: str, missing: Any, unexpected: Any) -> None:
-    """Refuse missing weights, which would be random numbers; report unused ones."""
+    """Raise UserError if weights are missing, because they would be random numbers. Report weights that are not
+    used."""
     if missing:
         raise ModelError(
             f"cannot load a model from {path}: its files lack {len(missing)} of the weights that its config.json "
@@ -164,7 +170,8 @@ def _check_keys(path: str, missing: Any, unexpected: Any) -> None:
 @torch.no_grad()
 def _check_finite(path: str, model: Any) -> None:
     for name, parameter in model.named_parameters():
-        # The sum is quick and not finite if any weight is not; finite weights may also overflow it, so check each then.
+        # The sum is quick, and is not finite if any weight is not. Finite weights may overflow it too, so that each
+        # weight is then checked.
         if not torch.isfinite(parameter.sum()) and not torch.isfinite(parameter).all():
             raise ModelError(
                 f"cannot load a model from {path}: the weights {name} are not all finite; they come from a failed "
@@ -174,7 +181,8 @@ def _check_finite(path: str, model: Any) -> None:
 
 @contextmanager
 def _reading(config: EvaluatedModelConfig) -> Iterator[str]:
-    """Context of reading a model's files; yields what to load. What libraries raise becomes one sentence."""
+    """Context in which the files of a model are read. Yields the folder or the name from which to load. An error of a
+    library is raised as UserError with one sentence."""
     check_model(config.path)
     for code in code_of(config):
         require(code, f"the model {config.path}")
@@ -190,16 +198,17 @@ def _reading(config: EvaluatedModelConfig) -> Iterator[str]:
         except BaseException as error:
             if is_out_of_memory(error) or not (isinstance(error, Exception) or is_panic(error)):
                 raise
-            code = config.trust_remote_code  # whose errors are not looked into
+            code = config.trust_remote_code  # the files of a model with code are not searched for a fault
             raise ModelError(_load_failure(config.path, error, "" if code else model, reports)) from error
 
 
 _TOKENIZER_FILES = ("tokenizer.json", "*.model", "vocab*", "*.tiktoken", "tekken.json", "*.py")
-"""One of these is there if a folder holds a tokenizer with its vocabulary."""
+"""Patterns of file names. A folder that holds a tokenizer with its vocabulary has at least one such file."""
 
 
 def _load_failure(path: str, error: BaseException, model: str = "", reports: Sequence[str] = ()) -> str:
-    """The sentence for an error of a library. model: what was loaded, whose files are searched for a wrong value."""
+    """The sentence for an error of a library. path: of the model, as the user gave it. model: the folder whose files
+    are searched for a wrong value; "" searches none. reports: of transformers about the weights."""
     if (folder := Path(path)).is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
         return f"cannot load a model from {path}: it holds no tokenizer; save its base model's tokenizer into it"
     if mismatch := mismatch_in(reports):
@@ -220,8 +229,9 @@ def _load_failure(path: str, error: BaseException, model: str = "", reports: Seq
 
 
 def model_folder(path: str) -> str:
-    """Where a model is that the setting `model.path` names: a model in the cache by its name (`experiments/smollm2.py`
-    writes one); anything else (a folder, a hub name) unchanged, but for a leading "~"."""
+    """The place of the model that the setting `model.path` names. The name of a model in the cache becomes its folder
+    there (`experiments/smollm2.py` writes such a model). Any other folder or hub name is returned unchanged, but for a
+    "~" at its beginning."""
     kept = cache_folder() / "models" / path
     if path and Path(path).name == path and not Path(path).exists() and kept.is_dir():
         return str(kept)

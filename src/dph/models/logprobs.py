@@ -1,15 +1,16 @@
 """Log-probabilities and entropies of tokens, from logits or from hidden states and the output embedding.
 
-**Logits** are read a block of rows at a time. On a CPU a block stays in the cache, but a tensor of all probabilities
-would be written to memory and read again by each operation. On a GPU two compiled kernels read a block once. Only the
-logits, in their own type, and a few numbers a row are kept for the backward pass. With logits z, largest m, temperature
-T, p = softmax(z/T), entropy H, and gradients g of log-probabilities and h of entropies,
+**Logits** are read a block of rows at a time. On a CPU a block stays in the cache, whereas a tensor of all
+probabilities would be written to memory and read again by each operation. On a GPU two compiled kernels read each block
+once. Only the logits, in their own type, and a few numbers for each row are kept for the backward pass. With logits z,
+the largest logit m, temperature T, p = softmax(z/T), entropy H, and gradients g of log-probabilities and h of
+entropies,
 
     log p = (z − m)/T − log Σ exp((z − m)/T),
     ∂/∂z (Σ_k g_k log p_{y_k} + h H) = (Σ_k g_k onehot(y_k) − p · (Σ_k g_k + h · (log p + H))) / T.
 
-**Hidden states**: if not all logits fit, one chunk of them is in memory at a time. The forward pass keeps
-nothing of a chunk's logits; the backward pass computes them again, chunk by chunk.
+**Hidden states**: if not all logits fit into memory, one chunk of them is in memory at a time. The forward pass keeps
+none of the logits of a chunk. The backward pass computes them again, chunk by chunk.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,30 +29,33 @@ from dph.process.progress import say
 Entropy = Literal["none", "value", "gradient"]
 
 ELEMENTS_ON_CPU = 1 << 18
-"""Logits in a block, for each thread: two blocks in fp32 take 2 MiB."""
+"""The number of logits in a block, for each thread. Two blocks in fp32 take 2 MiB."""
 ELEMENTS_ON_A_GPU = 1 << 27
 _LEAST = -1000.0
-"""Stands for log-probabilities below it, such as −∞ of masked tokens, whose product with their probability, 0, is
-nan."""
+"""The number that stands for smaller log-probabilities, such as −∞ of masked tokens. The product of −∞ and its
+probability, 0, would be nan."""
 LOGITS_AT_ONCE = 1 << 25
-"""Most logits in memory at once. Beyond it, hidden states are processed in chunks, recomputed in the backward pass."""
+"""The largest number of logits in memory at once. For more logits, hidden states are processed in chunks, and the
+logits of a chunk are recomputed in the backward pass."""
 _LOGITS_OF_A_CHUNK = 1 << 24
-"""Its gradient takes as much."""
+"""The number of logits in a chunk on a CPU. The gradient of a chunk takes as much memory again."""
 _LOGITS_ON_A_GPU = 1 << 27
-"""Both on a GPU: there each chunk also costs a pass over the gradient of the output embedding."""
+"""The value of both limits on a GPU. There each chunk also costs a pass over the gradient of the output embedding."""
 _HEAD_ROWS_ON_CPU = 1 << 13
-"""Rows of the head's gradient that are computed at once on a CPU, which saves memory; a GPU computes all of them."""
+"""The rows of the gradient of the output embedding that are computed at once on a CPU, which saves memory. A GPU
+computes all rows at once."""
 _FEWEST_TO_COMPILE = 1 << 24
-"""Fewer logits take less time by themselves than the compiler."""
+"""The smallest number of logits for which kernels are compiled. Reading fewer logits takes less time than compiling."""
 _COMPILED_TOLERANCE = 1e-5
-"""Largest difference, relative to the largest value, between a compiled function and the same uncompiled, in fp32."""
+"""The largest difference between the results of a compiled function and of the same function uncompiled, in fp32,
+relative to the largest value."""
 
 
 def normalize(numbers: Tensor, logits: Tensor, temperature: float) -> None:
-    """Compute what log-probabilities need from each row of logits [U, V].
+    """Compute the numbers that log-probabilities need from each row of logits [U, V], and write them into `numbers`.
 
-    numbers: [3, U] or, without entropies, [2, U], in the type of `numbers_like`: the largest logit m of each row,
-        log Σ exp((z − m)/T), and the entropy H in nats.
+    numbers: [3, U] or, without entropies, [2, U], as `numbers_like` makes it. The rows become the largest logit m, log
+    Σ exp((z − m)/T), and the entropy H in nats.
     """
     size = _rows_at_once(logits)
     sums = compiled(softmax_sums, logits) or partial(softmax_sums, entropy=len(numbers) == 3)
@@ -62,12 +66,14 @@ def normalize(numbers: Tensor, logits: Tensor, temperature: float) -> None:
 
 
 def numbers_like(x: Tensor, entropy: Entropy) -> Tensor:
-    """Room for the numbers of `normalize` for as many rows as `x` has, in fp32, or in fp64 for x of this type."""
+    """An empty tensor for the results of `normalize`, [2, U] or, with entropies, [3, U], for as many rows U as `x` has.
+    The type is fp32, or fp64 for x in fp64."""
     return x.new_empty(2 if entropy == "none" else 3, len(x), dtype=_wide(x))
 
 
 def softmax_sums(logits: Tensor, temperature: float, entropy: bool = True) -> tuple[Tensor, ...]:
-    """The numbers of `normalize` for a few rows of logits; entropies only if wanted. Compiled for a GPU."""
+    """The results of `normalize` for a few rows of logits, with the entropy only if `entropy` is set. Compiled for a
+    GPU."""
     z = logits.to(_wide(logits), copy=True)
     top = z.amax(-1)
     z.sub_(top[:, None]).div_(temperature)
@@ -88,10 +94,14 @@ def weighted_softmax(
     entropies: Tensor | None = None,
     of_entropy: Tensor | None = None,
 ) -> Tensor:
-    """p · (factor − of_entropy · (log p + entropies)) for a few rows; without the second term if there is none.
-    Compiled for a GPU."""
+    """p · (factor − of_entropy · (log p + entropies)) for a few rows of logits [u, V], or p · factor if `of_entropy` or
+    `entropies` is None. Compiled for a GPU.
+
+    temperature: divides the logits. largest, log_sum, entropies: the results of `normalize`, [u]. factor, of_entropy:
+    [u].
+    """
     z = logits.to(_wide(logits), copy=True)  # becomes log p, p, and the result
-    z.sub_(largest[:, None])  # first: large logits have no digits left for the logarithm
+    z.sub_(largest[:, None])  # subtracted first, because large logits have no digits left for the logarithm
     z.div_(temperature).sub_(log_sum[:, None])
     factor = factor[:, None]
     if of_entropy is not None and entropies is not None:
@@ -101,7 +111,11 @@ def weighted_softmax(
 
 
 def logprobs_of(logits: Tensor, numbers: Tensor, states: Tensor, targets: Tensor, temperature: float) -> Tensor:
-    """Log-probabilities [K] in nats of the tokens `targets` [K] that the rows `states` [K] of the logits predict."""
+    """Log-probabilities [K] in nats of the tokens `targets` [K]. Token k is predicted by row `states[k]` of the logits
+    [U, V].
+
+    numbers: the results of `normalize` for these logits.
+    """
     largest, log_sum, *_ = numbers
     shifted = logits[states, targets].to(numbers.dtype) - largest[states]
     return shifted.div_(temperature).sub_(log_sum[states])
@@ -118,7 +132,8 @@ def logit_gradient(
 ) -> Tensor:
     """The gradient of logits [U, V], in their type, from the gradients of log-probabilities [K] and of entropies [U].
 
-    Either may be None. Its sums are in fp32 and rounded once.
+    Either of `grad` and `grad_entropy` may be None. The sums are computed in fp32 and rounded once. Other arguments as
+    in `logprobs_of`.
     """
     gradient = torch.empty_like(logits)
     slopes = numbers.new_zeros(len(states)) if grad is None else grad.to(numbers.dtype) / temperature
@@ -135,7 +150,8 @@ def logit_gradient(
 
 
 def chunks(states: Tensor, number: int, size: int) -> Iterator[tuple[slice, Tensor]]:
-    """Slices of `number` rows, `size` at a time, each with the indices into `states` [K] of those that lie in it."""
+    """Slices that cut `number` rows into pieces of `size` rows. Each slice comes with the indices into `states` [K] of
+    the states that lie in it."""
     if number <= size:
         yield slice(0, number), torch.arange(len(states), device=states.device)
         return
@@ -160,9 +176,11 @@ def _rows_at_once(logits: Tensor) -> int:
 
 
 def compiled(function: Callable[..., Any], logits: Tensor, per_row: int = 0) -> Callable[..., Any] | None:
-    """The function compiled for logits [U, V] like these; None on a CPU, for few logits, or if its check fails.
+    """The function compiled for logits [U, V] like these. None on a CPU, for few logits, or if the check of the
+    compiled function fails.
 
-    function: takes logits, a temperature, and as many tensors [U] as `per_row` says; returns a tensor or several.
+    function: takes logits, a temperature, and as many tensors [U] as `per_row` says, and returns one or several
+    tensors.
     """
     if logits.device.type != "cuda" or logits.numel() < _FEWEST_TO_COMPILE:
         return None
@@ -172,7 +190,7 @@ def compiled(function: Callable[..., Any], logits: Tensor, per_row: int = 0) -> 
 
 @cache
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function by torch's compiler."""
+    """A function, compiled by the compiler of torch."""
     return torch.compile(function, dynamic=True)
 
 
@@ -180,7 +198,8 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 def compiles(
     function: Callable[..., Any], per_row: int, device: torch.device, dtype: torch.dtype, vocabulary: int
 ) -> bool:
-    """Whether the compiled function gives what the function gives. The first call tries it; a failure is said once."""
+    """Whether the compiled function gives the results of the function itself. The first call makes a check, and a
+    failure is said once."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(64, vocabulary, generator=generator).to(device, dtype)
     logits[:, ::7] = -torch.inf
@@ -203,7 +222,8 @@ def compiles(
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """Log-probabilities [K], and entropies [U] or None, of logits [U, V]."""
+    """Log-probabilities [K], and entropies [U] or None, of logits [U, V], as an operation that autograd can
+    differentiate."""
 
     @staticmethod
     def forward(
@@ -224,7 +244,7 @@ class _TokenLogprobs(torch.autograd.Function):
 
 
 def _entropies(ctx: Any, numbers: Tensor, entropy: Entropy) -> Tensor | None:
-    """The entropies [U] that a forward pass returns, which have a gradient only if that is asked for."""
+    """The entropies [U] that a forward pass returns. They have a gradient only if `entropy` is "gradient"."""
     ctx.set_materialize_grads(False)
     if entropy == "none":
         return None
@@ -237,17 +257,17 @@ def _entropies(ctx: Any, numbers: Tensor, entropy: Entropy) -> Tensor | None:
 def token_logprobs(
     logits: Tensor, states: Tensor, targets: Tensor, temperature: float, entropy: Entropy
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of K tokens from the logits of U states, computed in fp32, or fp64 for logits of this type.
+    """Log-probabilities of K tokens from the logits of U states, computed in fp32, or in fp64 for logits in fp64.
 
     Args:
         logits: [U, V], V tokens in the vocabulary.
-        states: int64 [K], the state that predicts each token; several tokens may share a state.
+        states: int64 [K], the state that predicts each token. Several tokens may share a state.
         targets: int64 [K], the tokens.
         temperature: divides the logits.
-        entropy: whether to also return the entropy, in nats, of each token's distribution: "none", "value" (without
-            gradient) or "gradient".
+        entropy: whether to return also the entropy, in nats, of the distribution of each token: "none", "value"
+            (without gradient) or "gradient".
     Returns:
-        Log-probabilities [K] in nats, and entropies [K] or None.
+        Log-probabilities [K] in nats, and entropies [K] in nats or None.
     """
     with torch.autocast(logits.device.type, enabled=False):
         logprobs, entropies = _TokenLogprobs.apply(logits, states, targets, temperature, entropy)
@@ -268,7 +288,8 @@ def chunked_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """As `token_logprobs`, from hidden states [U, H] and the output embedding `head`: [u, H] → [u, vocabulary].
 
-    A head that is not a plain linear layer, for example one with adapters, is called and recomputed for each chunk.
+    A head that is not a plain linear layer, for example a head with adapters, is called for each chunk, and called
+    again in the backward pass.
     """
     on_gpu = hidden.device.type == "cuda"
     at_once = _LOGITS_ON_A_GPU if on_gpu else LOGITS_AT_ONCE
@@ -302,11 +323,12 @@ def linear_logprobs(
     entropy: Entropy,
     size: int,
 ) -> tuple[Tensor, Tensor | None]:
-    """As `token_logprobs`, from hidden states [U, H] and a linear head, weight [V, H] and bias [V].
+    """As `token_logprobs`, from hidden states [U, H] and a linear head with the weight [V, H] and the bias [V] or None.
 
-    Under autocast, casts of all three are multiplied, as in any linear layer; the gradients of weight and bias are not
-    rounded to that type. size: hidden states whose logits are in memory at once; the head's gradient is summed over
-    chunks in fp32.
+    Under autocast, casts of all three are multiplied, as in any linear layer. The gradients of weight and bias are not
+    rounded to the type of the casts, and are summed over chunks in fp32.
+
+    size: the number of hidden states whose logits are in memory at once.
     """
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
@@ -317,7 +339,8 @@ def linear_logprobs(
 
 
 class _LinearLogprobs(torch.autograd.Function):
-    """Log-probabilities [K], and entropies [U] or None."""
+    """Log-probabilities [K], and entropies [U] or None, of hidden states and a linear head, as an operation that
+    autograd can differentiate."""
 
     @staticmethod
     def forward(
@@ -363,7 +386,7 @@ class _LinearLogprobs(torch.autograd.Function):
             if of_hidden is not None:
                 of_hidden[chunk] = change @ weight
             if of_weight is not None:
-                # A product has the type of the logits, so it cannot be added in place: it takes memory of its own.
+                # A product has the type of the logits. It cannot be added in place, so it takes memory of its own.
                 for start in range(0, len(of_weight), at_once):
                     rows = slice(start, start + at_once)
                     of_weight[rows] += change[:, rows].T @ hidden[chunk]

@@ -1,17 +1,18 @@
 """Layers that keep fewer numbers for the backward pass and take fewer kernels, for training in bf16 under autocast.
 
 Under autocast, a root-mean-square norm of fp32 numbers keeps its input and the normed input, and each linear layer that
-reads its output keeps a cast of it. A gated feed-forward layer keeps four tensors of its inner width. Here a norm keeps
-its input and returns bf16, which is what linear layers read. A gated layer keeps the two tensors that it multiplies,
-and multiplies them again in the backward pass.
-In the backward pass, the gradients of the linear layers that read a norm are added in bf16; the norm's own gradient is
-computed in fp32.
+reads the output of the norm keeps a cast of it. A gated feed-forward layer keeps four tensors of its inner width. Here
+a norm keeps its input and returns bf16, which is the type that linear layers read. A gated layer keeps the two tensors
+that it multiplies, and multiplies them again in the backward pass. In the backward pass, the gradients of the linear
+layers that read a norm are added in bf16, and the gradient of the norm itself is computed in fp32.
 
-On a CPU the forward pass gives the same numbers, bit for bit. On a GPU a norm is torch's fused kernel, which adds in
-another order; it also serves passes without gradients, so that sampling and training compute alike.
+On a CPU the forward pass gives the same numbers, bit for bit. On a GPU a norm is computed by the fused kernel of torch,
+which adds in another order. The fused kernel also serves passes without gradients, so that sampling and training
+compute alike.
 
-On a CPU, an input embedding that is also the output embedding gives its gradient for the tokens that were read only,
-which is added to the output embedding's. Otherwise a gradient of the whole vocabulary would be zeroed and added.
+On a CPU, an input embedding that is also the output embedding gives a gradient for the tokens that were read only, and
+this gradient is added to that of the output embedding. Otherwise a gradient of the whole vocabulary would be zeroed and
+added.
 """
 
 import inspect
@@ -30,27 +31,32 @@ from dph.process.progress import say
 
 _CHECK_TOKENS = 5
 _CHECK_SCALES = (0.0, 1e-4, 1.0, 1e3)
-"""Sizes of the numbers that a layer reads in its check: an ε shows among small ones, a limit among large ones."""
+"""Sizes of the numbers that a layer reads in its check. An ε shows among small numbers, and a limit among large
+ones."""
 _UNIT = torch.finfo(torch.bfloat16).eps
-"""A relative difference of this size or less is rounding. Outputs on a CPU must be equal."""
+"""A relative difference of at most this size is taken for rounding. Outputs on a CPU must be equal."""
 
 Forward = Callable[[Any, Tensor], Tensor]
 
 
 def use_memory_saving_layers(model: Any) -> None:
-    """Replace the forward pass of norms and gated layers, and keep frozen weights (all but the adapters) in bf16 if it
-    holds their values, if that changes no result of the model; under autocast only and, on a CPU, with gradients only.
+    """Let a model that is trained in bf16 keep fewer numbers, if that changes no result of the model.
 
-    A layer is recognised by its parts, by what its forward pass takes, and by a capability check of outputs and
-    gradients. Then those of the whole model are compared, because other parts may read a norm's output in another
-    type. Raises UserError if the model cannot compute in bf16 at all.
+    The forward passes of norms and gated layers are replaced. Frozen weights (all weights but those of the adapters)
+    whose values bf16 can hold are kept in bf16. The replacements take effect under autocast only and, on a CPU, only
+    with gradients.
+
+    A layer is recognised by its parts, by the arguments of its forward pass, and by a capability check of its outputs
+    and gradients. Then the outputs and gradients of the whole model are compared, because other parts may read the
+    output of a norm in another type. If they differ, all replacements are undone, and the reason is said in one line.
+    Raises UserError if the model cannot compute in bf16 at all.
     """
     if _device(model).type == "cpu":
         _sparse_if_tied(model)
     with evaluating(model):
         try:
             expected = _outcome(model)
-        except Exception as error:  # the model's own code may raise anything
+        except Exception as error:  # the code of the model may raise anything
             if is_out_of_memory(error):
                 raise
             raise ModelError(
@@ -62,10 +68,10 @@ def use_memory_saving_layers(model: Any) -> None:
             return
         exact = _outcome(model, autocast=False) if model.dtype == torch.float32 else expected
         for part, forward in changes:
-            part.forward = MethodType(forward, part)  # a copy of the model binds it to the copy's parts
+            part.forward = MethodType(forward, part)  # a copy of the model binds the method to the parts of the copy
         for weight, wide in frozen:
             weight.data = wide.bfloat16()
-        # another part may read a norm's output, and not by a linear layer, or multiply a frozen weight in fp32
+        # a part that is no linear layer may read the output of a norm, or a part may multiply a frozen weight in fp32
         if reason := attempt(lambda: _why_not(model, expected, exact)):
             for part, _ in changes:
                 del part.forward
@@ -75,7 +81,7 @@ def use_memory_saving_layers(model: Any) -> None:
 
 
 def _changes(model: nn.Module) -> list[tuple[Any, Forward]]:
-    """The parts that can have another forward pass, each with it."""
+    """The parts of a model whose forward pass can be replaced, each with the forward pass that replaces it."""
     works: dict[tuple[type, str], bool] = {}
     changes = []
     for part in model.modules():
@@ -91,15 +97,18 @@ def _changes(model: nn.Module) -> list[tuple[Any, Forward]]:
 
 
 def _held_by_bf16(model: Any) -> list[tuple[nn.Parameter, Tensor]]:
-    """The frozen fp32 weights of linear layers whose values bf16 holds, each with its values: under autocast they need
-    no cast then, which is made in every pass, because autocast keeps casts of trained weights only."""
+    """The frozen fp32 weights of linear layers whose values bf16 can hold, each with its values.
+
+    In bf16 these weights need no cast under autocast. Autocast would cast them in every pass, because it keeps only the
+    casts of trained weights.
+    """
     tied, layers = model.get_input_embeddings().weight, [part for part in model.modules() if type(part) is nn.Linear]
     frozen = [p for part in layers for p in part.parameters() if not p.requires_grad and p is not tied]
     return [(p, p.data) for p in frozen if p.dtype == torch.float32 and torch.equal(p.bfloat16().float(), p)]
 
 
 def _taken(forward: Callable[..., Tensor]) -> list[tuple[str, Any]]:
-    """Names and kinds of the parameters of a forward pass, without the part itself."""
+    """The names and the kinds of the parameters of a forward pass, without the part itself."""
     return [(parameter.name, parameter.kind) for parameter in inspect.signature(forward).parameters.values()][1:]
 
 
@@ -113,14 +122,16 @@ def _active(x: Tensor) -> bool:
 
 
 def _sparse_if_tied(model: Any) -> None:
-    """Let the input embedding give a sparse gradient if it is tied, so that the sum with the other one is dense."""
+    """Let a tied input embedding give a sparse gradient. The gradient of the output embedding is dense, and so is their
+    sum."""
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     if type(embedding) is nn.Embedding and type(head) is nn.Linear and head.weight is embedding.weight:
         embedding.sparse = True
 
 
 def fuses(device: torch.device) -> bool:
-    """Whether torch's fused kernels compute norms there, which add in another order; a CPU has none."""
+    """Whether norms are computed by the fused kernel of torch on a device. The kernel adds in another order. A CPU has
+    none."""
     return device.type == "cuda"
 
 
@@ -145,7 +156,7 @@ def _norm(part: Any, hidden_states: Tensor) -> Tensor:
 
 
 class MemorySavingNorm(torch.autograd.Function):
-    """w·x/√(mean x² + ε) of fp32 rows, in bf16."""
+    """w·x/√(mean x² + ε) of rows x in fp32, in bf16."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -168,7 +179,7 @@ class MemorySavingNorm(torch.autograd.Function):
         normed, of_weight = x * inverse, None
         if ctx.needs_input_grad[1]:
             of_weight = (slope * normed).flatten(0, -2).sum(0)
-        slope = slope.mul_(weight)  # of the normed rows
+        slope = slope.mul_(weight)  # now the gradient of the normed rows
         along = (slope * normed).mean(-1, keepdim=True)
         return slope.sub_(normed.mul_(along)).mul_(inverse), of_weight, None
 
@@ -193,18 +204,20 @@ def _gated(part: Any, x: Tensor) -> Tensor:
 
 
 def _is_plain(layer: Any) -> bool:
-    """Whether a layer multiplies by its weight and does nothing else; another kind may have adapters."""
+    """Whether a layer multiplies by its weight and does nothing else. A layer of another kind may have adapters."""
     return type(layer) is nn.Linear and layer.bias is None
 
 
 def casts_itself(model: nn.Module) -> set[nn.Module]:
-    """The linear layers of a changed model whose weights each pass casts, instead of autocast once for all passes."""
+    """The linear layers of a changed model whose weights are cast in each pass. Autocast casts the weights of other
+    layers once for all passes."""
     gated: list[Any] = [x for x in model.modules() if getattr(vars(x).get("forward"), "__func__", None) is _gated]
     return {layer.down_proj for layer in gated if _is_plain(layer.down_proj)}
 
 
 def cast_layers(model: Any) -> None:
-    """Let autocast cast the trained weights of linear layers now, instead of among tensors that are freed soon."""
+    """Let autocast cast the trained weights of linear layers now. Otherwise their memory would lie between tensors that
+    are freed soon."""
     excluded = {model.get_output_embeddings(), *casts_itself(model)}
     for layer in model.modules():
         if type(layer) is nn.Linear and layer not in excluded and layer.weight.requires_grad:
@@ -212,7 +225,8 @@ def cast_layers(model: Any) -> None:
 
 
 class MemorySavingGated(torch.autograd.Function):
-    """silu(gate)·up or, with a weight, (silu(gate)·up) Wᵀ; the product is computed again in the backward pass."""
+    """silu(gate)·up or, with a weight W, (silu(gate)·up) Wᵀ. The product silu(gate)·up is computed again in the
+    backward pass."""
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -235,8 +249,8 @@ class MemorySavingGated(torch.autograd.Function):
 
 
 def _same(part: Any, forward: Forward, scale: float) -> bool:
-    """Whether a part's other forward pass has the outputs of its class, as linear layers under autocast read them, and
-    its gradients, for rows of numbers of this size."""
+    """Whether another forward pass of a part has the outputs, as linear layers under autocast read them, and the
+    gradients of the original forward pass, for rows of numbers of a size."""
     width = part.weight.shape[0] if forward is _norm else getattr(part.gate_proj, "in_features", 0)
     device, generator = _device(part), torch.Generator().manual_seed(0)
     x, slope = (torch.randn(1, _CHECK_TOKENS, width, generator=generator).to(device) for _ in range(2))
@@ -256,15 +270,17 @@ def _same(part: Any, forward: Forward, scale: float) -> bool:
         close = all(_distance(found, wanted) <= _UNIT * float(wanted.float().norm()) for found, wanted in pairs)
         return "" if close else "its outputs or gradients would differ"
 
-    reason = attempt(differs)  # this device may lack an operation
+    reason = attempt(differs)  # the device may lack an operation
     if reason:
         say(f"{type(part).__name__} keeps all that it computes for the backward pass: {reason}")
     return not reason
 
 
 def _why_not(model: Any, expected: list[Tensor], exact: list[Tensor]) -> str:
-    """Why the changed model is not as good as before, when its outcomes were `expected` in bf16 and `exact` in fp32;
-    empty if it is."""
+    """The reason why the changed model is not as good as before; "" if it is.
+
+    expected, exact: the results of `_outcome` before the change, in bf16 and in fp32.
+    """
     changed = _outcome(model)
     if not fuses(changed[0].device) and not torch.equal(changed[0], expected[0]):
         return "another part reads a norm's output in fp32"
@@ -272,7 +288,8 @@ def _why_not(model: Any, expected: list[Tensor], exact: list[Tensor]) -> str:
 
 
 def as_good(changed: Tensor, expected: Tensor, exact: Tensor) -> bool:
-    """Whether numbers of the changed model are about as near to fp32's as the model's own."""
+    """Whether numbers of the changed model are about as near to the exact numbers of fp32 as the numbers of the model
+    before."""
     error, usual = _distance(changed, exact), _distance(expected, exact)
     return error <= max(MAX_ERROR_RATIO * usual, _UNIT * float(exact.norm()))
 
@@ -282,15 +299,15 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _outcome(model: Any, autocast: bool = True) -> list[Tensor]:
-    """The model's logits of a few tokens, in bf16 if under autocast, and the gradients of a weighted sum of them in
-    fp32 with respect to what each call of the input embedding returned."""
+    """The logits of a model for a few tokens, in bf16 if under autocast, and gradients in fp32: those of a weighted sum
+    of the logits with respect to the output of each call of the input embedding."""
     device, generator = _device(model), torch.Generator().manual_seed(0)
     ids = torch.arange(3, 3 + _CHECK_TOKENS, device=device)[None] % model.config.get_text_config().vocab_size
     embedded: list[Tensor] = []
 
     def begin(part: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         embedded.append(output.detach().requires_grad_())
-        return embedded[-1].clone()  # a model may change it in place
+        return embedded[-1].clone()  # a model may change the embeddings in place
 
     hook = model.get_input_embeddings().register_forward_hook(begin)
     try:

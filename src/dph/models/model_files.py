@@ -1,6 +1,9 @@
-"""Checks of a model's files before a library reads them: the weights are safetensors files in the model's own folder,
-the settings have sizes that a model can have, and the kind is that of a causal language model. Each raises ModelError
-for files that may not be read."""
+"""Checks of the files of a model before a library reads them.
+
+The weights must be safetensors files in the folder of the model itself. The settings must describe sizes that a model
+can have. The kind of the model must be that of a causal language model. Each check raises ModelError, a UserError, for
+files that may not be read.
+"""
 
 import os
 import re
@@ -18,18 +21,20 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 
 
 def file_of(model: str, name: str) -> Path | None:
-    """A file of a model's folder or, downloaded, of its repository on the hub; None if it has no such file."""
+    """The path of a file of a model, in the folder of the model or, after a download, in the cache of its repository on
+    the hub. None if the model has no such file."""
     file = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
     return None if file is None else Path(file)
 
 
 _LARGEST = {"layer": 1000, "expert": 10_000, "label": 100_000, "head": 10_000}
-"""By a part of their names, the largest numbers in a model's settings of which there is a Python object each."""
+"""The largest numbers allowed in the settings of a model, by a part of the names of the settings. transformers builds a
+Python object for each layer, expert, label or head."""
 
 
 def check_sizes(model: str) -> None:
-    """Raise UserError for settings that describe more parts than any model has: building them would take hours, and all
-    memory, before the weights are compared with them."""
+    """Raise UserError if config.json describes more parts than any model has, or holds no JSON object. Building so many
+    parts would take hours and all memory before the weights are compared with them."""
     file = file_of(model, "config.json")
     try:
         tables = [] if file is None else [read_json(file, kind=ModelError)]
@@ -50,8 +55,8 @@ _TEMPLATE_NAME = re.compile(r"[\w-]{1,100}")
 
 
 def check_templates(model: str, tokenizer: Any) -> None:
-    """Raise UserError for chat templates whose names are no names: a tokenizer is written with a file for each, and a
-    name with a path would lead out of the folder."""
+    """Raise UserError if a chat template of a tokenizer is no text, or has a name that is not a plain word. A tokenizer
+    is saved with one file for each named template, and a name with a path in it would lead out of the folder."""
     template = getattr(tokenizer, "chat_template", None)
     names = template if isinstance(template, dict) else {}
     fits = {name: isinstance(text, str) and _TEMPLATE_NAME.fullmatch(str(name)) for name, text in names.items()}
@@ -62,7 +67,8 @@ def check_templates(model: str, tokenizer: Any) -> None:
 
 
 def refuse_other_kinds(path: str, config: Any) -> None:
-    """Raise UserError for a model that is not a causal one. Some would load and see the tokens that they predict."""
+    """Raise UserError for a model that is not a causal language model. Some other models would load, but would see the
+    tokens that they predict."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     names = config.architectures or []
@@ -80,7 +86,7 @@ def refuse_other_kinds(path: str, config: Any) -> None:
 
 
 def refuse_pickles(folder: Path) -> None:
-    """Raise UserError if a directory has only pickled weights."""
+    """Raise UserError if the only weights in a folder, or the only weights of its adapters, are pickled."""
     pickles = [path.name for pattern in _PICKLES for path in sorted(folder.glob(pattern))] if folder.is_dir() else []
     adapter = "adapter_model.bin" in pickles and not (folder / "adapter_model.safetensors").exists()
     if pickles and (adapter or not any(folder.glob("*.safetensors"))):
@@ -92,8 +98,9 @@ def refuse_pickles(folder: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise UserError if a file of a model's folder is a link that leads out of it, but not within a hub's cache: a
-    model that is trained further is saved with the texts in these files. Weights: `check_weight_files`."""
+    """Raise UserError if a file in the folder of a model is a link to a file outside the folder. A link within the
+    cache of a hub is allowed. A model that is trained further is saved with the texts of these files, so that a link
+    would copy a foreign file. `check_weight_files` checks the files of weights."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         weights = path.name.endswith((".safetensors", _INDEX))
         if path.is_symlink() and not weights and not _is_inside(str(folder), path.name):
@@ -102,8 +109,8 @@ def refuse_links(folder: Path) -> None:
 
 
 def check_weight_files(model: str, config: Any) -> None:
-    """Raise UserError if a model's index or settings name weights other than safetensors files of its own folder:
-    transformers unpickles a file of another name, and follows a path that leads out of the folder."""
+    """Raise UserError if the index or the settings of a model name weights that are not safetensors files in its own
+    folder. transformers unpickles a file of another kind, and follows a path that leads out of the folder."""
     named = getattr(config, "transformers_weights", None)
     weights = [] if named is None else [str(named)]
     for index in (SAFE_WEIGHTS_INDEX_NAME, *(name for name in weights if name.endswith(_INDEX))):
@@ -128,7 +135,8 @@ def _foreign(model: str, name: str) -> str:
 
 
 def _is_inside(model: str, name: str) -> bool:
-    """Whether a name, links followed, leads into a model's folder or, from the hub's cache, into the `blobs` there."""
+    """Whether a name, with all links followed, leads into the folder of a model or, in the cache of a hub, into the
+    folder `blobs` of the cache."""
     folder = Path(model).resolve()
     places = [folder, *([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])]
     target = Path(os.path.realpath(folder / name))  # Path.resolve raises for a loop of links

@@ -1,14 +1,15 @@
 """Pack rows that share prompts into one flat sequence that stores every common prefix once.
 
-Rows with the same prompt form a group. The group's prefix is the prompt and all tokens with which all of its responses
-begin; the rest of each response is a suffix (equal responses share one suffix). The last token of a response is left
-out, because nothing is predicted from it. Prefixes come first, then the suffixes, group by group:
+Rows with the same prompt form a group. The prefix of a group is the prompt and all tokens with which all of its
+responses begin. The rest of each response is a suffix, and equal responses share one suffix. The last token of a
+response is left out, because nothing is predicted from it. Prefixes come first, then the suffixes, group by group:
 
     [prefix 1 | prefix 2 | … | suffixes of group 1 | suffixes of group 2 | …]
 
 Groups whose suffixes attend to a prefix come before all others, so that these prefixes, and these suffixes, are
-adjacent. A token before a fork predicts the first token of every suffix. If a model's forward pass takes one target per
-token, each suffix begins one token earlier (`one_target`): the last common token is then stored once per suffix.
+adjacent. The last token of a prefix predicts the first token of every suffix. If the forward pass of a model takes one
+target per token, each suffix begins one token earlier (`one_target`): the last common token is then stored once per
+suffix.
 
 Apart from attention, a model processes every token independently. `dph.models.attention` has the attention.
 """
@@ -22,12 +23,13 @@ import torch
 from torch import Tensor
 
 _LARGEST_PADDING = 0.75
-"""Sequences share one attention call if the shortest is at least this fraction of the longest."""
+"""Sequences share one call of attention if the length of the shortest is at least this fraction of the length of the
+longest."""
 
 
 def moved(value: Any, device: torch.device | str) -> Any:
-    """A value with its tensors on a device. The value is a tensor, a layout, or a tuple or dataclass of values; any
-    other value stays as it is."""
+    """A value with its tensors on a device. The value is a tensor, a layout, or a tuple or dataclass of such values.
+    Any other value is returned as it is."""
     if isinstance(value, Tensor | PrefixLayout):
         return value.to(device)
     if isinstance(value, tuple):
@@ -56,27 +58,30 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Packed sequences, each with causal attention to itself, computed in one call and padded to one length."""
+    """Packed sequences that are computed in one call and padded to one length. Each sequence has causal attention to
+    itself."""
 
     shape: tuple[int, int]
-    """Number of sequences, and length of the longest in tokens."""
+    """The number of sequences, and the length of the longest sequence in tokens."""
     index: Tensor
-    """int64 [sequences · tokens]: packed index of every token of the padded sequences; padding repeats the last."""
+    """int64 [sequences · tokens]: the packed index of every token of the padded sequences. Padding repeats the last
+    token."""
     present: Tensor
     """int64: indices, into the flattened padded sequences, of the tokens that are not padding."""
     places: Tensor
     """int64, as long as `present`: packed indices of these tokens."""
     start: int | None
-    """Packed index of the first token if the sequences follow one another without padding: they need no copy."""
+    """The packed index of the first token, if the sequences follow one another without padding, so that they need no
+    copy; None otherwise."""
 
     def take(self, x: Tensor) -> Tensor:
-        """The sequences, [N, …] → [B, L, …]; padding repeats a sequence's last token."""
+        """The sequences, [N, …] → [B, L, …]. Padding repeats the last token of a sequence."""
         if self.start is None:
             return x.index_select(0, self.index).unflatten(0, self.shape)
         return x[self.start : self.start + len(self.index)].unflatten(0, self.shape)
 
     def kept(self, values: Tensor) -> Tensor:
-        """The sequences [B, L, …] without their padding, in the order of `places`."""
+        """The values [B, L, …] of the sequences without the padding, in the order of `places`: [tokens, …]."""
         return values.flatten(0, 1).index_select(0, self.present)
 
 
@@ -85,9 +90,9 @@ class Suffixes:
     """The suffixes of one group; each token of a suffix attends to the whole prefix."""
 
     prefix: tuple[int, int]
-    """Packed index of the prefix's first token, and the prefix's length."""
+    """The packed index of the first token of the prefix, and the length of the prefix."""
     tokens: tuple[int, int]
-    """Packed index of the first suffix token, and the total length of the suffixes."""
+    """The packed index of the first token of the suffixes, and the total length of the suffixes."""
     bucket: Bucket
     """The suffixes as sequences."""
 
@@ -99,11 +104,11 @@ class Spans:
     first: int
     """Packed index of the first token."""
     tokens: int
-    """Their total length."""
+    """The total length of the sequences."""
     longest: int
-    """Length of the longest; 0 if there is none."""
+    """The length of the longest sequence; 0 if there is none."""
     starts: Tensor
-    """int32 [sequences + 1]: start of each, counted from `first`, and the end of the last."""
+    """int32 [sequences + 1]: the start of each sequence, counted from `first`, and the end of the last sequence."""
 
     @property
     def place(self) -> slice:
@@ -112,8 +117,8 @@ class Spans:
 
 
 class PrefixLayout:
-    """Which packed tokens attend to which, in the two forms that implementations of attention read. Not a dataclass:
-    FSDP2 copies those in arguments, and each layer would derive the same again."""
+    """Which packed tokens attend to which, in the two forms that the implementations of attention read. The class is no
+    dataclass, because FSDP2 copies dataclasses in arguments, and each layer would derive the same values again."""
 
     def __init__(
         self,
@@ -126,20 +131,20 @@ class PrefixLayout:
     ) -> None:
         """
         Args:
-            longest: length of the longest row, in tokens.
-            buckets: every packed token is in exactly one bucket.
-            suffixes: of each group that has any.
-            sequences: all prefixes and suffixes: every packed token attends to its own sequence up to itself.
-            queries: for each of `suffixes`, its tokens as one sequence.
-            prefixes: for each of `suffixes`, the prefix that all tokens of this sequence attend to.
+            longest: the length of the longest row, in tokens.
+            buckets: the buckets; every packed token is in exactly one of them.
+            suffixes: the suffixes of each group that has suffixes with a prefix.
+            sequences: all prefixes and suffixes. Every packed token attends to its own sequence up to itself.
+            queries: for each item of `suffixes`, all its tokens as one sequence.
+            prefixes: for each item of `suffixes`, the prefix to which all these tokens attend.
         """
         self.longest, self.buckets, self.suffixes = longest, buckets, suffixes
         self.sequences, self.queries, self.prefixes = sequences, queries, prefixes
         self.derived: dict[str, Any] = {}
-        """Values that an implementation computed from this layout, for all layers of the model."""
+        """Values that an implementation has computed from this layout, for use in all layers of the model."""
 
     def to(self, device: torch.device | str) -> "PrefixLayout":
-        """A copy on a device, with nothing derived yet."""
+        """A copy of the layout on a device, without derived values."""
         parts = (self.buckets, self.suffixes, self.sequences, self.queries, self.prefixes)
         return PrefixLayout(self.longest, *moved(parts, device))
 
@@ -166,9 +171,9 @@ class _Group:
     prompt: tuple[int, ...]
     rows: list[int]
     responses: list[tuple[int, ...]]
-    """Distinct responses, in the order of their rows."""
+    """The distinct responses, in the order of their rows."""
     fork: int
-    """Length of the prefix, in tokens."""
+    """The length of the prefix, in tokens."""
 
     @property
     def prefix(self) -> tuple[int, ...]:
@@ -217,7 +222,7 @@ def _group(rows: Sequence[Tokens], indices: list[int], one_target: bool = False)
 
 
 def packed_tokens(rows: Sequence[Tokens]) -> int:
-    """Number of tokens N of the packed rows."""
+    """The number of tokens N of the packed rows."""
     return sum(_group(rows, indices).tokens for indices in group_by_prompt(rows))
 
 
@@ -226,8 +231,9 @@ def pack(rows: Sequence[Tokens], *, one_target: bool = False, first_positions: S
 
     Args:
         rows: prompts, each of at least one token, and responses.
-        one_target: let no token predict two different ones.
-        first_positions: position of each row's first token, the same for rows with the same prompt; 0 if None.
+        one_target: whether no token may predict two different tokens.
+        first_positions: for each row, the position of its first token, the same for rows with the same prompt. None
+            stands for 0.
     """
     groups = [_group(rows, indices, one_target) for indices in group_by_prompt(rows)]
     groups.sort(key=lambda group: not group.splits)
@@ -281,14 +287,14 @@ def pack(rows: Sequence[Tokens], *, one_target: bool = False, first_positions: S
 
 
 def _spans(spans: Sequence[tuple[int, int]]) -> Spans:
-    """Adjacent sequences (start, length), of which none is empty."""
+    """Adjacent sequences, given as (start, length), as `Spans`. No sequence is empty."""
     ends = list(accumulate((length for _, length in spans), initial=0))
     longest = max((length for _, length in spans), default=0)
     return Spans(spans[0][0] if spans else 0, ends[-1], longest, torch.tensor(ends, dtype=torch.int32))
 
 
 def _buckets(spans: Sequence[tuple[int, int]]) -> list[Bucket]:
-    """Group sequences (start, length) of similar length into buckets."""
+    """Group sequences, given as (start, length), into buckets of sequences of similar length."""
     parts: list[list[tuple[int, int]]] = []
     for span in sorted(spans, key=lambda span: span[1], reverse=True):
         if parts and span[1] >= _LARGEST_PADDING * parts[-1][0][1]:

@@ -1,4 +1,5 @@
-"""A policy: a causal language model with its tokenizer: log-probabilities, texts as token ids, hashes, and files."""
+"""A policy: a causal language model with its tokenizer, from which it has log-probabilities, token ids, hashes and
+files."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -53,9 +54,9 @@ T = TypeVar("T")
 class Policy:
     """A causal language model and its tokenizer on one device: the distribution of a token given the tokens before it.
 
-    log π(y_t | x, y_<t) is what the model's forward pass over x and y_<t predicts without dropout or other noise of
-    training, whatever mode the model is in. A pass over the whole row gives the same numbers: a model that is not
-    causal is refused, and so are rows in which a rotary embedding depends on the row's length.
+    log π(y_t | x, y_<t) is the prediction of a forward pass over x and y_<t without dropout or other noise of training,
+    whatever mode the model is in. A pass over the whole row gives the same numbers: a model that is not causal is
+    refused, and so are rows in which a rotary embedding depends on the length of the row.
     """
 
     def __init__(
@@ -71,11 +72,11 @@ class Policy:
         Args:
             model: a transformers causal language model, possibly wrapped by peft.
             precision: of the computation, "fp32", or "bf16" for autocast.
-            shared_prefix: compute the common prefix of rows once, if the model allows it.
-            rendering: date and variables of the tokenizer's chat template.
-
-        Raises UserError if the tokenizer has no EOS token, the model's end tokens are not token ids, or the chat
-        template does not have a variable.
+            shared_prefix: whether the common prefix of rows is computed once, if the model allows it.
+            rendering: the date and the variables for the chat template of the tokenizer.
+        Raises:
+            UserError: the tokenizer has no EOS token, an end token of the model is not a token id, or a variable does
+                not occur in the chat template.
         """
         if tokenizer.eos_token_id is None:
             raise ModelError("the tokenizer has no EOS token, so no response could ever end; set one in its config")
@@ -92,9 +93,9 @@ class Policy:
 
     @classmethod
     def load(cls, config: EvaluatedModelConfig, seed: int = 0) -> "Policy":
-        """Load a model by hub name or from a directory. Raises UserError with the reason if that fails.
+        """Load a model by its name on a hub or from a folder. Raises UserError with the reason if that fails.
 
-        seed: seed of the adapters' initial weights, which are the same in every process and on every device.
+        seed: of the initial weights of adapters, which are the same in every process and on every device.
         """
         precision = choose_precision(config) if config.precision == "auto" else config.precision
         model, tokenizer = load_model(config, seed)
@@ -106,10 +107,10 @@ class Policy:
 
     @classmethod
     def to_train(cls, model: SupervisedModelConfig, seed: int = 0, checkpoint: Path | None = None) -> "Policy":
-        """Load the policy that training begins with, or the one in the folder of a checkpoint.
+        """Load the policy that training begins with, or the policy in the folder of a checkpoint.
 
-        Adapters are added to the model of the settings in both cases; a checkpoint's adapters are restored into them
-        later (`dph.training.checkpoints.restore`). Raises UserError as `load` does, and for a folder of adapters.
+        Adapters are added to the model of the settings in both cases. `dph.training.checkpoints.restore` later restores
+        the adapters of a checkpoint into them. Raises UserError as `load` does, and for a folder of adapters.
         """
         if checkpoint is None or model.lora_rank:
             policy = cls.load(model, seed)
@@ -125,36 +126,37 @@ class Policy:
 
     @property
     def config(self) -> Any:
-        """The model's text config."""
+        """The text config of the model."""
         return self.model.config.get_text_config()
 
     @property
     def context_length(self) -> int:
-        """Longest sequence that the model accepts, in tokens."""
+        """The length of the longest sequence that the model accepts, in tokens."""
         return context_of(self.config)
 
     @property
     def causal_lm(self) -> Any:
-        """The model as transformers' class, with adapters in its layers."""
+        """The model as the class of transformers, with adapters in its layers."""
         return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
 
     def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """Names and parameters that the optimizer updates, in a fixed order."""
+        """The names and the parameters that the optimizer updates, in a fixed order."""
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
     def save_memory(self) -> None:
-        """Keep fewer numbers for the backward pass, as `dph.models.memory_saving` does; for a policy to be trained."""
+        """Let a policy that is trained in bf16 keep fewer numbers for the backward pass (see
+        `dph.models.memory_saving`)."""
         if self.precision == "bf16":
             use_memory_saving_layers(self.model)
 
     @cached_property
     def arguments(self) -> Arguments:
-        """Which arguments the model's forward pass takes."""
+        """The names of the arguments of the model's forward pass."""
         return Arguments.of(self.model)
 
     def check_length(self, tokens: int) -> None:
-        """Raise UserError if the model defines no probability of sequences of this many tokens, because the
-        probability of a token depends on the sequence's length or on later tokens."""
+        """Raise UserError if the model defines no probability of sequences of this many tokens, because the probability
+        of a token depends on the length of the sequence or on later tokens."""
         _ = self.head  # refuses a model that cannot be a policy
         reason = ""
         if tokens > (limit := rotary_limit(self.config)):
@@ -168,8 +170,7 @@ class Policy:
 
     @cached_property
     def _causality(self) -> GrowingCheck:
-        """Whether the model predicts each token from earlier ones only; capability checks at the lengths of the rows
-        tell."""
+        """A capability check of whether the model predicts each token from earlier tokens only."""
 
         def check(longest: int) -> str:
             causal = self.run_check(lambda: is_causal(self._states, int(self.config.vocab_size), longest))
@@ -178,7 +179,7 @@ class Policy:
         return GrowingCheck(check)
 
     def run_check(self, check: Callable[[], T]) -> T:
-        """The result of a capability check: the model computes in fp32, with the model's first layers."""
+        """The result of a capability check, for which the model computes in fp32 with its first layers only."""
 
         def exact() -> T:
             with self.in_precision("fp32"):
@@ -190,10 +191,8 @@ class Policy:
 
     @cached_property
     def head(self) -> Any:
-        """The output embedding, or None; see `plain_head`. Raises UserError if the model cannot be a policy.
-
-        The check is made in fp32: in bf16 the rounding error of a pretrained model can be a tenth of its logits.
-        """
+        """The output embedding, or None (see `plain_head`). Raises UserError if the model cannot be a policy. The check
+        is made in fp32, because in bf16 the rounding error of a pretrained model can be a tenth of its logits."""
         with self.evaluating():
             check_runs(self.model)
         head = self.run_check(lambda: plain_head(self.model, self.causal_lm))
@@ -223,7 +222,7 @@ class Policy:
     @contextmanager
     def casting_once(self) -> Iterator[None]:
         """Context in which all passes under autocast use one cast of each weight. No weight may change in it. If any
-        pass has gradients, the first must, because the casts keep the history that they were made with."""
+        pass has gradients, the first must have them, because the casts keep the history with which they were made."""
         with self.autocast():  # keeps the casts until it ends
             if self.precision == "bf16" and self.device.type == "cpu":
                 cast_layers(self.model)
@@ -231,8 +230,8 @@ class Policy:
                 yield
 
     def cut(self, groups: Sequence[Sequence[R]], token_budget: int) -> tuple[list[list[R]], bool]:
-        """Cut groups, each the rows of one prompt, into micro-batches of at most `token_budget` tokens. Returns them,
-        and whether to pack them: if packing saves tokens and the model allows it."""
+        """Cut groups, each the rows of one prompt, into micro-batches of at most `token_budget` tokens. Returns them
+        and whether to pack them, which is so if packing saves tokens and the model allows it."""
         shared = self._shares(groups, token_budget)
         if not shared:
             return microbatches([row for group in groups for row in group], token_budget), False
@@ -254,8 +253,8 @@ class Policy:
 
     @torch.no_grad()
     def response_logprobs(self, rows: Sequence[Tokens], temperature: float, token_budget: int) -> list[list[float]]:
-        """For each row, log π of each response token at a temperature, in nats, by the forward pass of training in
-        micro-batches of up to `token_budget` tokens."""
+        """For each row, log π of each response token at a temperature, in nats, computed by the forward pass of
+        training in micro-batches of up to `token_budget` tokens."""
         by_row: dict[int, list[float]] = {}
         batches, shared = self.cut(by_prompt(rows), token_budget)
         with self.casting_once():
@@ -267,10 +266,8 @@ class Policy:
 
     @cached_property
     def sharing(self) -> Sharing:
-        """Whether, and for which rows, the model can share prefixes; capability checks in fp32 tell.
-
-        They are about the model, so a GPU uses the reference for attention, whose kernels have a check of their own.
-        """
+        """Whether the model can share prefixes, and for which rows, by capability checks in fp32. On a GPU the checks
+        use the reference for attention, because they are about the model. The kernels have a check of their own."""
 
         def within(check: Callable[[], str]) -> str:
             with nullcontext() if self.device.type == "cpu" else using("gather"):
@@ -279,7 +276,7 @@ class Policy:
         return Sharing(self._response_outputs, self.config, torch.float32, within=within)
 
     def _shares(self, groups: Sequence[Sequence[Tokens]], token_budget: int) -> bool:
-        """Whether groups, each the rows of one prompt, compute it once. If the model cannot, report the reason once."""
+        """Whether a prompt is computed once for all its rows. If the model cannot, the reason is reported once."""
         if not self.shared_prefix or all(len(group) == 1 for group in groups):
             return False
         lengths = [row.length for group in groups for row in group]
@@ -295,13 +292,14 @@ class Policy:
         """log π_θ(y_t | x, y_<t) of every response token.
 
         Args:
-            batch: B rows with up to T response tokens. The rows are packed, or padded on the right, where no token
-                attends to a later one.
+            batch: B rows with up to T response tokens, either packed, or padded on the right, where no token attends to
+                a later token.
             temperature: divides the logits, as in sampling.
-            entropy: also return the entropy of the distribution of each token, as a "value" or with "gradient".
+            entropy: whether to return also the entropy of the distribution of each token, as a "value" or with
+                "gradient".
         Returns:
             Log-probabilities in nats, float32 [B, T], and entropies in nats, float32 [B, T], or None. Both are 0 beyond
-            the tokens of a row.
+                the tokens of a row.
         Raises:
             ValueError: a tensor of the batch has another shape or type than `Inputs` documents.
             UserError: the model cannot be a policy, or defines no probability of sequences of this length.
@@ -320,18 +318,19 @@ class Policy:
         return logprobs, None if entropies is None else _spread(entropies, batch.present)
 
     def _response_outputs(self, rows: Sequence[Tokens], shared: bool) -> Tensor:
-        """As `_predict`, for each response token of the rows, packed or padded."""
+        """As `_predict`, for each response token of the rows, which are packed if `shared` is set and padded
+        otherwise."""
         batch = self.collate(rows, shared=shared)
         return self._predict(batch)[batch.states]
 
     def _states(self, ids: Tensor) -> Tensor:
-        """As `_predict`, for all tokens of rows [B, L] of ids: [B·L, …]."""
+        """As `_predict`, for all tokens of rows of ids [B, L]: [B·L, …]."""
         ids = ids.to(self.device)
         indices = torch.arange(ids.numel(), device=self.device)
         return self._predict(Inputs(ids, None, None, indices, indices, ids, torch.ones_like(ids, dtype=torch.bool)))
 
     def _predict(self, batch: Inputs) -> Tensor:
-        """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""
+        """The last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""
         plain = self.head is not None
         decoder = self.causal_lm.get_decoder() if plain else self.model
         arguments: dict[str, Any] = {}
@@ -347,7 +346,7 @@ class Policy:
         return logits if "logits_to_keep" in arguments else logits[batch.sources]
 
     def reference(self) -> AbstractContextManager[Any]:
-        """Context in which a policy with adapters is its own reference: the adapters are switched off."""
+        """Context in which the adapters of a policy are switched off, so that the policy is its own reference."""
         if not hasattr(self.model, "disable_adapter"):
             raise RuntimeError("only a policy with adapters can be its own reference")
         return self.model.disable_adapter()
@@ -355,47 +354,47 @@ class Policy:
     # Texts -----------------------------------------------------------------------------------------------------
 
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
-        """Token ids of a prompt, as `dph.models.chat.prompt_ids`. Raises UserError if the chat template rejects it, and
-        for a token id outside the model's vocabulary."""
+        """The token ids of a prompt (see `dph.models.chat.prompt_ids`). Raises UserError if the chat template rejects
+        the prompt, and for a token id outside the vocabulary of the model."""
         return known_ids(self.tokenizer, prompt_ids(self.tokenizer, prompt, self.rendering), self._vocabulary)
 
     def encode_problem(self, problem: Problem) -> list[int]:
-        """The same of a problem, with its own variables of the chat template; an error names the problem."""
+        """The token ids of the prompt of a problem, with the template variables of the problem. An error names the
+        problem."""
         return encode_problem(self.tokenizer, problem, self.rendering, self._vocabulary)
 
     def encode_response(self, text: str) -> list[int]:
-        """Token ids of a response, ending with EOS. Raises UserError for ids outside the model's vocabulary."""
+        """Token ids of a response, ending with EOS. Raises UserError for ids outside the vocabulary of the model."""
         ids = token_ids(self.tokenizer, text)
         return known_ids(self.tokenizer, [*ids, int(self.tokenizer.eos_token_id)], self._vocabulary)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of a response without special tokens."""
+        """The text of a response without special tokens."""
         return text_of(self.tokenizer, token_ids, special=False)
 
     @property
     def _vocabulary(self) -> int:
-        """How many tokens the model has."""
+        """The number of tokens that the model has."""
         return int(self.config.vocab_size)
 
     # Files -----------------------------------------------------------------------------------------------------
 
     def save(self, path: Path, state: Mapping[str, Tensor] | None = None) -> None:
         """Write the model, with adapters merged into the weights, and the tokenizer into a folder, as
-        AutoModelForCausalLM and vLLM load them.
-
-        state: the weights to write in place of the model's own, under the names that `merged_state` gives them.
-        """
+        AutoModelForCausalLM and vLLM load them. state: the weights to write in place of the model's own, under the
+        names of `merged_state`."""
         save_model(self.causal_lm, self.tokenizer, path, state)
 
     def weight_hash(self) -> str:
-        """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""
+        """A hash of the names and values of all weights, without adapters. The type of the weights does not change
+        it."""
         return weight_hash(self.causal_lm)
 
     def tokenizer_hash(self) -> str:
-        """Hash of everything that determines how text is tokenised."""
+        """A hash of everything that determines how text is tokenised."""
         return tokenizer_hash(self.tokenizer)
 
 
 def _spread(flat: Tensor, present: Tensor) -> Tensor:
-    """Scatter values [K, …] to the positions of [B, T] that are present; the rest is 0."""
+    """The values [K, …] at the positions of [B, T] that are present, and 0 at the others."""
     return flat.new_zeros(present.shape + flat.shape[1:]).index_put((present,), flat)

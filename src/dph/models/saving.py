@@ -16,17 +16,19 @@ from dph.models.adapters import merged_state, ties_embeddings
 from dph.models.capability import replaced
 
 _LOADING = ("is_local", "local_files_only")
-"""Notes of transformers in a tokenizer about its loading, which it would write with it: whether from a directory,
-and whether the hub was forbidden. A resumed run loads from its checkpoint, and must write the same files."""
+"""Notes that transformers keeps in a tokenizer about how it was loaded: whether from a directory, and whether the hub
+was forbidden. transformers would save these notes with the tokenizer. A resumed run loads the tokenizer from its
+checkpoint, and must write the same files as a run without a break."""
 
 
 def save_model(model: Any, tokenizer: Any, path: Path, state: Mapping[str, Tensor] | None = None) -> None:
     """Write a model and its tokenizer into a folder.
 
-    Embeddings that differ, as after adapters of one of them were merged, are not tied in the config that is written:
-    loading would read one tensor for both.
+    The weights are those of the model with adapters merged into them. After adapters of only one embedding were merged,
+    the two embeddings differ. The config that is written then says that they are not tied, because loading would
+    otherwise read one tensor for both.
 
-    state: the weights to write; by default `merged_state` of the model.
+    state: the weights to write; by default `merged_state` of the model. Raises OSError if a file cannot be written.
     """
     transformers_logging.disable_progress_bar()
     state = merged_state(model) if state is None else state
@@ -38,7 +40,8 @@ def save_model(model: Any, tokenizer: Any, path: Path, state: Mapping[str, Tenso
 
 
 def weight_hash(model: Any) -> str:
-    """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""
+    """A hash of the names and values of all weights of a model, without adapters. The type in which the weights are
+    kept does not change the hash: all values are read as fp32."""
     digest = hashlib.blake2b(digest_size=16)
     for name, parameter in sorted(model.named_parameters()):
         if "lora_" in name:
@@ -49,7 +52,8 @@ def weight_hash(model: Any) -> str:
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write a tokenizer: the same files for the same tokenizer, wherever it was loaded from."""
+    """Write a tokenizer into a folder. The files are the same wherever the tokenizer was loaded from. Raises OSError if
+    a file cannot be written."""
     for key in _LOADING:
         tokenizer.init_kwargs.pop(key, None)
     with as_os_errors(folder):
@@ -61,8 +65,8 @@ _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 @contextmanager
 def as_os_errors(path: Path) -> Iterator[None]:
-    """Raises OSError for what libraries written in Rust (tokenizers, safetensors) raise if a file cannot be written:
-    an error of their own whose text ends with the system's number."""
+    """Context in which a failure of a library to write a file is raised as OSError. Libraries written in Rust
+    (tokenizers, safetensors) raise errors of their own, whose text ends with the error number of the system."""
     try:
         yield
     except OSError:

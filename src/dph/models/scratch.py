@@ -19,7 +19,8 @@ Joining the pieces of a text gives the text unchanged."""
 
 
 def word_tokenizer(texts: Sequence[str]) -> Tokenizer:
-    """A lossless word-level tokenizer; its vocabulary is the sorted set of all pieces in the texts."""
+    """A word-level tokenizer whose vocabulary is the sorted set of all pieces of the texts (`WORD_PIECES`) after the
+    special tokens. Decoding the tokens of one of the texts gives the text unchanged."""
     splitter = pre_tokenizers.Split(Regex(WORD_PIECES), behavior="isolated")
     pieces = {piece for text in texts for piece, _ in splitter.pre_tokenize_str(text)}
     vocabulary = {piece: index for index, piece in enumerate([*_SPECIAL, *sorted(pieces - set(_SPECIAL))])}
@@ -30,7 +31,7 @@ def word_tokenizer(texts: Sequence[str]) -> Tokenizer:
 
 
 def bpe_tokenizer(texts: Sequence[str], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE tokenizer trained on the texts; numbers are split into digits."""
+    """A byte-level BPE tokenizer of up to `vocab_size` tokens, trained on the texts. Numbers are split into digits."""
     tokenizer = Tokenizer(models.BPE())
     splits = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)  # type: ignore[assignment]
@@ -44,7 +45,7 @@ def bpe_tokenizer(texts: Sequence[str], vocab_size: int) -> Tokenizer:
 
 
 def new_policy(config: NewModelConfig, texts: Sequence[str], seed: int) -> Policy:
-    """A policy with seeded random weights and a tokenizer fitted to the texts.
+    """A policy with a Llama model of random weights, and a tokenizer fitted to the texts. seed: of the weights.
 
     Raises UserError if the sizes in `config` contradict each other.
     """
@@ -69,8 +70,8 @@ def new_policy(config: NewModelConfig, texts: Sequence[str], seed: int) -> Polic
         num_attention_heads=config.heads,
         num_key_value_heads=config.kv_heads or config.heads,
         max_position_embeddings=config.context,
-        # As in torch's linear layers. The usual 0.02 suits widths in the thousands: a model of width 160 would be so
-        # close to linear that it learns to copy from the prompt much later.
+        # As in the linear layers of torch. The usual 0.02 suits widths in the thousands. A model of width 160 would be
+        # so close to linear that it learns to copy from the prompt much later.
         initializer_range=(3 * config.hidden) ** -0.5,
         tie_word_embeddings=True,
         bos_token_id=eos,

@@ -1,9 +1,10 @@
-"""Whether a model can compute the common prefix of rows once, and its attention over such packed rows.
+"""Whether a model can compute the common prefix of rows once, and the attention of a model over rows that are packed
+so.
 
 A token of a suffix attends to the whole prefix and to its own suffix up to itself (see `dph.models.packing`).
-`dph.models.attention` has the ways to compute this. Here it is registered with transformers' attention interface under
-`NAME`. A model uses it inside the context `shared_attention` and receives the layout as the keyword argument
-`prefix_layout`.
+`dph.models.attention` has the ways to compute this attention. This module registers it with the attention interface of
+transformers under `NAME`. A model uses it inside the context `shared_attention`, and receives the layout of the packed
+rows as the keyword argument `prefix_layout`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,19 +23,20 @@ from dph.models.traits import attention_window, context_of, rotary_limit
 
 NAME = "dph_shared_prefix"
 _TOLERANCE, _COARSE_TOLERANCE = 1e-4, 0.05
-"""Largest allowed difference between packed and plain outputs, relative to their size, in 32 and in 16 bits; rounding
-causes 1e-5 or less in 32."""
+"""The largest allowed difference between packed and plain outputs, relative to the size of the outputs, in 32 and in 16
+bits. Rounding causes a difference of 1e-5 or less in 32 bits."""
 _SHORT, _RESPONSE = 9, 8
-"""Tokens of the longest of a check's short rows, and of the responses to its long prompts."""
+"""The number of tokens of the longest of the short rows of a check, and of each response to the long prompts of a
+check."""
 
 
 class Sharing:
-    """Whether, and for which rows, a model can share prefixes.
+    """Whether a model can share prefixes, and for which rows.
 
-    A model whose layers carry a state along the sequence, bias scores by distance, bypass transformers' attention
-    interface or, beyond some length, read a token's place in the batch instead of its position, computes other outputs
-    for packed rows, or fails. A capability check compares packed with plain rows, and again when rows or batches get
-    longer.
+    Some models compute other outputs for packed rows than for plain rows, or fail: models whose layers carry a state
+    along the sequence, bias scores by distance, or bypass the attention interface of transformers, and models that
+    beyond some length read the place of a token in the batch instead of its position. A capability check compares
+    packed with plain rows. The check is made again when rows or batches get longer.
     """
 
     def __init__(
@@ -48,11 +50,12 @@ class Sharing:
     ) -> None:
         """
         Args:
-            compute: the model's outputs for every response token of rows, row by row; the flag asks for packed rows.
-            config: the model's text config.
-            dtype: the type in which it computes, which sets the tolerance.
-            within: runs a check; it may prepare the model for it.
-            failure: why no rows can share prefixes, if that is known without a check.
+            compute: returns the outputs of the model for every response token of some rows, row by row. The flag asks
+                for packed rows.
+            config: the text config of the model.
+            dtype: the type in which the model computes. It sets the tolerance of the check.
+            within: runs a check, and may prepare the model for it.
+            failure: the reason why no rows can share prefixes, if that is known without a check.
         """
         self._compute, self._vocabulary = compute, int(config.vocab_size)
         self._tolerance = _TOLERANCE if dtype.itemsize >= 4 else _COARSE_TOLERANCE
@@ -61,11 +64,12 @@ class Sharing:
         self._check = GrowingCheck(lambda *sizes: attempt(lambda: within(partial(self._try, *sizes))), failure)
 
     def obstacle(self, longest: int, tokens: int) -> str | None:
-        """Why rows cannot share prefixes; None if they can. Makes a check if one of this size was not made yet.
+        """The reason why rows cannot share prefixes; None if they can. A check is made if none of this size was made
+        yet.
 
         Args:
-            longest: tokens of the longest row.
-            tokens: tokens of the largest micro-batch, or more.
+            longest: the number of tokens of the longest row.
+            tokens: the number of tokens of the largest micro-batch, or a larger number.
         """
         if not self._check.failure and longest > self._window:
             return f"its attention window of {self._window} tokens is shorter than the sequences"
@@ -76,7 +80,8 @@ class Sharing:
 
     @torch.no_grad()
     def _try(self, longest: int, tokens: int) -> str:
-        """Why outputs of rows of up to `longest` tokens, packed into `tokens`, are wrong; empty if they are right."""
+        """The reason why outputs are wrong for rows of up to `longest` tokens, packed into `tokens` tokens; "" if they
+        are right."""
         short, long = _rows_of_check(self._vocabulary, longest, tokens)
         if not short:
             return f"its attention window has only {longest} tokens"
@@ -96,7 +101,8 @@ class Sharing:
 
 
 def _rows_of_check(vocabulary: int, longest: int, tokens: int) -> tuple[list[list[Tokens]], list[list[Tokens]]]:
-    """Groups of rows with the same prompt: short ones, and as many of the longest as fill a micro-batch."""
+    """Two lists of groups of rows, each group with one prompt: short rows, and as many of the longest rows as fill a
+    micro-batch."""
     ids = random_ids(vocabulary)
     prompt = ids(5)
     short = [[Tokens(prompt, [1 % vocabulary, *ids(2)]), Tokens(prompt, [2 % vocabulary, *ids(3)])]]
@@ -114,16 +120,16 @@ def _rows_of_check(vocabulary: int, longest: int, tokens: int) -> tuple[list[lis
 
 
 class NotShareable(Unsupported):
-    """The model's attention cannot be split into prefix and suffixes; the message is the reason."""
+    """The attention of a model cannot be split into prefix and suffixes. The message is the reason."""
 
 
 _HARMLESS = frozenset({"position_ids", "use_cache"})
-"""Keyword arguments that models hand on to attention and that do not change it. For others see `refuse_unknown`."""
+"""Keyword arguments that models hand on to attention and that do not change it. `refuse_unknown` treats all others."""
 
 
 def refuse_unknown(arguments: Mapping[str, Any]) -> None:
-    """Raise NotShareable if a model hands its attention anything that could change it: caps on scores, sinks, biases,
-    indices of selected tokens, and whatever else a new model may think of."""
+    """Raise NotShareable if a model hands its attention an argument that could change it: caps on scores, sinks,
+    biases, indices of selected tokens, or any argument that is not known here."""
     for name, value in sorted(arguments.items()):
         if name not in _HARMLESS and not name.startswith("output_") and value is not None and value is not False:
             raise NotShareable(f"its attention uses {name}")
@@ -142,10 +148,22 @@ def shared_prefix_attention(
     sliding_window: int | None = None,
     **arguments: Any,
 ) -> tuple[Tensor, None]:
-    """Attention over N packed tokens, with the signature of transformers' attention interface: outputs [1, N, H, D] of
-    query [1, H, N, D], key and value [1, G, N, D], and no attention weights.
+    """Attention over N packed tokens, with the signature of the attention interface of transformers.
 
-    scaling: multiplies the scores; 1/√D if None. Raises NotShareable if the model needs anything but causal softmax.
+    Args:
+        module: the layer that calls; not read.
+        query: [1, H, N, D].
+        key, value: [1, G, N, D], H a multiple of G.
+        attention_mask: must be None.
+        prefix_layout: which tokens attend to which.
+        scaling: multiplies the scores; None means 1/√D.
+        dropout: must be 0.
+        sliding_window: the attention window of the layer, in tokens; None means no window.
+        arguments: other arguments of the model, which must be harmless.
+    Returns:
+        Outputs [1, N, H, D], and None in place of the attention weights.
+    Raises:
+        NotShareable: the model needs more than causal softmax attention.
     """
     if prefix_layout is None or query.shape[0] != 1:
         raise NotShareable("its layers do not pass their keyword arguments on to attention")
@@ -167,14 +185,15 @@ AttentionInterface.register(NAME, shared_prefix_attention)
 
 
 def attending_by(name: str, configs: Sequence[Any]) -> AbstractContextManager[None]:
-    """Context in which the models with these configs use an attention that is registered with transformers."""
+    """Context in which the models with these configs use an attention that is registered with transformers under a
+    name."""
     return replaced((config, "_attn_implementation", name) for config in configs)
 
 
 @contextmanager
 def shared_attention(decoder: torch.nn.Module) -> Iterator[None]:
-    """Context in which a transformers decoder uses `shared_prefix_attention`; layers with gradient checkpointing also
-    use it when they recompute in the backward pass, after the context ended."""
+    """Context in which a transformers decoder uses `shared_prefix_attention`. Layers with gradient checkpointing use it
+    also when they recompute their activations in the backward pass, after the context has ended."""
     modules: list[Any] = list(decoder.modules())
     configs = list({id(part.config): part.config for part in modules if hasattr(part, "config")}.values())
     name = "_gradient_checkpointing_func"

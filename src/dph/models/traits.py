@@ -1,4 +1,4 @@
-"""How a transformers model is called, and its properties that decide how its outputs can be used."""
+"""How to call a transformers model, and the properties of a model that decide how its outputs can be used."""
 
 import inspect
 from collections.abc import Callable
@@ -15,14 +15,16 @@ from dph.errors import ModelError
 from dph.models.capability import differing, replaced, says_of_model
 
 _CACHES = ("cache", "past_key_values", "cache_params")
-"""Names of the argument, and output, with keys, values and states of earlier tokens, the newest first."""
+"""The names that transformers uses for the argument, and the output, that holds keys, values and states of earlier
+tokens. The newest name comes first."""
 _TOLERANCE = 1e-4
-"""Largest difference of logits in fp32, relative to the largest, that is taken for rounding, which is 1e-5 or less."""
+"""The largest difference of logits in fp32, relative to the largest logit, that is taken for rounding. Rounding causes
+a difference of 1e-5 or less."""
 _HEAD_TOLERANCE = 1e-5
-"""The same for two ways to compute the same numbers with the same operations."""
+"""The same tolerance for two computations of the same numbers by the same operations."""
 _CHUNK, _LARGEST_CHUNK = 8, 512
 _TOKENS_BEYOND_A_CHUNK = 15
-"""The check's rows are this many tokens longer than a chunk, and differ in their last `_APART` tokens."""
+"""The rows of the check are this many tokens longer than a chunk. They differ in their last `_APART` tokens."""
 _APART = 8
 
 
@@ -31,18 +33,21 @@ _APART = 8
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Names of the arguments of a model's forward pass, from its signature. Models differ in them, and transformers
-    renames them: `past_key_values` became `cache` in 5.24. Another name could be ignored, warn, or fail."""
+    """The names of the arguments of the forward pass of a model, from its signature.
+
+    Models differ in these names, and transformers renames them: `past_key_values` became `cache` in version 5.24. An
+    argument with a wrong name could be ignored, cause a warning, or fail.
+    """
 
     named: frozenset[str]
     cache: str | None
-    """The argument for the cache; None if there is none."""
+    """The name of the argument for the cache; None if the model has no cache."""
 
     @classmethod
     def of(cls, model: Any) -> "Arguments":
         """The arguments of a transformers model, or of the model that peft wraps."""
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        # A subclass may hand its arguments on, as forward(self, *args, **kwargs)
+        # A subclass may only hand its arguments on, as forward(self, *args, **kwargs)
         inherited = (vars(parent)["forward"] for parent in type(base).__mro__ if "forward" in vars(parent))
         for forward in (base.forward, *inherited):
             named = frozenset(inspect.signature(forward).parameters)
@@ -51,7 +56,8 @@ class Arguments:
         return cls(frozenset(), None)
 
     def taken(self, **arguments: Any) -> dict[str, Any]:
-        """The arguments that the forward pass names. `cache` means the cache, whatever its name."""
+        """Those of the given arguments that the forward pass has. The key `cache` means the argument for the cache,
+        whatever name the model has for it."""
         if "cache" in arguments and self.cache is not None:
             arguments[self.cache] = arguments.pop("cache")
         return {name: value for name, value in arguments.items() if name in self.named}
@@ -63,15 +69,18 @@ def evaluating(module: torch.nn.Module) -> AbstractContextManager[None]:
 
 
 def without_wrapped_autocast(model: torch.nn.Module) -> AbstractContextManager[None]:
-    """Context in which forward passes are the model's own: accelerate wraps them in an autocast of its own, which
-    `torch.autocast(enabled=False)` around a call does not switch off."""
+    """Context in which the forward passes are those of the model itself. accelerate wraps them in an autocast of its
+    own, which `torch.autocast(enabled=False)` around a call does not switch off."""
     wrapped: list[Any] = [part for part in model.modules() if "_original_forward" in vars(part)]
     return replaced((part, "forward", part._original_forward) for part in wrapped)
 
 
 def recomputing(model: torch.nn.Module) -> AbstractContextManager[None]:
-    """Context in which layers with gradient checkpointing recompute their activations. transformers does so in training
-    mode only: a layer is in it until its checkpointing function is called, which calls the layer in evaluation mode."""
+    """Context in which layers with gradient checkpointing recompute their activations in the backward pass.
+
+    transformers does so in training mode only. In this context, such a layer is in training mode until its
+    checkpointing function is called, and the function calls the layer in evaluation mode.
+    """
     layers: list[Any] = [part for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
     changes: list[tuple[Any, str, Any]] = []
     for layer in layers:
@@ -82,7 +91,7 @@ def recomputing(model: torch.nn.Module) -> AbstractContextManager[None]:
 
 
 def _evaluated(layer: Any, function: Callable[..., Any], call: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Call a layer's checkpointing function; the layer computes in evaluation mode, also in the backward pass."""
+    """Call the checkpointing function of a layer. The layer computes in evaluation mode, also in the backward pass."""
 
     def evaluated(*inputs: Any) -> Any:
         with evaluating(layer):
@@ -92,7 +101,8 @@ def _evaluated(layer: Any, function: Callable[..., Any], call: Callable[..., Any
 
 
 def has_noise(model: torch.nn.Module) -> bool:
-    """Whether dropout (as a layer, or as a rate that the model's code reads) or NEFTune is active in any part."""
+    """Whether dropout or NEFTune is active in any part of a model. Dropout may be a layer, or a rate that the code of
+    the model reads."""
     for part in model.modules():
         if part.training:
             layer = isinstance(part, torch.nn.modules.dropout._DropoutNd)
@@ -102,11 +112,12 @@ def has_noise(model: torch.nn.Module) -> bool:
     return False
 
 
-# Its head -------------------------------------------------------------------------------------------------------------
+# The head of a model --------------------------------------------------------------------------------------------------
 
 
 def agree(logits: Tensor, expected: Tensor, tolerance: float = _TOLERANCE) -> bool:
-    """Whether logits are equal up to rounding in fp32."""
+    """Whether logits are equal to the expected logits up to rounding in fp32. tolerance: relative to the largest
+    logit."""
     return bool((logits - expected).abs().max() <= tolerance * (1 + expected.abs().max()))
 
 
@@ -114,7 +125,7 @@ def agree(logits: Tensor, expected: Tensor, tolerance: float = _TOLERANCE) -> bo
 def check_runs(model: Any) -> None:
     """Run a whole model on a few token ids.
 
-    Raises UserError if it cannot run on token ids alone, or changes its weights when it runs.
+    Raises UserError if the model cannot run on token ids alone, or if running changes its weights.
     """
     before, vocabulary = _sums(model), int(model.config.get_text_config().vocab_size)
     ids = torch.tensor([[token % vocabulary for token in (3, 4, 5)]], device=next(model.parameters()).device)
@@ -131,12 +142,17 @@ def check_runs(model: Any) -> None:
 
 @torch.no_grad()
 def plain_head(model: Any, causal_lm: Any) -> Any:
-    """A model's output embedding if the logits are its outputs for the decoder's last hidden states. None if the model
-    computes logits in another way, for example scales or caps them. The model runs, in fp32, on a few tokens.
+    """The output embedding of a model, if it turns the last hidden states of the decoder into the logits of the model.
 
-    model: a causal language model in evaluation mode, possibly with adapters. causal_lm: the same as transformers'
-    class, with the adapters in its layers. Raises UserError if the logits after a token depend on later tokens or on
-    the other rows of a batch: the sampler's log-probabilities would not be those of whole padded rows.
+    None if the model computes logits in another way, for example if it scales or caps them. The model runs on a few
+    tokens, in fp32.
+
+    Args:
+        model: a causal language model in evaluation mode, possibly with adapters.
+        causal_lm: the same model as the class of transformers, with the adapters in its layers.
+    Raises:
+        UserError: the logits after a token depend on later tokens, or on the other rows of a batch. The
+            log-probabilities of the sampler would not be those of whole padded rows.
     """
     config = model.config.get_text_config()
     device = next(model.parameters()).device
@@ -156,9 +172,10 @@ def plain_head(model: Any, causal_lm: Any) -> Any:
 
 
 def _chunk(config: Any) -> int:
-    """The largest size, in tokens, in which a model's settings say that it cuts a sequence, or a small number.
+    """The largest size, in tokens, of the chunks into which a model cuts a sequence, as far as its settings tell; at
+    least 8, and sizes above 512 are not counted.
 
-    Layers with a state compute a sequence in chunks, and may be exact only up to one chunk, or for whole chunks.
+    Layers with a state compute a sequence in chunks, and may be exact only up to one chunk, or only for whole chunks.
     """
     sizes = [size for name, size in config.to_dict().items() if "chunk" in name and type(size) is int]
     return max([_CHUNK, *(size for size in sizes if size <= _LARGEST_CHUNK)])
@@ -189,8 +206,11 @@ def _head_of(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
 
 @torch.no_grad()
 def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int) -> bool:
-    """Whether the outputs at a token, `outputs` [L, …] for ids [1, L], are the same in a row of `longest` tokens and in
-    shorter ones: layers may select tokens, or compute in another way, from some length on."""
+    """Whether the outputs at a token are the same in a row of `longest` tokens and in shorter rows. Layers may select
+    tokens, or compute in another way, from some length on.
+
+    outputs: returns the outputs [L, …] for ids [1, L]. vocabulary: the number of token ids to draw from.
+    """
     ids = torch.randint(vocabulary, (1, longest), generator=torch.Generator().manual_seed(0))
     together = outputs(ids).float()
     for length in {longest - 1, longest - _APART, longest // 2}:
@@ -200,19 +220,25 @@ def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int
 
 
 _CONTEXTS = ("max_position_embeddings", "max_seq_len", "max_target_positions", "n_positions", "n_ctx")
-"""Names of the context in configs: MPT's is max_seq_len, decoders of speech have max_target_positions."""
+"""The names of the context length in configs. MPT calls it max_seq_len, and decoders of speech call it
+max_target_positions."""
 
 
 def context_of(config: Any) -> int:
-    """Longest row, in tokens, of a model with this config; huge without a limit (XLNet: -1)."""
+    """The length, in tokens, of the longest row that a model with this config takes. The length is huge for a model
+    without a limit (XLNet gives −1)."""
     limit = int(next((found for name in _CONTEXTS if (found := getattr(config, name, None))), -1))
     return min(limit if limit > 0 else 1 << 30, rotary_limit(config))
 
 
 def rotary_limit(config: Any) -> int:
-    """Longest row, in tokens, for which a model's rotary embedding does not depend on the row's length: "longrope" has
-    other frequencies beyond its original context, "dynamic" for every length beyond the context. The probabilities that
-    tokens had when they were sampled would change as a longer row grows."""
+    """The length, in tokens, of the longest row for which the rotary embedding of a model does not depend on the length
+    of the row; huge without such a limit.
+
+    "longrope" has other frequencies beyond the original context of the model, and "dynamic" has other frequencies for
+    every length beyond the context. In a longer row, the probabilities that tokens had when they were sampled would
+    change as the row grows.
+    """
     limit = 1 << 62
     parameters = getattr(config, "rope_parameters", None) or {}
     ropes = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]  # for all or by layer
@@ -226,9 +252,10 @@ def rotary_limit(config: Any) -> int:
 
 
 def attention_window(config: Any) -> int:
-    """Size, in tokens, of the smallest attention window or chunk of any layer, from the model's text config.
+    """The size, in tokens, of the smallest attention window or chunk of any layer, from the text config of a model;
+    huge if no layer has one.
 
-    The types of layers decide if the config lists them: transformers makes the masks by them.
+    If the config lists the types of the layers, they decide, because transformers makes the masks by them.
     """
     types = getattr(config, "layer_types", None)
     slides = "sliding_attention" in types if types else getattr(config, "use_sliding_window", True)

@@ -1,8 +1,9 @@
-"""Attention over packed rows, in which a common prefix is stored once: four ways to compute the same function.
+"""Attention over packed rows, in which a common prefix is stored once. There are four ways to compute the same
+function.
 
-`split_cpu` splits it into two parts on a CPU; `varlen` does so on a GPU for 16-bit types; `flex` compiles a kernel for
-the mask; `gathered` copies keys and is the reference. All read one `PrefixLayout`. On a GPU, a check against the
-reference decides which way is used.
+`split_cpu` splits attention into two parts on a CPU. `varlen` does so on a GPU for 16-bit types. `flex` compiles a
+kernel for the mask. `gathered` copies keys and is the reference for the others. All read one `PrefixLayout`. On a GPU,
+a check against the reference decides which way is used.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +23,9 @@ Attention = Callable[[Tensor, Tensor, Tensor, PrefixLayout, float], Tensor]
 
 
 def gathered(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
-    """Attention over N packed tokens by torch's public attention, on any device: the reference for the other ways.
-    Within it, every suffix has a copy of its prefix's keys. Arguments and result as in `split_cpu.attend`."""
+    """Attention over N packed tokens by the public attention function of torch, on any device. It is the reference for
+    the other ways. Within it, every suffix has a copy of the keys of its prefix. Arguments and result as in
+    `split_cpu.attend`."""
     repeats = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(repeats, dim=1) if repeats > 1 else x for x in (k, v))
     out = torch.zeros_like(q)
@@ -46,7 +48,8 @@ def gathered(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float
 
 
 def _with(x: Tensor, bucket: Bucket, outputs: Tensor) -> Tensor:
-    """Copy of flat [N, H, D] with the bucket's sequences [B, H, L, D] written into it, differentiable by autograd."""
+    """A copy of flat outputs [N, H, D] into which the sequences [B, H, L, D] of a bucket are written. It can be
+    differentiated."""
     return x.index_copy(0, bucket.places, bucket.kept(outputs.transpose(1, 2)))
 
 
@@ -59,17 +62,22 @@ IMPLEMENTATIONS: dict[str, Attention] = {
 """The ways to compute attention over packed rows, by name. "gather" runs anywhere and is the reference."""
 
 _MAX_ERROR_RATIO = 3.0
-"""An implementation may have this many times the reference's error in the same type, and `_MIN_ERROR` or a rounding."""
+"""An implementation may have this many times the error of the reference in the same type, and in addition `_MIN_ERROR`
+or, if that is larger, the rounding unit of the type."""
 _MIN_ERROR = 5e-6
-"""Of the largest value: the sum of some hundred products in fp32 in another order differs by about a tenth of it."""
+"""Relative to the largest value. In fp32, adding some hundred products in another order changes the sum by about a
+tenth of this number."""
 
 
 _forced: list[str] = []
 
 
 def implementation(q: Tensor, k: Tensor) -> Attention:
-    """The way to compute attention for queries [N, H, D] and keys [N, G, D]: on a CPU "split", elsewhere the first that
-    passes its check, made once in a process, of "varlen" (for 16-bit types), "flex" and "gather"."""
+    """The way to compute attention for queries [N, H, D] and keys [N, G, D].
+
+    On a CPU it is "split". On another device it is the first of "varlen" (for 16-bit types), "flex" and "gather" that
+    passes its check. The check is made once in a process.
+    """
     if _forced:
         return IMPLEMENTATIONS[_forced[-1]]
     return IMPLEMENTATIONS[chosen(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[2])]
@@ -77,7 +85,7 @@ def implementation(q: Tensor, k: Tensor) -> Attention:
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Context in which one of `IMPLEMENTATIONS` is used, without a check."""
+    """Context in which the implementation with this name in `IMPLEMENTATIONS` is used, without a check."""
     _forced.append(name)
     try:
         yield
@@ -87,7 +95,8 @@ def using(name: str) -> Iterator[None]:
 
 @cache
 def chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> str:
-    """Name of the implementation that is used. The first call makes the check and says the result in one line."""
+    """The name of the implementation that is used. On a GPU, the first call makes the check and says the result in one
+    line. Arguments as in `try_attention`."""
     if device.type == "cpu":
         return "split"
     name, failures = choose(device, dtype, heads, shared, width)
@@ -97,7 +106,8 @@ def chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, wi
 
 
 def choose(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> tuple[str, dict[str, str]]:
-    """The fastest way that passes its check on a GPU, and why each faster one does not; arguments: `try_attention`."""
+    """The name of the fastest implementation that passes its check on a GPU, and for each faster one the reason why it
+    cannot be used. Arguments as in `try_attention`."""
     failures: dict[str, str] = {}
     for name in _CANDIDATES.get(dtype, ()):
         if (failure := try_attention(name, device, dtype, heads, shared, width)) is None:
@@ -112,8 +122,15 @@ _CANDIDATES = {torch.bfloat16: ("varlen", "flex"), torch.float16: ("varlen", "fl
 def try_attention(
     name: str, device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int
 ) -> str | None:
-    """Why one of `IMPLEMENTATIONS` cannot be used for a device, a type, `heads` query heads and `shared` key heads of
-    `width` numbers; None if its outputs and gradients are as exact as the reference's."""
+    """The reason why an implementation cannot be used; None if its outputs and gradients are as exact as those of the
+    reference.
+
+    Args:
+        name: of the implementation in `IMPLEMENTATIONS`.
+        device, dtype: the device, and the type of queries, keys and values.
+        heads, shared: the numbers of query heads and of key heads.
+        width: the numbers in a head.
+    """
     exact_type = torch.float64 if dtype == torch.float32 else torch.float32
 
     def check(layout: PrefixLayout) -> str:
@@ -139,7 +156,7 @@ _CHECKS = (
     {150: (70, 140, 1), 5: (9,), 40: (30, 30, 30, 2)},  # some groups end within a block of 128, some rows are alone
     {300: (20, 131), 260: (50, 12)},
 )
-"""Checks: the length of each prompt in tokens, and the lengths of the responses to it."""
+"""The rows of each check: the length of each prompt in tokens, and the lengths of the responses to it."""
 
 
 def _layout_of_check(lengths: dict[int, tuple[int, ...]]) -> PrefixLayout:
@@ -153,7 +170,8 @@ def _layout_of_check(lengths: dict[int, tuple[int, ...]]) -> PrefixLayout:
 
 
 def _run(name: str, inputs: Sequence[Tensor], layout: PrefixLayout) -> tuple[Tensor, ...]:
-    """Outputs, and gradients of queries, keys and values. inputs: these three, and the gradient of the outputs."""
+    """The outputs of an implementation, and the gradients of queries, keys and values. inputs: queries, keys, values,
+    and the gradient of the outputs."""
     q, k, v = (x.detach().clone().requires_grad_() for x in inputs[:3])
     out = IMPLEMENTATIONS[name](q, k, v, layout, q.shape[-1] ** -0.5)
     return out.detach(), *torch.autograd.grad(out, (q, k, v), inputs[3])

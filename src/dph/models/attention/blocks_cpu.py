@@ -1,27 +1,29 @@
 """The backward pass of attention on a CPU in bf16, by matrix products over blocks of scores that stay in the cache.
 
-torch's kernel does the same work in fp32, or in small products of 16 bits: at the lengths of responses it reaches a
-tenth of the processor's rate. With scores s = scale·q·kᵀ, probabilities P = exp(s − λ) and gradient g of the outputs o,
+The kernel of torch does the same work in fp32, or in small products of 16 bits. At the lengths of responses, it reaches
+a tenth of the rate of the processor. With scores s = scale·q·kᵀ, probabilities P = exp(s − λ) and gradient g of the
+outputs o,
 
     ∂v = Pᵀ·g,   ∂s = P ∘ (g·vᵀ − δ),   δ = Σ g·o,   ∂q = scale·∂s·k,   ∂k = scale·∂sᵀ·q.
 
-Both differences are taken within the matrix products, whose sums are in fp32: queries get −λ, and gradients −δ, as
-three more columns (the three terms of 16 bits whose sum is the number), keys and values three ones. So the difference
-is rounded to 16 bits, not the score. A second product gives what this rounding took from s − λ.
+Both differences, s − λ and g·vᵀ − δ, are taken within the matrix products, whose sums are in fp32. For this, queries
+get −λ, and gradients get −δ, as three more columns: three terms of 16 bits whose sum is the number. Keys and values get
+three columns of ones. So the difference is rounded to 16 bits, and not the score. A second product computes the part
+that this rounding took from s − λ.
 """
 
 import torch
 from torch import Tensor
 
 BLOCK_SCORES = 1 << 19
-"""Scores in a block, for each thread: four tensors of them take 4 MiB."""
+"""The number of scores in a block, for each thread. Four tensors of that many scores in 16 bits take 4 MiB."""
 FEWEST_QUERIES = 64
 _TERMS = 3
-"""Numbers of 16 bits whose sum has the 24 bits of fp32."""
+"""The count of numbers of 16 bits whose sum has the 24 bits of fp32."""
 
 
 def usable(q: Tensor) -> bool:
-    """Whether `q` is in bf16 and oneDNN multiplies matrices of this type on this processor."""
+    """Whether `q` is in bf16, and oneDNN multiplies matrices of this type on this processor."""
     # the operation exists only if torch is built with oneDNN
     return (
         q.dtype == torch.bfloat16
@@ -33,13 +35,13 @@ def usable(q: Tensor) -> bool:
 def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys and values.
+    """The gradients of queries [B, L, H, D], and of keys and values [B, S, G, D].
 
     Args:
-        grad, q, out: gradient of the outputs, queries, outputs, [B, L, H, D].
-        k, v: [B, S, G, D], H a multiple of G.
-        lse: log Σ exp s over all keys that a query sees, of which k may be a part, [B, L, H] in fp32.
-        causal: query i sees keys 0 … i only; L = S.
+        grad, q, out: the gradient of the outputs, the queries, and the outputs, [B, L, H, D].
+        k, v: keys and values, [B, S, G, D], H a multiple of G.
+        lse: λ = log Σ exp s over all keys that a query sees, [B, L, H] in fp32. `k` may be a part of these keys.
+        causal: whether query i sees keys 0 … i only; then L = S.
         scale: multiplies the products of queries and keys.
     """
     batch, length, heads, width = q.shape
@@ -70,7 +72,11 @@ def backward(
 
 
 def block_of(number: int, ratio: int, length: int, keys: int) -> tuple[int, int]:
-    """Key heads and queries of a block."""
+    """The number of key heads, and the number of queries, in a block.
+
+    number: the key heads of all sequences. ratio: query heads per key head. length, keys: the numbers of queries and of
+    keys.
+    """
     scores = BLOCK_SCORES * torch.get_num_threads()
     at_once = max(1, min(number, scores // (ratio * length * keys)))
     span = max(FEWEST_QUERIES, min(length, scores // (at_once * ratio * keys)))
@@ -86,7 +92,8 @@ def _probabilities(q: Tensor, k: Tensor, scale: float) -> Tensor:
 
 
 def _with_terms(x: Tensor, number: Tensor, shared: int) -> Tensor:
-    """[B, L, H, D] and numbers [B, L, H] as [B·G, H/G, L, D + 3]; the last three columns add up to the numbers."""
+    """Values [B, L, H, D] and numbers [B, L, H] as one tensor [B·G, H/G, L, D + 3]. The last three columns add up to
+    the numbers."""
     batch, length, heads, width = x.shape
     widened = x.new_empty(batch, shared, heads // shared, length, width + _TERMS)
     by_rows = widened.permute(0, 3, 1, 2, 4)
@@ -99,7 +106,7 @@ def _with_terms(x: Tensor, number: Tensor, shared: int) -> Tensor:
 
 
 def _with_ones(x: Tensor) -> Tensor:
-    """[B, S, G, D] as [B·G, S, D + 3] with ones in the last three columns."""
+    """Values [B, S, G, D] as [B·G, S, D + 3], with ones in the last three columns."""
     batch, keys, shared, width = x.shape
     widened = x.new_ones(batch, shared, keys, width + _TERMS)
     widened[..., :width] = x.transpose(1, 2)

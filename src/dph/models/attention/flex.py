@@ -1,4 +1,5 @@
-"""Attention over packed rows by torch's FlexAttention: one kernel, compiled for a mask, that skips empty blocks of it.
+"""Attention over packed rows by FlexAttention of torch: a kernel that is compiled for a mask and skips the empty blocks
+of the mask.
 
 A token attends to two intervals of packed indices: its own sequence up to itself, and its prefix.
 """
@@ -14,7 +15,7 @@ from torch.nn.functional import pad
 from dph.models.packing import PrefixLayout, Spans
 
 _NARROWEST_HEAD = 16
-"""The compiled kernel takes heads of at least this width."""
+"""The compiled kernel takes heads of at least this width. Narrower heads are padded with zeros."""
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
@@ -23,7 +24,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) 
     if width < _NARROWEST_HEAD:
         q, k, v = (pad(x, (0, _NARROWEST_HEAD - width)) for x in (q, k, v))
     if "block mask" not in layout.derived:
-        with torch.inference_mode(False):  # a training step may use it after one that only computes
+        with torch.inference_mode(False):  # a training step may use this mask after inference has made it
             layout.derived["block mask"] = block_mask(layout)
     by_heads = (x.transpose(0, 1)[None] for x in (q, k, v))
     out = _kernel(q.device.type)(
@@ -41,7 +42,7 @@ def _kernel(device: str) -> Callable[..., Any]:
 
 
 def block_mask(layout: PrefixLayout) -> Any:
-    """Which blocks of keys each block of queries attends to: not at all, in part, or whole."""
+    """For each block of queries, the blocks of keys to which it attends not at all, in part, or as a whole."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     start, prefix, prefix_end = _intervals(layout)
@@ -54,7 +55,8 @@ def block_mask(layout: PrefixLayout) -> Any:
 
 
 def _intervals(layout: PrefixLayout) -> tuple[Tensor, Tensor, Tensor]:
-    """For each packed token: start of its sequence, and start and end of its prefix (both 0 without a prefix)."""
+    """For each packed token, the start of its sequence, and the start and the end of its prefix (both 0 without a
+    prefix)."""
     start = _spread(layout.sequences, layout.sequences.starts[:-1])
     prefix, prefix_end = torch.zeros_like(start), torch.zeros_like(start)
     starts = layout.prefixes.starts + layout.prefixes.first
@@ -64,5 +66,5 @@ def _intervals(layout: PrefixLayout) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _spread(spans: Spans, values: Tensor) -> Tensor:
-    """Repeat a value of each sequence for each of its tokens."""
+    """The value of each sequence, repeated for each of the tokens of the sequence."""
     return values.repeat_interleave(spans.starts.diff(), output_size=spans.tokens)

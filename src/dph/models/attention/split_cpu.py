@@ -1,13 +1,14 @@
-"""Attention over packed rows on a CPU: each sequence's own part and the part over its prefix, joined by log-sum-exp.
+"""Attention over packed rows on a CPU. The part of a sequence over itself and the part over its prefix are joined by
+log-sum-exp.
 
-Attention over two sets of keys, with scores s, outputs o = softmax(s)·v and λ = log Σ exp s of each set, is
-(FlashAttention, arXiv 2205.14135)
+With scores s, the outputs of attention over one set of keys are o = softmax(s)·v, and λ = log Σ exp s. For two sets of
+keys together (FlashAttention, arXiv 2205.14135),
 
     λ = log(exp λ₁ + exp λ₂),   o = exp(λ₁ − λ)·o₁ + exp(λ₂ − λ)·o₂.
 
 The backward pass of such kernels recomputes the probabilities as exp(s − λ). Given the joint o and λ, it therefore
-returns each set's part of the gradient. No score matrix, mask or copy of the prefix's keys is needed. In bf16, where
-torch's kernel is slow, `dph.models.attention.blocks_cpu` computes the gradients.
+returns the part of the gradient that belongs to each set. No score matrix, mask or copy of the keys of the prefix is
+needed. In bf16, where the kernel of torch is slow, `dph.models.attention.blocks_cpu` computes the gradients.
 """
 
 from typing import Any
@@ -24,8 +25,16 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
-    """Attention over N packed tokens, by torch's kernel for CPUs: outputs [N, H, D] of queries [N, H, D], keys and
-    values [N, G, D], H a multiple of G. layout: which tokens attend to which. scale: multiplies the scores."""
+    """Attention over N packed tokens, by the kernel of torch for CPUs.
+
+    Args:
+        q: queries, [N, H, D].
+        k, v: keys and values, [N, G, D], H a multiple of G.
+        layout: which tokens attend to which.
+        scale: multiplies the scores.
+    Returns:
+        Outputs, [N, H, D].
+    """
     return _SplitAttention.apply(q, k, v, layout, scale)
 
 
@@ -39,8 +48,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tupl
 
 
 def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys and values, from the gradient of the outputs, queries, keys, values, and outputs and λ
-    over all keys that the queries see."""
+    """The gradients of queries, keys and values. inputs: the gradient of the outputs, queries, keys, values, and the
+    outputs and λ over all keys that the queries see."""
     grad, q, k, v, out, lse = inputs
     if blocks_cpu.usable(q):
         return blocks_cpu.backward(grad, q, k, v, out, lse, causal, scale)
@@ -48,7 +57,7 @@ def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> 
 
 
 def kernel_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """As `_attend_backward`, by torch's kernel."""
+    """As `_attend_backward`, by the kernel of torch."""
     of_q, of_k, of_v = _backward(*(x.transpose(1, 2) for x in inputs), 0.0, causal, scale=scale)
     return of_q.transpose(1, 2), of_k.transpose(1, 2), of_v.transpose(1, 2)
 
@@ -57,7 +66,7 @@ def kernel_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> t
 
 
 def take_zeroed(x: Tensor, bucket: Bucket) -> Tensor:
-    """The bucket's sequences, [N, …] → [B, L, …], with zeros in the padding."""
+    """The sequences of a bucket, [N, …] → [B, L, …], with zeros in the padding."""
     if len(bucket.present) == len(bucket.index):
         return bucket.take(x)
     out = x.new_zeros(len(bucket.index), *x.shape[1:])

@@ -1,8 +1,9 @@
-"""Attention over packed rows by torch's kernel for sequences of variable length (CUDA, 16-bit types).
+"""Attention over packed rows by the kernel of torch for sequences of variable length (CUDA, 16-bit types).
 
-It splits attention as `dph.models.attention.split_cpu` does, in two calls of the kernel for all groups: every sequence
-attends to itself, and the suffixes of each group attend to their prefix. No padding, and no copy of keys: the kernel
-reads the packed tensors in place, also if several query heads share a key head. It needs torch only.
+Attention is split as in `dph.models.attention.split_cpu`, but in two calls of the kernel for all groups. In the first
+call every sequence attends to itself. In the second call the suffixes of each group attend to their prefix. There is no
+padding and no copy of keys: the kernel reads the packed tensors in place, also if several query heads share a key head.
+Only torch is needed.
 """
 
 from typing import Any
@@ -15,15 +16,16 @@ from torch.nn.functional import pad, softplus
 from dph.models.packing import PrefixLayout, Spans
 
 _HEAD_MULTIPLE = 8
-"""The kernel takes heads whose width is a multiple of this."""
+"""The kernel takes heads whose width is a multiple of this number."""
 _LEAST_BOUND = 2
-"""The kernel arranges λ differently if no sequence has more than one query; any upper bound is allowed."""
+"""The smallest bound of lengths that is given to the kernel, which may be any upper bound. If no sequence has more than
+one query, the kernel arranges λ differently."""
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
     """Attention over N packed tokens. Arguments and result as in `dph.models.attention.split_cpu.attend`.
 
-    Heads of other widths than the kernel takes are padded with zeros, which change no score and no output.
+    Heads of a width that the kernel does not take are padded with zeros, which change no score and no output.
     """
     width = q.shape[-1]
     if missing := -width % _HEAD_MULTIPLE:
@@ -32,18 +34,20 @@ def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) 
 
 
 def _bounds(queries: Spans, keys: Spans) -> tuple[Tensor, Tensor, int, int]:
-    """The kernel's description of sequences: starts of queries and of keys, and bounds of their lengths."""
+    """The description of sequences that the kernel reads: the starts of queries and of keys, and upper bounds of their
+    lengths."""
     return queries.starts, keys.starts, max(_LEAST_BOUND, queries.longest), max(_LEAST_BOUND, keys.longest)
 
 
 class _VarlenAttention(torch.autograd.Function):
-    """The kernels behind `torch.nn.attention.varlen`; its public function has no backward pass for a given λ."""
+    """Attention by the kernels behind `torch.nn.attention.varlen`. The public function of that module has no backward
+    pass for a given λ."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
         forward = torch.ops.aten._flash_attention_forward
         sequences, queries, prefixes = layout.sequences, layout.queries, layout.prefixes
-        # λ is float32 [H, N]; the last two results are only for dropout and debugging, and the backward pass wants them
+        # λ is float32 [H, N]; the last two results serve dropout and debugging, but the backward pass takes them
         out, lse, state, unused, _ = forward(q, k, v, *_bounds(sequences, sequences), 0.0, True, False, scale=scale)
         if queries.tokens:
             tail, head = queries.place, prefixes.place
