@@ -1,13 +1,13 @@
-"""Checkpoints of training: written atomically, verified by checksums, loaded without pickle, and sufficient to continue
-the same trajectory.
+"""Checkpoints of training. They are written atomically, verified by checksums, loaded without pickle, and sufficient to
+continue the same trajectory.
 
-checkpoints/step-00000040/
-    model/                the policy, as AutoModelForCausalLM and vLLM load it
-    trainer.safetensors   optimizer moments, and adapter weights if there are any
-    state.json            step and cursors
-    interim               empty, and only if no checkpoint was due: something interrupted the run after this step
-    checksums.json        SHA-256 of every file above
-checkpoints/best.json     which of them had the best measurement
+    checkpoints/step-00000040/
+        model/                the policy, as AutoModelForCausalLM and vLLM load it
+        trainer.safetensors   optimizer moments, and adapter weights if there are any
+        state.json            step and cursors
+        interim               an empty file, only in a checkpoint that an interruption caused and that was not due
+        checksums.json        SHA-256 of every file above
+    checkpoints/best.json     which of the checkpoints had the best measurement
 """
 
 import json
@@ -43,11 +43,14 @@ class TrainState:
     """Position in the endless order of stored responses."""
     optimizer_steps: int = 0
     skipped_in_a_row: int = 0
-    """Consecutive optimizer steps, up to the last one, that were skipped because loss or gradient was not finite."""
+    """The number of consecutive optimizer steps, up to the last step, that were skipped because loss or gradient was
+    not finite."""
     token_budget: int = 0
-    """Reduced tokens per micro-batch, after memory ran out with the budget of the settings; else 0."""
+    """The reduced number of tokens per micro-batch, after memory ran out with the number in the settings; 0 before
+    that."""
     pending: Mapping[str, float] | None = None
-    """Metrics of the last step if their line is not written yet: the step was interrupted during its evaluation."""
+    """The metrics of the last step if their line is not written yet, because the step was interrupted during its
+    evaluation."""
 
 
 def _folder(run: Path) -> Path:
@@ -69,11 +72,18 @@ def save(
     *,
     due: bool = True,
 ) -> Path:
-    """Write a checkpoint and remove all but the newest `keep` and the steps `keep_too`; returns its directory.
+    """Write a checkpoint, and remove older checkpoints. Returns the folder of the checkpoint.
 
-    One that is not due is not counted among the newest, and goes when a later one is written: an interrupted run keeps
-    the checkpoints of an undisturbed one. Raises UserError when it cannot be written; earlier checkpoints are then
-    unchanged.
+    Args:
+        run: the run directory.
+        policy, optimizer, state: the state to save.
+        keep: how many of the newest checkpoints are kept; 0 keeps all.
+        keep_too: the steps of further checkpoints that are kept.
+        due: whether the settings ask for a checkpoint after this step. A checkpoint that is not due is not counted
+            among the newest, and is removed when a later one is written, so that an interrupted run keeps the same
+            checkpoints as an undisturbed run.
+    Raises:
+        UserError: the checkpoint cannot be written. Earlier checkpoints are then unchanged.
     """
     tensors = {f"optimizer/{name}": value for name, value in optimizer.state().items()}
     if hasattr(policy.model, "get_base_model"):
@@ -90,7 +100,7 @@ def save(
             sums = {entry.relative_to(path).as_posix(): sha256(entry) for entry in files}
             (path / _CHECKSUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
         counted = [step for step in steps_saved(run) if not (path_of(run, step) / _INTERIM).exists()]
-        kept = {state.step, *keep_too, *counted[-keep:]}  # of 0, all
+        kept = {state.step, *keep_too, *counted[-keep:]}  # with keep = 0, all steps
         for old in set(steps_saved(run)) - kept:
             remove_atomically(path_of(run, old))
     except (OSError, safetensors.SafetensorError) as error:
@@ -107,7 +117,7 @@ def steps_saved(run: Path) -> list[int]:
 
 
 def damage(checkpoint: Path) -> str:
-    """The fault of a checkpoint; empty if every file is as it was written."""
+    """The fault of a checkpoint; "" if every file is as it was written."""
     try:
         sums: dict[str, str] = read_json(checkpoint / _CHECKSUMS)
         for name, expected in sums.items():
@@ -124,8 +134,8 @@ def damage(checkpoint: Path) -> str:
 
 
 def newest_intact(run: Path) -> int | None:
-    """Step of the newest intact checkpoint, or None without any; newer ones, which are damaged, are reported and
-    renamed. Raises UserError when all are damaged."""
+    """The step of the newest intact checkpoint; None if the run has no checkpoint. Damaged checkpoints that are newer
+    are renamed and reported. Raises UserError if all checkpoints are damaged."""
     damaged = []
     for step in reversed(steps_saved(run)):
         fault = damage(path_of(run, step))
@@ -149,7 +159,7 @@ def newest_intact(run: Path) -> int | None:
 
 
 def read_state(checkpoint: Path) -> TrainState:
-    """The cursors of a checkpoint. Raises UserError when they cannot be read."""
+    """The state that a checkpoint records. Raises UserError if it cannot be read."""
     try:
         state = TrainState(**read_json(checkpoint / "state.json"))
         for name, value in asdict(state).items():
@@ -161,8 +171,9 @@ def read_state(checkpoint: Path) -> TrainState:
 
 
 def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainState:
-    """Load optimizer and adapter weights (whole models are loaded from the checkpoint's folder `model`). Raises
-    UserError when the files belong to another policy."""
+    """Load the optimizer state and the adapter weights of a checkpoint into an optimizer and a policy, and return the
+    recorded state. A model without adapters is loaded from the folder `model` of the checkpoint instead. Raises
+    UserError if the files belong to another policy."""
     state = read_state(checkpoint)
     parameters = dict(policy.trainable())
     try:
@@ -182,14 +193,16 @@ def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainStat
 
 @dataclass(slots=True)
 class BestCheckpoint:
-    """The best of the measured steps, step 0 included; a function of metrics.jsonl alone. Greedy accuracy may be
-    highest after a policy has collapsed onto few solutions: steps within a tolerance of it are equal, and pass@k
-    decides."""
+    """The best of the measured steps, step 0 included. It depends on metrics.jsonl alone.
+
+    Greedy accuracy may be highest after a policy has collapsed onto few solutions. Therefore steps whose metric lies
+    within `within` of the highest value count as equal, and pass@k decides between them.
+    """
 
     metric: str
     within: float
     start: str
-    """The model that training began with; it is the best until a step is better."""
+    """The model that training began with, which is the best until a step is better."""
     step: int | None = None
     values: Mapping[str, float] = field(default_factory=dict)
     """The metrics of the best step."""
@@ -197,11 +210,11 @@ class BestCheckpoint:
 
     @classmethod
     def so_far(cls, run: Path, metric: str, within: float, start: str) -> "BestCheckpoint":
-        """The best of the steps that a run has logged and still has checkpoints of."""
+        """The best of the steps that a run has logged and whose checkpoints still exist."""
         there = {0, *steps_saved(run)}
         lines = read_metrics(run)
         best = cls(metric, within, start)._after(lines)
-        if best.step is not None and best.step not in there:  # somebody deleted it
+        if best.step is not None and best.step not in there:  # somebody deleted the checkpoint
             best = cls(metric, within, start)._after([line for line in lines if line["step"] in there])
         return best
 
@@ -216,12 +229,12 @@ class BestCheckpoint:
         return (self.step,) if self.step else ()
 
     def check(self, values: Mapping[str, float]) -> None:
-        """Raises UserError when the monitor does not measure the metric."""
+        """Raise UserError if the monitor does not measure the metric."""
         if self.metric and self.metric not in values:
             raise SettingsError(f"keep_best is {self.metric!r}, but the monitor measures: {', '.join(sorted(values))}")
 
     def note(self, step: int, values: Mapping[str, float]) -> bool:
-        """Take a step's metrics into account; returns whether it is a training step and the best so far."""
+        """Take the metrics of a step into account. Returns whether the step is a training step and the best so far."""
         if not self.metric or self.metric not in values:
             return False
         self._highest = max(self._highest, values[self.metric])
@@ -237,7 +250,7 @@ class BestCheckpoint:
         return [*(values[name] for name in deciding(values)), values[self.metric]]
 
     def write(self, run: Path) -> None:
-        """Write checkpoints/best.json, once there is a best."""
+        """Write checkpoints/best.json, if there is a best step."""
         if self.step is not None:
             facts = {
                 "step": self.step,
@@ -250,8 +263,12 @@ class BestCheckpoint:
 
 
 def deciding(values: Mapping[str, float], prefix: str = "eval/") -> list[str]:
-    """The metric that decides between steps of about the same accuracy: the name of pass@k at the largest k of which
-    there are 2k samples, or else at k = 1; none without samples. prefix: of the names of a set's metrics."""
+    """The name of the metric that decides between steps of about the same accuracy, in a list, which is empty if no
+    pass@k was measured.
+
+    It is pass@k at the largest k for which there are at least 2k samples, or at k = 1 if there are fewer samples.
+    prefix: of the names of the metrics of a set.
+    """
     of_passes = f"{prefix}pass@"
     ks = sorted(int(name.removeprefix(of_passes)) for name in values if name.startswith(of_passes))
     return [f"{of_passes}{max(k for k in ks if k == 1 or 2 * k <= ks[-1])}"] if ks else []

@@ -1,5 +1,7 @@
-"""The run loop that supervised training and reinforcement learning share: a run directory is opened, steps are
-repeated, logged and saved, signals and errors stop the run with its state saved, and the trained model is written.
+"""The run loop that supervised training and reinforcement learning share.
+
+A run directory is opened. Steps are repeated, logged and saved. Signals and errors stop the run with its state saved.
+At the end the trained model is written.
 """
 
 import signal
@@ -26,7 +28,7 @@ from dph.training.optim import Optimizer
 
 
 class Clock:
-    """Seconds of each part of a step."""
+    """The seconds that each part of a step took."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
@@ -55,23 +57,24 @@ class Saver:
         keep: int,
         best: BestCheckpoint | None = None,
     ) -> None:
-        """state: of the newest checkpoint, or of a new run. keep: how many of the newest checkpoints are kept, and the
-        one of `best` too."""
+        """state: of the newest checkpoint, or of a new run. keep: how many of the newest checkpoints are kept. The
+        checkpoint of the step `best` is kept too."""
         self.run, self.state, self.best = run, state, best or BestCheckpoint("", 0.0, "")
         self._policy, self._optimizer, self._world, self._keep = policy, optimizer, world, keep
         self._saved = state
-        self._tried = state  # of the last attempt; if that failed, an immediate second one would too
+        self._tried = state  # the state of the last attempt; if that failed, a second attempt would fail too
         self._consistent = True
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Context in which weights and optimizer are ahead of `state`, which must follow; an error saves nothing."""
+        """Context in which weights and optimizer are ahead of `state`. The caller sets the new state afterwards. If an
+        error leaves the context, nothing is saved any more."""
         self._consistent = False
         yield
         self._consistent = True
 
     def save(self, *, due: bool = True) -> None:
-        """Write a checkpoint of the state; only the leading process does."""
+        """Write a checkpoint of the state, in the leading process only. due: as in `checkpoints.save`."""
         self._tried = self.state
         if self._world.leads:
             self.run.sync()
@@ -81,8 +84,10 @@ class Saver:
         self._saved = self.state
 
     def rescue(self) -> bool:
-        """Save the state if it can be and is not yet; returns whether it is saved. Does not wait for other processes,
-        because one of them may be the reason why this one ends."""
+        """Save the state, if it can be saved and is not saved yet. Returns whether the state is saved.
+
+        The process does not wait for other processes, because one of them may be the reason why this process ends.
+        """
         if not self._consistent or self.state.step == 0:
             return False
         if self.state != self._tried or self._removed():
@@ -94,11 +99,12 @@ class Saver:
 
     @property
     def path(self) -> Path:
-        """Directory of the state's checkpoint, whether it exists or not."""
+        """The folder of the checkpoint of the state, whether it exists or not."""
         return checkpoints.path_of(self.run.path, self.state.step)
 
     def _removed(self) -> bool:
-        """Whether somebody removed the run directory; only the leading process can tell, as the others do not wait."""
+        """Whether somebody removed the checkpoint of the state after it was saved. Only the leading process can tell,
+        because the others do not wait for it."""
         return self._world.leads and self.state == self._saved and not self.path.is_dir()
 
 
@@ -112,25 +118,31 @@ class RunLoop:
 
     steps: int
     checkpoint_every: int
-    """Steps between checkpoints; the last step is always saved."""
+    """The number of steps between checkpoints. The last step is always saved."""
     max_skipped: int
-    """Updates in a row that may be skipped because loss or gradient is not finite; 0: any number."""
+    """The number of consecutive updates at which a run stops because loss or gradient was not finite; 0 allows any
+    number."""
     world: World
     saver: Saver
     log: Callable[[int, Mapping[str, float], Mapping[str, float]], None]
-    """Writes the metrics of a step and its timings; the leading process calls it."""
+    """Writes the metrics and the timings of a step. Only the leading process calls it."""
     label: str
-    """Of the work, for its progress."""
+    """The name of the work, shown next to its progress."""
     shown: str
-    """The metric that progress shows."""
+    """The name of the metric that is shown next to the progress."""
     ended: Callable[[], bool] = lambda: False
     """Whether the run ends before it has all of its steps."""
 
     def repeat(self, step: Action, measure: Action | None = None) -> None:
         """Run the remaining steps. If anything interrupts them, the state is saved first if that is possible.
 
-        step: takes a step; the saver's state becomes the one after it, with the step's metrics pending. measure:
-        returns further metrics of the state, none if none are due.
+        Args:
+            step: takes a step. The state of the saver becomes the state after the step, with the metrics of the step
+                pending.
+            measure: returns further metrics of the state, or no metrics if no measurement is due.
+        Raises:
+            Interrupted: a signal came. The message says what is saved.
+            UserError: too many updates in a row were skipped, or a step or a checkpoint failed.
         """
         saver, steps = self.saver, self.steps
         finishing = "a signal came: the step is finished and its state saved, then the run stops"
@@ -145,7 +157,7 @@ class RunLoop:
                     kept = f", which is not saved; the same command with --resume continues after step {before[-1]}"
                 else:
                     kept = "; nothing is saved, and the same command with --resume starts anew"
-                # torchrun ends the processes that are left, one of which may be saving, when one leaves
+                # torchrun ends all processes when one leaves, and the leading process may still be saving
                 self.world.wait()
                 raise Interrupted(error.number, stopped + kept) from error
             except Exception as error:
@@ -161,7 +173,7 @@ class RunLoop:
             if world.leads:
                 self.log(0, values, {})
             saver.best.note(0, values)
-        self._check_updates()  # a run that stopped here does not continue
+        self._check_updates()  # a run that was stopped by this check does not continue
         with progress(self.label, steps, saver.state.step, quiet=not world.leads) as tracker:
             # Metrics are pending if a run was stopped between the update of a step and its line in metrics.jsonl
             while saver.state.pending is not None or (saver.state.step < steps and not self.ended()):
@@ -177,7 +189,7 @@ class RunLoop:
                     raise Interrupted(interrupts.signal or signal.SIGTERM)  # all processes stop after the same step
 
     def _record(self, values: Mapping[str, float], clock: Clock) -> None:
-        """Write a step's metrics and, if it is due or the step is the best so far, a checkpoint."""
+        """Write the metrics of a step, and a checkpoint if it is due or the step is the best so far."""
         saver = self.saver
         if self.world.leads:
             self.log(saver.state.step, values, clock.laps | peak_memory())
@@ -188,7 +200,7 @@ class RunLoop:
             self.world.together(saver.save)
 
     def _check_updates(self) -> None:
-        """Raises SharedUserError if loss or gradient has not been finite for `max_skipped` updates in a row."""
+        """Raise SharedUserError if loss or gradient has not been finite for `max_skipped` updates in a row."""
         state = self.saver.state
         if 0 < self.max_skipped <= state.skipped_in_a_row:
             raise SharedUserError(
@@ -208,13 +220,17 @@ class Opened(Generic[C]):
     world: World
     run: RunDir
     config: C
-    """The settings of the stage, with the precision that the run keeps in the place of "auto"."""
+    """The settings of the stage. The precision "auto" is replaced by the precision that the run keeps."""
     checkpoint: Path | None
     """The folder of the checkpoint to continue from; None if the training begins, or is complete."""
 
 
 def open_run(config: C, stage: str, *, resume: bool, versions: Mapping[str, str] | None = None) -> Opened[C]:
-    """Join the processes that train together, and open their run directory as `RunDir.start` does."""
+    """Join the processes that train together, and open their run directory as `RunDir.start` does. Raises UserError as
+    `RunDir.start` and `checkpoints.newest_intact` do.
+
+    config: the settings of the stage. stage: its name. versions: of other things that the stage depends on.
+    """
     world = World.join()
     run = world.decided(
         lambda: RunDir.start(config.out, stage, config, resume=resume, versions=versions, extend=_check_extension)
@@ -234,8 +250,11 @@ def say_if_idle(steps: int, lr: float, world: World) -> None:
 
 
 def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Callable[[], Mapping[str, Any]]) -> Path:
-    """Write the folder `model`, by `save`, with its card, and mark the run as complete, with further `facts` for its
-    manifest; returns the run directory."""
+    """Write the final model with its card into the folder `model`, mark the run as complete, and return the run
+    directory.
+
+    save: writes the model into a folder. facts: returns further entries of the manifest.
+    """
     if world.leads:
         save_with_card(run, save, run.path / "model")
         run.finish(**facts())
@@ -244,7 +263,8 @@ def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Calla
 
 
 def _check_extension(run: RunDir, before: TrainConfig | SftConfig) -> None:
-    """Raises UserError unless a run can continue for more steps exactly as if it had been started with them."""
+    """Raise UserError unless a run can continue for more steps exactly as if it had been started with them. before: the
+    settings with which the run was started."""
     if before.optim.schedule != "constant":
         raise RunError(
             f"{run.path} was started with {before.steps} steps, and its learning rate depends on their number "

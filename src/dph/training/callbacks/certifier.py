@@ -1,4 +1,5 @@
-"""Certificates of checkpoints: whether a policy still solves, up to a bound, what the base model solved."""
+"""Certificates of checkpoints. A certificate says, up to a bound, whether a policy still solves the problems that the
+base model solved."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,12 @@ from dph.runs.coverage import CERTIFICATE, drop_visits, read_visits, write_visit
 
 
 class Certifier:
-    """Certificates of checkpoints, in their order, until one fails; the last certified model is kept. Its state is
-    certificate.jsonl. Its findings may only end training: a run that rolled back would depend on the set."""
+    """Makes certificates of checkpoints, in the order of their steps, until one fails. The last certified model is
+    kept.
+
+    certificate.jsonl holds the whole state. The result of a check may end training but must not change it otherwise: a
+    run that rolled back after a failed check would depend on the certification set.
+    """
 
     def __init__(
         self,
@@ -28,11 +33,12 @@ class Certifier:
         every: int,
         stop: bool,
     ) -> None:
-        """save: writes the current model into a folder, with a note in its card. after: the last step whose check
-        counts, of a resumed run; -1 for a new one. every: steps between checks. stop: training ends after the first
-        check that fails."""
+        """save: writes the current model into a folder, with a note in its card. after: in a resumed run, the last step
+        whose check counts; -1 in a new run. every: the number of steps between checks. stop: whether training ends
+        after the first check that fails. Raises UserError if the certification set is not the set that the run was
+        started with."""
         self.certified = self.failed = 0
-        """The last certified step, and the first that failed; 0 if there is none."""
+        """The last certified step, and the first step that failed; 0 if there is none."""
         self._every, self._stop = every, stop
         self._run, self._held, self._evaluator, self._world, self._save = run, held, evaluator, world, save
         visits = read_visits(run, CERTIFICATE).items()
@@ -52,7 +58,7 @@ class Certifier:
 
     @property
     def ended(self) -> bool:
-        """Whether training is to end."""
+        """Whether training has to end."""
         return self._stop and self.failed > 0
 
     def due(self, step: int) -> bool:
@@ -60,11 +66,11 @@ class Certifier:
         return step > 0 and step % self._every == 0
 
     def check(self, step: int) -> dict[str, float]:
-        """Check the current policy; returns the metrics certify/… (docs/reference/metrics.md)."""
+        """Check the current policy. Returns the metrics certify/… (docs/reference/metrics.md)."""
         share = [self._held.problems[i] for i in self._world.share(len(self._held.problems))]
         parts = self._world.gather(self._world.together(lambda: solved(self._evaluator, share)))
         known = {id: count for part in parts for id, count in part.items()}
-        counts = {problem.id: known[problem.id] for problem in self._held.problems}  # in one process's order
+        counts = {problem.id: known[problem.id] for problem in self._held.problems}  # in the order of a single process
         certificate = self._held.certificate(counts)
         self._note(step, certificate)
         self._world.decided(lambda: self._write(step, certificate, counts))

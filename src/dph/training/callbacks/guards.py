@@ -1,6 +1,5 @@
-"""What looks at the rollouts of a step before the step learns from them: guards, which stop the run, alarms, which say
-that something seems wrong, and the coverage ledger.
-"""
+"""Guards, alarms and the coverage ledger look at the rollouts of a step before the step learns from them. A guard stops
+the run. An alarm says that something seems wrong."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from dph.training.rollouts import Drawn
 from dph.types import Outcome
 
 FAILURES = frozenset({Outcome.ERROR, Outcome.TIMEOUT, Outcome.INFRA_ERROR, Outcome.GOLD_ERROR})
-"""An error or a timeout, of the response or of the judging."""
+"""The outcomes that are an error or a timeout, of the response or of the judging."""
 
 
 class StepGuard:
@@ -26,15 +25,18 @@ class StepGuard:
     def __init__(
         self, run: Path, world: World, pinned: Pinned, ledger: Ledger, *, max_unjudged: float, by_function: bool
     ) -> None:
-        """run: run directory, whose coverage.jsonl gets a line for each step. ledger: what earlier steps showed of each
-        problem. max_unjudged: share of a step's responses whose judging may fail. by_function: as `VerdictAlarm`."""
+        """run: the run directory, whose coverage.jsonl gets a line for each step. ledger: the ledger of the earlier
+        steps. max_unjudged: the share of the responses of a step whose judging may fail. by_function: as in
+        `VerdictAlarm`."""
         self._run, self._world, self._pinned, self._ledger = run, world, pinned, ledger
         self._max_unjudged, self._alarm = max_unjudged, VerdictAlarm(by_function)
 
     def check(self, step: int, drawn: Drawn, stats: StepStats) -> dict[str, float]:
-        """Note the rollouts of a step; returns the metrics coverage/…. Raises SharedUserError (UserError in a single
-        process) if the run must stop: judging failed for too many responses, or a database of the step's problems has
-        changed since the run started."""
+        """Note the rollouts of a step, and return the metrics coverage/….
+
+        Raises SharedUserError (UserError in a single process) if the run must stop, because judging failed for too many
+        responses, or because a database of the problems of the step has changed since the run started.
+        """
         lost = stats.outcomes.get(Outcome.INFRA_ERROR, 0)
         if fault := unjudged_fault(lost, stats.responses, stats.reasons, self._max_unjudged):
             raise SharedUserError(fault)
@@ -49,7 +51,7 @@ class StepGuard:
 
 
 def ledger_after(run: Path, step: int, reference: Mapping[str, tuple[int, int]]) -> Ledger:
-    """The ledger of a run after a step, from what it wrote; `reference` as in `Ledger`."""
+    """The ledger of a run after a step, from the file that the run wrote. reference: as in `Ledger`."""
     ledger = Ledger(reference)
     for earlier, visits in read_visits(run).items():
         if 0 < earlier <= step:
@@ -59,18 +61,19 @@ def ledger_after(run: Path, step: int, reference: Mapping[str, tuple[int, int]])
 
 @dataclass(slots=True)
 class VerdictAlarm:
-    """Watches the verdicts of consecutive steps for signs that not the policy is at fault but the verifier, the prompts
-    or a limit. A condition that lasts is reported in its 1st, 2nd, 4th, 8th, … step."""
+    """Watches the verdicts of consecutive steps for signs that the fault lies in the verifier, the prompts or a limit,
+    and not in the policy. A condition that lasts is reported in its 1st, 2nd, 4th, 8th, … step."""
 
     by_function: bool = False
-    """A reward function judges, not the verifiers."""
+    """Whether a reward function judges, and not the verifiers."""
     failed: int = 0
-    """Newest steps in a row in which every verdict is an error."""
+    """The number of newest steps in a row in which every verdict is an error."""
     unrewarded: int = 0
-    """Newest steps in a row in which every reward is 0."""
+    """The number of newest steps in a row in which every reward is 0."""
 
     def note(self, stats: StepStats) -> str | None:
-        """Count a step; returns what is wrong, or None: if all verdicts are errors, that, not the missing reward."""
+        """Count a step. Returns the message of the alarm, or None. If all verdicts are errors, the message is about the
+        errors and not about the missing reward."""
         failures = sum(stats.outcomes.get(outcome, 0) for outcome in FAILURES)
         self.failed = self.failed + 1 if 0 < failures == stats.responses else 0
         self.unrewarded = self.unrewarded + 1 if stats.responses and not stats.sampled["rewarded"] else 0

@@ -1,4 +1,4 @@
-"""Held-out problems during training: their evaluation, and the alarm about pass@k."""
+"""Held-out problems during training: how they are evaluated, and the alarm that says that pass@k has fallen."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,16 +18,23 @@ from dph.types import Group, Problem
 
 
 class PassAlarm:
-    """Says that pass@k of the monitored problems has fallen (`FallAlarm`: at most 5 % of the runs in which it does not
-    are told so, over all their steps and sets)."""
+    """Says that pass@k of the monitored problems has fallen.
+
+    Of the runs in which pass@k does not fall, at most 5 % are told so, over all steps and sets of a run (see
+    `FallAlarm`).
+    """
 
     def __init__(self, name: str, n: int, sets: int = 1) -> None:
-        """name: of the set, before the metric. n: samples of a problem. sets: how many alarms share the error."""
+        """name: of the set, written before the name of the metric. n: the number of samples of a problem. sets: the
+        number of alarms of the run, which share the probability of a false alarm."""
         self._name, self._alarm, self._told = name, FallAlarm(n, ALPHA / sets), 0
 
     def note(self, step: int, counts: Counts) -> str | None:
-        """Take a measured step into account; counts: the correct and the judged samples of each problem. A fall that
-        shows again is told at its 1st, 2nd, 4th, 8th, … step."""
+        """Take a measured step into account. Returns the message of the alarm, or None. A fall that shows in several
+        steps is told at its 1st, 2nd, 4th, 8th, … step.
+
+        counts: the numbers of correct and of judged samples of each problem.
+        """
         fall = self._alarm.note(step, counts)
         self._told += fall is not None
         if fall is None or self._told.bit_count() != 1:  # a power of two
@@ -48,7 +55,7 @@ class MonitoredSet:
     """Held-out problems that are measured together."""
 
     prefix: str
-    """Of the names of their metrics: "eval/" or "monitor/NAME/"."""
+    """The beginning of the names of the metrics of the set: "eval/" or "monitor/NAME/"."""
     task: Task
     split: str
     problems: Sequence[Problem]
@@ -58,8 +65,8 @@ class MonitoredSet:
 
 
 def monitored_sets(config: MonitorConfig, task: Task, *, shuffle: bool = False) -> list[MonitoredSet]:
-    """The set of the training task, then the set of each table `monitor.sets`. Raises UserError as `make_task` and
-    `select` do."""
+    """The monitored set of the training task, and then the set of each table `monitor.sets`. Raises UserError as
+    `make_task` and `select` do."""
     chosen = {"eval/": (task, config.split, config.limit, config.n)}
     for name, table in config.sets.items():
         of_set = make_task(TaskConfig(table.task, table.options)) if table.task else task
@@ -78,13 +85,13 @@ class Measured:
     values: Mapping[str, float]
     """Metrics named eval/… and monitor/NAME/…"""
     samples: Sequence[Sample]
-    """The responses to keep, of the training task."""
+    """The responses to keep. They are responses to problems of the training task."""
     warnings: Sequence[str]
     """The messages of the alarms about pass@k."""
 
 
 class Monitor:
-    """Evaluation during training on a few held-out problems, spread over processes."""
+    """Evaluation during training on a few held-out problems, which are spread over the processes."""
 
     def __init__(
         self,
@@ -95,8 +102,8 @@ class Monitor:
         run: Path,
         after: int,
     ) -> None:
-        """run: run directory, whose monitor.jsonl gets a line for each measured step. after: the last step whose
-        measurement counts, of a resumed run; -1 for a new one."""
+        """run: the run directory, whose monitor.jsonl gets a line for each measured step. after: in a resumed run, the
+        last step whose measurement counts; -1 in a new run."""
         self._evaluator, self._sets, self._world, self._run = evaluator, sets, world, run
         self._every, self._kept = config.every, config.kept_responses
         for step, visits in read_visits(run, MONITORED).items():
@@ -106,7 +113,7 @@ class Monitor:
             drop_visits(run, after, MONITORED)
 
     def _alarms(self, step: int, counts: Counts) -> list[str]:
-        """What the alarms say of a step; counts: of all sets, by the ids that monitor.jsonl has."""
+        """The messages of the alarms about a step. counts: of the problems of all sets, by the ids in monitor.jsonl."""
         messages = []
         for group in self._sets:
             ids = {problem.id: self._id(group, problem) for problem in group.problems}
@@ -115,12 +122,14 @@ class Monitor:
         return [message for message in messages if message]
 
     def _id(self, group: MonitoredSet, problem: Problem) -> str:
-        """A problem's id in monitor.jsonl: the sets beyond the first may have the same problems."""
+        """The id of a problem in monitor.jsonl. The ids of all sets but the first begin with the prefix of the set,
+        because two sets may have the same problems."""
         return problem.id if group is self._sets[0] else group.prefix + problem.id
 
     @property
     def problems(self) -> list[Problem]:
-        """All problems; an id of another task begins with its set's prefix: the training task may have that id too."""
+        """All monitored problems. The id of a problem of another task begins with the prefix of its set, because the
+        training task may have the same id."""
         return [
             problem if group.task is self._sets[0].task else replace(problem, id=group.prefix + problem.id)
             for group in self._sets
@@ -132,7 +141,7 @@ class Monitor:
         return self._every > 0 and step % self._every == 0
 
     def measure(self, step: int) -> Measured:
-        """Answer the problems of every set, from the same random keys at every step."""
+        """Answer the problems of every set. The random keys are the same at every step."""
         measured = [self._measure(step, group) for group in self._sets]
         values = {name: value for metrics, _, _ in measured for name, value in metrics.items()}
         counts = {id: count for _, of_set, _ in measured for id, count in of_set.items()}
@@ -141,7 +150,7 @@ class Monitor:
         return Measured(values, measured[0][2], self._alarms(step, counts))
 
     def _measure(self, step: int, group: MonitoredSet) -> tuple[dict[str, float], Counts, list[Sample]]:
-        """The metrics of a set, the correct and the judged samples of each of its problems, and the responses to
+        """The metrics of a set, the numbers of correct and of judged samples of each problem, and the responses to
         keep."""
         prefix, problems = group.prefix, group.problems
         places = {problems[i].id: i for i in self._world.share(len(problems))}
@@ -167,8 +176,11 @@ class Monitor:
         return means, counts, self.pick(placed)
 
     def pick(self, placed: Sequence[tuple[int, Sample]]) -> list[Sample]:
-        """The responses to keep, out of all processes' responses with the places of their groups: the first of every
-        group, then the second of every group, until there are enough."""
+        """The responses to keep, out of the responses of all processes: the first response of every group, then the
+        second response of every group, until there are enough.
+
+        placed: the responses of this process, each with the place of its group.
+        """
 
         def first(samples: Sequence[tuple[int, Sample]]) -> list[tuple[int, Sample]]:
             return sorted(samples, key=lambda pair: (pair[1].sample, pair[0]))[: self._kept]

@@ -1,4 +1,4 @@
-"""Counts of a step's rollouts, over all processes, and the metrics that are computed from them."""
+"""Counts of the rollouts of a step, over all processes, and the metrics that are computed from them."""
 
 import math
 from collections import Counter
@@ -14,24 +14,26 @@ from dph.types import UNPARSED, Group, Outcome
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """All that is counted of a step's rollouts, over all processes. Stored responses of D_pef are not among them."""
+    """All counts of the rollouts of a step, over all processes. Stored responses of D_pef are not among the
+    rollouts."""
 
     sampled: Mapping[str, float]
-    """Sums over all groups, those that dynamic sampling dropped included."""
+    """Sums over all groups, including those that dynamic sampling dropped."""
     kept: Mapping[str, float] | None
     """Sums over the groups that dynamic sampling kept; None if it is off."""
     outcomes: Mapping[Outcome, int]
     """Number of responses by outcome, over all groups."""
     visits: Sequence[Visit]
-    """Correct and judged responses of each group, by the id of its problem."""
+    """The numbers of correct and of judged responses of each group, with the id of its problem."""
     reasons: Sequence[str]
-    """Why responses could not be judged: a few of the reasons."""
+    """A few of the reasons why responses could not be judged."""
     attempted: int
-    """Prompts drawn, also for dropped groups."""
+    """The number of prompts drawn, including those of dropped groups."""
 
     @classmethod
     def of(cls, drawn: Drawn, world: World) -> "StepStats":
-        """Count a step's rollouts: each process its own, and all of them in one collective."""
+        """Count the rollouts of a step. Each process counts its own rollouts, and one collective operation joins the
+        counts."""
         rollouts = [rollout for group in drawn.sampled for rollout in group.rollouts]
         outcomes = Counter(rollout.verdict.outcome for rollout in rollouts)
         visits = [(group.problem.id, *group.counts) for group in drawn.sampled]
@@ -52,7 +54,7 @@ class StepStats:
         return sum(self.outcomes.values())
 
     def metrics(self) -> dict[str, float]:
-        """Means over rollouts, over those that could be judged, and over groups (docs/reference/metrics.md)."""
+        """Means over rollouts, over the rollouts that could be judged, and over groups (docs/reference/metrics.md)."""
         kept = {} if self.kept is None else {f"kept/{name}": value for name, value in _means(self.kept).items()}
         groups = (self.sampled if self.kept is None else self.kept)["groups"]
         return _means(self.sampled) | {"groups": groups, "prompts_drawn": self.attempted} | kept
@@ -77,7 +79,7 @@ def _sums(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _added(parts: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """Sums over processes, the same in whatever order they come."""
+    """Sums over processes. The order of the processes does not change them."""
     return parts[0] if len(parts) == 1 else {name: math.fsum(part[name] for part in parts) for name in parts[0]}
 
 
