@@ -1,1 +1,2 @@
-"""Process management: distributed training, signals, child processes, progress, user code."""
+"""Processes: distributed training, signals, child processes, standard streams, progress, memory, and the code of
+users."""

@@ -1,4 +1,5 @@
-"""Data parallelism over several processes (torchrun): each holds the whole policy; gradients are summed over all."""
+"""Data parallelism over several processes, which torchrun starts. Each process holds the whole policy, and gradients
+are summed over all processes."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +18,9 @@ from dph.process.interrupts import launched_processes
 T = TypeVar("T")
 
 TIMEOUT = timedelta(hours=6)
-"""How long a process waits for another one: while one writes a checkpoint of 120 GB to a slow disk and reads it again,
-or samples, torch's own 10 minutes (NCCL) and 30 minutes (gloo) would end a run. One that dies is noticed long before:
-torchrun ends the others."""
+"""The longest time for which a process waits for another one. A process may write a checkpoint of 120 GB to a slow disk
+and read it again, or sample for long, and the limits of torch itself, 10 minutes (NCCL) and 30 minutes (gloo), would
+then end a run. A process that dies is noticed long before, because torchrun ends the others."""
 
 
 class _Mistake(str):
@@ -35,10 +36,12 @@ class World:
 
     @classmethod
     def join(cls, timeout: timedelta = TIMEOUT) -> "World":
-        """Join the process group that torchrun describes in the environment; a single process otherwise.
+        """Join the process group that torchrun describes in the environment. Without torchrun, the group is this single
+        process.
 
-        Gradients on a GPU are summed by NCCL, everything else by gloo: a process that waits there needs no GPU. A
-        default group that the caller has made is used as it is. timeout: of each operation, waiting for the others.
+        Gradients on a GPU are summed by NCCL. Everything else is exchanged by gloo, because a process that waits there
+        needs no GPU. A default group that the caller has made is used as it is. timeout: the longest time for which an
+        operation waits for the other processes.
         """
         if launched_processes() == 1:
             return cls()
@@ -55,14 +58,14 @@ class World:
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """The indices, out of `count` pieces of work, that belong to this process."""
+        """The indices of the pieces of work that belong to this process, out of `count` pieces."""
         return range(self.rank, count, self.size)
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Replace every gradient by its sum over processes, in one all-reduce.
+        """Replace every gradient by its sum over all processes, in one all-reduce.
 
-        A parameter without a gradient in any process keeps none, so that the optimizer skips it, as it does in a
-        single process.
+        A parameter without a gradient in any process keeps none, so that the optimizer skips it, as in a single
+        process.
         """
         if self.size == 1:
             return
@@ -78,7 +81,7 @@ class World:
             parameter.grad = summed.view_as(parameter).clone() if count else None
 
     def sum_values(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Sum named numbers over processes; every process must pass the same names."""
+        """The sums of named numbers over all processes. Every process must pass the same names."""
         if self.size == 1:
             return dict(values)
         names = sorted(values)
@@ -88,7 +91,8 @@ class World:
         return dict(zip(names, numbers.tolist(), strict=True))
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all processes, in rank order. Raises UserError if one has ended, or failed in `together`."""
+        """The values of all processes, in the order of their ranks. Raises UserError if a process has ended, or failed
+        in `together`."""
         if self.size == 1:
             return [value]
         gathered: list[Any] = [None] * self.size
@@ -99,18 +103,22 @@ class World:
         return gathered
 
     def joined(self, values: Tensor) -> Tensor:
-        """Concatenate the one-dimensional tensors of all processes in rank order, on the CPU; lengths may differ."""
+        """The one-dimensional tensors of all processes, concatenated in the order of their ranks, on the CPU. Their
+        lengths may differ."""
         return torch.cat(self.gather(values.cpu()))
 
     def together(self, action: Callable[[], T]) -> T:
-        """Run `action` in every process. A UserError in one process is raised in all of them, so that no process waits
-        for one that has stopped, not even in a `gather` or `decided` of the action."""
+        """Run `action` in every process and return its result in each.
+
+        A UserError in one process is raised in all of them, so that no process waits for a process that has stopped,
+        not even in a `gather` or `decided` of the action.
+        """
         if self.size == 1:
             return action()
         result, mistake = None, None
         try:
             result = action()
-        except SharedUserError:  # the others have it too, and do not come here any more
+        except SharedUserError:  # the other processes raise it too, and do not come here any more
             raise
         except UserError as error:
             mistake = _Mistake(error)
@@ -118,7 +126,8 @@ class World:
         return result  # type: ignore[return-value]
 
     def decided(self, action: Callable[[], T]) -> T:
-        """Run `action` in the leading process and return its result in all; a UserError is raised in all."""
+        """Run `action` in the leading process, and return its result in all processes. A UserError is raised in all of
+        them."""
         return self.gather(self.together(lambda: action() if self.leads else None))[0]
 
     def wait(self) -> None:
@@ -127,7 +136,8 @@ class World:
 
     @contextmanager
     def _meeting(self) -> Iterator[None]:
-        """Context of an operation for which all processes meet."""
+        """Context of an operation in which all processes take part. Raises UserError if another process ended or did
+        not answer."""
         try:
             yield
         except RuntimeError as error:

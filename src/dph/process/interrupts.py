@@ -1,8 +1,11 @@
-"""Orderly stopping: the first SIGINT, SIGTERM or SIGHUP (the terminal is gone) asks a process to stop, and one that
-comes over a second later ends it. A process that nohup has started ignores SIGHUP, as it should. A process ends when
-its parent ends, even if the parent is killed, and knows how many a launcher (torchrun) started for one command.
+"""Orderly stopping of a process.
 
-A command installs its handler before it loads anything else, and workers import this module, so it loads little itself.
+The first SIGINT, SIGTERM or SIGHUP (the terminal is gone) asks a process to stop. A signal that comes over a second
+later ends the process. A process that nohup has started ignores SIGHUP, as it should. A process ends when its parent
+ends, even if the parent is killed, and it knows how many processes a launcher (torchrun) started for one command.
+
+A command installs its handler before it loads anything else, and workers import this module. So the module itself loads
+little.
 """
 
 import atexit
@@ -21,20 +24,21 @@ from dph.errors import Interrupted, SharedUserError, interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_SECONDS = 1.0
-"""Signals within this time count as one: a key pressed twice, or a Ctrl-C that terminal and launcher both send."""
+"""Signals within this time count as one signal, such as a key pressed twice, or a Ctrl-C that both terminal and
+launcher send."""
 
 
 class Interrupts:
     """Within its `with` block, the first signal is held until `allowed` code runs or `check` is called. Interrupted is
     then raised. A signal over a second later has its default effect.
 
-    finishing: what goes on after a signal that is held, which is said at once; "" says nothing.
+    finishing: the work that goes on after a signal is held, in words, which are printed at once; "" prints nothing.
     """
 
     def __init__(self, finishing: str = "") -> None:
         self._finishing = finishing
         self.signal = 0
-        """Number of the received signal, or 0."""
+        """The number of the received signal; 0 before a signal."""
         self._since = 0.0
         self._allowed = False
         self._before: dict[int, Any] = {}
@@ -46,7 +50,7 @@ class Interrupts:
             self._before = {number: signal.signal(number, self._note) for number in taken}
             for earlier in self._before.values():
                 owner = getattr(earlier, "__self__", None)
-                if isinstance(owner, CommandInterrupts) and owner.signal:  # a library swallowed its exception
+                if isinstance(owner, CommandInterrupts) and owner.signal:  # a library swallowed the exception
                     self.signal, self._since = owner.signal, owner._since
         return self
 
@@ -69,13 +73,13 @@ class Interrupts:
             _write(f"{self._finishing}; a second signal ends the process at once")
 
     def check(self) -> None:
-        """Raises Interrupted if a signal has been received."""
+        """Raise Interrupted if a signal has been received."""
         if self.signal:
             raise Interrupted(self.signal)
 
     @contextmanager
     def allowed(self, yes: bool = True) -> Iterator[None]:
-        """Let a signal interrupt the code of this block at any point."""
+        """Context in which a signal interrupts the code at any point. With `yes` False the context changes nothing."""
         self._allowed = yes
         try:
             if yes:
@@ -86,10 +90,10 @@ class Interrupts:
 
 
 class CommandInterrupts(Interrupts):
-    """The same around a whole command, which the first signal interrupts anywhere; while it imports a module, and when
-    it is over, a signal ends the process at once.
+    """Handles the signals of a whole command, which the first signal interrupts anywhere. While the command imports a
+    module, and when it is over, a signal ends the process at once.
 
-    command: its name, as `dph` takes it; it decides whether the message names --resume.
+    command: the name of the command, as `dph` takes it. The name decides whether the message mentions --resume.
     """
 
     def __init__(self, command: str = "") -> None:
@@ -99,16 +103,17 @@ class CommandInterrupts(Interrupts):
 
     def __enter__(self) -> "CommandInterrupts":
         super().__enter__()
-        atexit.register(self._keep_status)  # the first to be registered is the last to be called
+        atexit.register(self._keep_status)  # the function registered first is called last
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._over = True
-        if self.signal and isinstance(error, Exception | KeyboardInterrupt):  # or a library's error in its place
+        if self.signal and isinstance(error, Exception | KeyboardInterrupt):  # a library may replace it
             sys.exit(self._tell(self.signal))
 
     def _keep_status(self) -> None:
-        """Python takes its handlers away after this; the second of two signals must not end the process then."""
+        """Ignore the signals of an interrupted command from now on. Python takes its own handlers away after this
+        function, and then the second of two signals must not end the process."""
         for number in SIGNALS:
             owner = getattr(signal.getsignal(number), "__self__", None)
             if isinstance(owner, Interrupts) and owner.signal:
@@ -118,25 +123,26 @@ class CommandInterrupts(Interrupts):
         if self._over:
             _end_by_default(number)
         if _is_importing(frame):
-            os._exit(self._tell(number))  # cleans up nothing, as a kill, which every run survives
+            os._exit(self._tell(number))  # cleans up nothing, like a kill, which every run survives
         raise Interrupted(number)
 
     def _tell(self, number: int) -> int:
-        """Say on standard error that the command was interrupted; returns its exit status."""
+        """Say on standard error that the command was interrupted. Returns the exit status of the command."""
         _write(self._message)
-        with contextlib.suppress(OSError, ValueError, RuntimeError):  # closed, or in the middle of a write
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # it is closed, or in the middle of a write
             sys.stdout.flush()
         return 128 + number
 
 
 def _write(message: str) -> None:
-    """Write a message of a signal's handler on standard error, below the bar if there is one."""
+    """Write a message of a signal handler on standard error, below the progress bar if there is one."""
     with contextlib.suppress(OSError):
         os.write(2, f"{chr(10) * os.isatty(2)}dph: {message}\n".encode())
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether this code runs because a module is imported: C code may swallow an exception there, or raise another."""
+    """Whether this code runs because a module is imported. C code may then swallow an exception, or raise another
+    one."""
     while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
     return frame is not None
@@ -149,13 +155,14 @@ def _end_by_default(number: int) -> None:
 
 
 PARENT = "DPH_PARENT"
-"""Environment variable with the id of the parent process; the command ends when that process ends."""
+"""The environment variable with the id of the parent process. The command ends when that process ends."""
 LAUNCHED = "TORCHELASTIC_RUN_ID"
-"""Environment variable of the processes that torchrun starts; they end when torchrun ends."""
+"""An environment variable of the processes that torchrun starts. They end when torchrun ends."""
 
 
 def when_parent_ends(action: Callable[[], object], parent: int = 0) -> None:
-    """Call `action` from a thread soon after the parent process, `parent` or the current one, has ended."""
+    """Call `action` in a thread soon after a parent process has ended. parent: the id of the process; 0 stands for the
+    parent that this process has now."""
     expected = parent or os.getppid()
 
     def watch() -> None:
@@ -167,21 +174,22 @@ def when_parent_ends(action: Callable[[], object], parent: int = 0) -> None:
 
 
 def launched_processes() -> int:
-    """Number of processes started by torchrun; 1 without it."""
+    """The number of processes that torchrun started; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first_process() -> bool:
-    """Whether this process, of those that torchrun starts, is the one that speaks."""
+    """Whether this process prints messages. Of the processes that torchrun starts, only the first does."""
     return os.environ.get("RANK", "0") == "0"
 
 
 DIVIDED = ("sft", "presample", "train", "eval")
-"""Commands whose work several processes divide."""
+"""The commands whose work can be divided among several processes."""
 
 
 def check_processes(command: str) -> None:
-    """Raises UserError in each of several processes if all would do the same work and write the same directory."""
+    """Raise UserError, in each of several processes, if all would do the same work and write the same folder. command:
+    the name of the command."""
     if (count := launched_processes()) > 1 and command not in DIVIDED:
         raise SharedUserError(
             f"dph {command} runs in one process, but {count} were started; start it without torchrun (only "

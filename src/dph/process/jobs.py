@@ -1,4 +1,4 @@
-"""A small scheduler that runs several `dph` commands in parallel, respecting their dependencies."""
+"""A small scheduler that runs several `dph` commands in parallel and respects their dependencies."""
 
 import contextlib
 import json
@@ -21,12 +21,12 @@ from dph.process.progress import progress, say
 
 LOADED = "dph.cli.loaded"
 FORKED_FROM = 2
-"""From this number on, jobs share what one process loads; a single one loads it itself."""
+"""From this number of jobs on, the jobs share the libraries that one process loads. A single job loads them itself."""
 _PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current directory is imported
 POLL_SECONDS = 0.2
 _WATCH_SECONDS = 15.0
 _PATIENCE_SECONDS = 60.0
-"""Time for a job to save its state after the request to stop."""
+"""The time that a job has for saving its state after it was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +40,36 @@ class Job:
     """Names of the jobs that must finish first."""
     threads: int = 1
     out: Path | None = None
-    """Its run directory; the job is skipped if the run there is complete."""
+    """The run directory of the job. The job is skipped if the run there is complete."""
     at_once: bool = False
-    """`out` is not a run directory but appears when the job is done; the job is skipped if it is there."""
+    """Whether `out` is not a run directory, but a file or folder that appears when the job is done. The job is skipped
+    if it exists."""
 
     @property
     def done(self) -> bool:
-        """Whether what it makes is there."""
+        """Whether the output of the job exists."""
         return self.out is not None and (self.out.exists() if self.at_once else is_complete(self.out))
 
 
 def run_jobs(
     jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_going: bool = False, watch: bool = False
 ) -> list[str]:
-    """Run all jobs on at most `slots` threads, each as soon as the jobs in `needs` have finished, earlier ones first.
-    Returns one sentence for each that failed or was skipped.
+    """Run all jobs. Returns one sentence for each job that failed or was skipped.
 
-    The output of a job is written to `logs/<name>.log`. An interruption stops all jobs; a job that is asked to stop
-    saves its state first. No job outlives this process.
+    A job starts as soon as the jobs in its `needs` have finished and threads are free. Of the jobs that may start, the
+    earliest in `jobs` starts first. The output of a job is written to `logs/<name>.log`. An interruption stops all
+    jobs, and a job that is asked to stop saves its state first. No job outlives this process.
 
-    keep_going: after a failure, skip only the jobs that need the failed one; otherwise a failure stops all and raises
-    UserError with the last line of the job's output. watch: show what each running job says, with the time that it has
-    left. Raises graphlib.CycleError (a ValueError) for jobs that need each other.
+    Args:
+        jobs: the jobs, with distinct names.
+        logs: the folder of the logs.
+        slots: the number of threads that all jobs together may use.
+        label: the name of the work, shown next to its progress.
+        keep_going: whether a failure skips only the jobs that need the failed one. Otherwise a failure stops all jobs.
+        watch: whether the last line of each running job is shown from time to time.
+    Raises:
+        UserError: a job failed, and `keep_going` is off. The message has the last line of the output of the job.
+        graphlib.CycleError: jobs need each other. It is a ValueError.
     """
     check_place(logs / "log")
     logs.mkdir(parents=True, exist_ok=True)
@@ -129,7 +137,7 @@ def is_complete(run: Path) -> bool:
 def _start(job: Job, logs: Path, forks: "Forks | None") -> "subprocess.Popen[bytes] | Forked":
     threads, log = str(job.threads), logs / f"{job.name}.log"
     changed = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false"}
-    log.unlink(missing_ok=True)  # a link, perhaps
+    log.unlink(missing_ok=True)  # it may be a link
     with log.open("xb") as file:
         if forks is not None:
             return Forked(forks, job.arguments, changed, log)
@@ -139,7 +147,7 @@ def _start(job: Job, logs: Path, forks: "Forks | None") -> "subprocess.Popen[byt
             stdout=file,
             stderr=subprocess.STDOUT,
             env=os.environ | changed | {PARENT: str(os.getpid())},
-            start_new_session=True,  # Ctrl-C then reaches only this process, which tells the jobs to stop
+            start_new_session=True,  # Ctrl-C then reaches only this process, which asks the jobs to stop
         )
 
 
@@ -158,7 +166,8 @@ class Forks:
         self._asked = 0
 
     def ask(self, request: Any) -> int | None:
-        """The answer to a request; if the process has ended, -9, because its children then end too."""
+        """The answer of the process to a request. If the process has ended, the answer is −9, because its children then
+        end too."""
         requests, answers = self._process.stdin, self._process.stdout
         assert requests is not None and answers is not None
         self._asked += 1
@@ -167,22 +176,23 @@ class Forks:
             requests.flush()
             while True:
                 number, answer = json.loads(answers.readline())
-                if number == self._asked:  # else the answer to a request that was interrupted
+                if number == self._asked:  # another number answers a request that was interrupted
                     return answer
         except (BrokenPipeError, ValueError):
             return -signal.SIGKILL
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and wait until it has ended."""
         with contextlib.suppress(BrokenPipeError):
             self._process.communicate()
 
 
 class Forked:
-    """A command that `Forks` has started, with what jobs use of `Popen`."""
+    """A command that `Forks` has started, with the methods of `Popen` that jobs use."""
 
     def __init__(self, forks: Forks, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """Start `dph` with these arguments and changes of the environment; its output is appended to the log."""
+        """Start `dph` with these arguments and changes of the environment. The output of the command is appended to the
+        log."""
         self._forks, self.returncode = forks, None
         self._number = forks.ask({"arguments": arguments, "environment": environment, "log": str(log.absolute())})
 
@@ -193,7 +203,7 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None and self._number is not None:
-            os.kill(self._number, number)  # at worst a zombie, because `poll` would have said that it has ended
+            os.kill(self._number, number)  # a zombie at worst: `poll` would have said that the process has ended
 
 
 def _last_words(logs: Path, name: str) -> str:

@@ -1,8 +1,8 @@
-"""The folders that a command was given, and what may not lead out of them.
+"""The folders that a command was given, and links that must not lead out of them.
 
 A run directory may come from elsewhere, with links in it. The folder itself may be a link, which its user made or
-named. A link inside it may not lead out of it: reading through it would copy a file of this machine into a page or a
-new run, and writing through it would replace one.
+named. A link inside it must not lead out of it: reading through the link would copy a file of this machine into a page
+or a new run, and writing through it would replace such a file.
 """
 
 import os
@@ -16,8 +16,8 @@ _owned: list[Path] = []
 
 
 def own(folder: str | Path) -> None:
-    """Note a folder that this process was given to write into: from now on `check_place` refuses links below it. Raises
-    RunError as `check_kernel`."""
+    """Note a folder that this process was given to write into. From now on `check_place` refuses links below the
+    folder. Raises RunError as `check_kernel` does."""
     place = _plain(folder)
     check_kernel(place)
     if place not in _owned:
@@ -25,19 +25,22 @@ def own(folder: str | Path) -> None:
 
 
 def check_kernel(path: Path) -> None:
-    """Raises RunError if a path leads into a folder whose files the kernel makes up, such as /proc: a new file there is
-    refused for a reason that says nothing (no such file or directory)."""
+    """Raise RunError if a path leads into a folder whose files the kernel makes up, such as /proc. A new file there
+    would be refused with a reason that says nothing ("No such file or directory")."""
     place = _plain(path)
-    inside = place.parents if place.is_symlink() else (place, *place.parents)  # a link itself is replaced
+    inside = place.parents if place.is_symlink() else (place, *place.parents)  # a link would itself be replaced
     above = next((folder for folder in inside if os.path.lexists(folder)), place)
     if is_made_up(above):
         raise RunError(f"{path} cannot be written: the kernel makes up the files in {above}; use another place")
 
 
 def check_place(path: Path) -> None:
-    """Raises RunError if a file or folder that is to be written is a device, a pipe or a socket now, lies in a folder
-    that the kernel makes up, or behind a link within a folder that this process was given. A link in the last part of
-    the path is replaced and not written through."""
+    """Raise RunError if a file or folder must not be written at a path.
+
+    The path must not be a device, a pipe or a socket, must not lie in a folder that the kernel makes up, and must not
+    lie behind a link within a folder that this process was given. A link in the last part of the path is allowed,
+    because it is replaced and not written through.
+    """
     place = _plain(path)
     check_kernel(path)
     if is_special(place):
@@ -54,7 +57,7 @@ def check_place(path: Path) -> None:
 
 
 def check_links(folder: Path) -> None:
-    """Raises RunError if something in a folder, hidden folders left out, is a link that leads out of it."""
+    """Raise RunError if a folder contains a link that leads out of it. Hidden folders are left out."""
     top = folder.resolve()
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -64,17 +67,18 @@ def check_links(folder: Path) -> None:
 
 
 def check_no_run(folder: Path, marks: tuple[str, ...] = ("manifest.json",)) -> None:
-    """Raises RunError for a folder that is a run: what is no part of a run is not written into it."""
+    """Raise RunError for a folder that is a run directory, because files that are no part of a run are not written into
+    it. marks: the names of files by which a run directory is recognised."""
     if found := next((name for name in marks if (folder / name).exists()), ""):
         raise RunError(f"{folder} is a run directory (it has {found}), which must stay as it is; name another --out")
 
 
 def is_special(path: Path) -> bool:
-    """Whether there is a device, a pipe or a socket at a path, or a link to one (/dev/null, /dev/stdout): a new file
+    """Whether there is a device, a pipe or a socket at a path, or a link to one (/dev/null, /dev/stdout). A new file
     would replace it for every program of the machine."""
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError):  # nothing is there, or a link that leads nowhere
+    except (OSError, ValueError):  # there is nothing, or a link that leads nowhere
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 

@@ -1,12 +1,14 @@
-"""Messages, results and progress: all that reaches a terminal. A library logs, a command prints: `show_messages` makes
-this process a command.
+"""Messages, results and progress: everything that reaches a terminal. A library logs, and a command prints.
+`show_messages` makes this process a command.
 
-Messages go to the logger "dph" at level INFO. A command shows them on standard error, and the progress of long work
-with time left: a live bar on a terminal, a line from time to time in a log. Of several processes the leading one does.
+Messages go to the logger "dph" at level INFO. A command shows them on standard error. It also shows the progress of
+long work with the time left: as a live bar on a terminal, and as a line from time to time in a log. Of several
+processes only the leading one does so.
 
-What a command prints may quote files, and a file may hold anything. `show` and `put` print to standard error and output
-without the characters that a terminal would obey, and so does every print of other code: `keep_streams` gives a command
-streams that replace them. Only the colours and bars of rich pass, which get their texts without such characters.
+A command may print texts from files, and a file may hold any characters. `show` and `put` print to standard error and
+standard output without the characters that a terminal would obey. Every print of other code is treated alike, because
+`keep_streams` gives a command streams that replace such characters. Only the colours and bars of rich pass, and rich is
+given texts without such characters.
 """
 
 import contextlib
@@ -33,7 +35,7 @@ _SECONDS_BETWEEN_LINES = 15.0
 
 
 class Tracker:
-    """Counts finished units of a piece of work and shows them, if they are to be shown."""
+    """Counts the finished units of a piece of work, and shows the count if progress is shown."""
 
     def __init__(self, label: str, total: int, done: int, bar: "Progress | None", shown: bool) -> None:
         self._label, self._total, self._first, self._done, self._shown = label, total, done, done, shown
@@ -42,7 +44,7 @@ class Tracker:
         self._start = self._last_line = time.monotonic()
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """Count units as done; `note` is a short text next to the bar. A count of 0 shows the note at once."""
+        """Count units as done. note: a short text next to the bar. A count of 0 shows the note at once."""
         self._done += count
         finished, left = self._done - self._first, self._total - self._done
         seconds = (time.monotonic() - self._start) / max(1, finished) * left
@@ -50,7 +52,8 @@ class Tracker:
         self._show(note, line, at_once=count == 0 or left <= 0)
 
     def within(self, note: str) -> None:
-        """Show the present work on the next unit: next to the bar, or in a log after a while without a line."""
+        """Show the present work on the next unit, next to the bar or, in a log, as a line if none was written for a
+        while."""
         self._show(note, f", next: {note}")
 
     def _show(self, note: str, line: str, *, at_once: bool = False) -> None:
@@ -62,18 +65,22 @@ class Tracker:
 
 
 _SHOWN: list[Tracker] = []
-"""Pieces of work whose progress is shown, the innermost last."""
+"""The pieces of work whose progress is shown. The innermost is the last."""
 
 
 def doing(note: str) -> None:
-    """Say what is being done within a unit of the work whose progress is shown, if any is."""
+    """Show the present work within a unit of the work whose progress is shown, if any is shown."""
     if _SHOWN:
         _SHOWN[-1].within(note)
 
 
 @contextmanager
 def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> Iterator[Tracker]:
-    """Show the progress of a piece of work of `total` units, of which `done` are done already. A library shows none."""
+    """Context that shows the progress of a piece of work. Progress is shown only in a command, and not if `quiet` is
+    set.
+
+    label: the name of the work. total: the number of its units. done: the number of units that are done already.
+    """
     shown = not quiet and any(isinstance(handler, _Printer) for handler in _LOG.handlers)
     with (_bar() if shown else None) or contextlib.nullcontext() as bar:
         tracker = Tracker(label, total, done, bar, shown)
@@ -98,7 +105,7 @@ def _bar() -> "Progress | None":
 
 @cache
 def _terminal() -> "Console | None":
-    """The console of standard error if that is a terminal, which is found out once."""
+    """The console of standard error if that is a terminal, else None. This is found out once."""
     if not sys.stderr.isatty() and not {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys():
         return None
     from rich.console import Console
@@ -108,7 +115,7 @@ def _terminal() -> "Console | None":
 
 
 def show(text: str) -> None:
-    """Print a text on standard error, above the bar if there is one."""
+    """Print a text on standard error, above the progress bar if there is one."""
     text, console = visible(text, LINES), _terminal()
     if console is not None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -122,12 +129,12 @@ def put(text: str = "", end: str = "\n") -> None:
 
 
 def say(text: str) -> None:
-    """Log one line for the user."""
+    """Log one line for the user of a command."""
     _LOG.info(one_line(text))
 
 
 def warn(text: str) -> None:
-    """Log one line that the user of a library sees too."""
+    """Log one line that also the user of a library sees."""
     _LOG.warning(one_line(text))
 
 
@@ -139,12 +146,12 @@ class _Printer(logging.Handler):
 
 
 def show_messages() -> None:
-    """Print messages and progress from now on, if this is the leading process, as a command does at its start. A
-    reader of them that leaves does not end the process."""
+    """Print messages and progress from now on, if this is the leading process. A command calls this at its start. The
+    process does not end when a reader of its messages leaves."""
     keep_streams()
     if not is_first_process():
         return
     if not any(isinstance(handler, _Printer) for handler in _LOG.handlers):
         _LOG.addHandler(_Printer())
     _LOG.setLevel(logging.INFO)
-    _LOG.disabled = False  # libraries that configure logging disable the loggers that exist
+    _LOG.disabled = False  # libraries that configure logging disable existing loggers

@@ -1,4 +1,5 @@
-"""The standard streams of a command: streams that last, and that tell a terminal nothing but what it shows."""
+"""The standard streams of a command. Writing to them never fails because a reader has left, and a terminal is sent no
+control characters from the texts that are written."""
 
 import contextlib
 import errno
@@ -16,15 +17,17 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def keep_streams() -> None:
-    """Replace the standard streams of this process by streams that last; does nothing the second time, nor to streams
-    that the program has replaced itself, as notebooks and test runners do.
+    """Replace the standard streams of this process by streams that last.
 
-    * A stream that was closed before the process began is the null device, so that no other file gets its number.
-    * Once the reader of standard output or standard error has left, or its terminal is gone, all that this process and
-      its children write to it is dropped.
-    * Characters that a terminal would obey are replaced in what is written (see `SafeText`).
-    * Other errors, as of a full disk, are raised for standard output, which has results, as OSError with the file name
-      "standard output". Standard error has messages and progress, which are dropped then too.
+    A second call changes nothing. A stream that the program has replaced itself stays, as in notebooks and test
+    runners.
+
+    * A stream that was closed before the process began becomes the null device, so that no other file gets its number.
+    * Once the reader of standard output or standard error has left, or its terminal is gone, everything that this
+      process and its children write to it is dropped.
+    * Characters that a terminal would obey are replaced in the texts that are written (see `SafeText`).
+    * Other errors, such as a full disk, are raised for standard output, which carries results. They are OSErrors with
+      the file name "standard output". Standard error carries messages and progress, which are then dropped.
     """
     for number, (name, mode) in enumerate(_STREAMS):
         try:
@@ -42,7 +45,7 @@ def keep_streams() -> None:
 
 
 class _LastingFile(io.FileIO):
-    """A standard stream's file for writing."""
+    """The file of a standard stream, for writing. Errors are handled as `keep_streams` describes."""
 
     def write(self, data: Any, /) -> int:
         size = memoryview(data).nbytes
@@ -52,7 +55,7 @@ class _LastingFile(io.FileIO):
             return written
         except OSError as error:
             gone = error.errno in (errno.EPIPE, errno.EBADF) or (error.errno == errno.EIO and not self._is_regular())
-            _to_nowhere(self.fileno())  # also because Python tries again as it ends
+            _to_nowhere(self.fileno())  # Python would also try to write again as it ends
             if self.fileno() == 1 and not gone:
                 raise OSError(error.errno, error.strerror, "standard output") from error
             return size
@@ -62,30 +65,31 @@ class _LastingFile(io.FileIO):
 
 
 LINES = "\n\t"
-"""The control characters that a text of several lines may have."""
+"""The control characters that a text of several lines may contain."""
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""A colour or a movement of the cursor, as the bars of libraries print it."""
+"""A colour or a movement of the cursor, as the progress bars of libraries print it."""
 
 
 class SafeText(io.TextIOWrapper):
-    """A standard stream without the characters that a terminal would obey."""
+    """A standard stream that writes no characters that a terminal would obey."""
 
     @classmethod
     def over(cls, before: Any, file: Any) -> "SafeText":
-        """The same for a file, with the settings of a stream."""
+        """A `SafeText` that writes to a file, with the settings of an existing stream."""
         named = {name: getattr(before, name) for name in ("encoding", "errors", "line_buffering", "write_through")}
         return cls(file, **named)
 
     def write(self, text: str, /) -> int:
-        """Write a text. A bar of another library stays readable: it begins with a carriage return, and its movements of
-        the cursor are left out."""
+        """Write a text. The progress bar of another library stays readable: it begins with a carriage return, which is
+        kept, and its movements of the cursor are left out."""
         bar = "\r" if text[:1] == "\r" else ""
         plain = _SEQUENCE.sub("", text[len(bar) :]).replace("\r\n", "\n")
         super().write(bar + visible(plain, LINES))
         return len(text)
 
     def write_drawn(self, text: str, /) -> int:
-        """Write what rich has drawn: its colours and movements of the cursor pass, other control characters do not."""
+        """Write a text that rich has drawn. Its colours and movements of the cursor are kept. Other control characters
+        are replaced."""
         passed, plain = [*_SEQUENCE.findall(text), ""], _SEQUENCE.split(text)
         pairs = zip((visible(part, LINES + "\r") for part in plain), passed, strict=True)
         super().write("".join(part for pair in pairs for part in pair))
@@ -93,7 +97,8 @@ class SafeText(io.TextIOWrapper):
 
 
 class Drawn:
-    """A standard stream for a console of rich, by its name: the present one, wherever it leads."""
+    """A standard stream for a console of rich. The stream is looked up by its name at each write, so that it is always
+    the present one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -129,7 +134,7 @@ def _lasting(number: int, before: Any) -> io.TextIOWrapper:
 
 
 def _to_nowhere(number: int) -> None:
-    """Let a descriptor, open or not, mean the null device, for this process and its children."""
+    """Let a file descriptor, open or not, refer to the null device, for this process and its children."""
     null = os.open(os.devnull, os.O_RDWR)
     if null == number:
         os.set_inheritable(null, True)

@@ -1,5 +1,5 @@
 """Python code of the user: import a file, report the line at which an error occurred, keep a time limit, and name the
-plug-ins that fail (no library is loaded)."""
+plug-ins that fail. This module loads no library."""
 
 import ctypes
 import importlib.util
@@ -17,7 +17,8 @@ from dph.registry import identity
 
 
 def import_file(path: str | Path) -> ModuleType:
-    """Import a Python file as a module named by its stem. Raises whatever its code raises."""
+    """Import a Python file as a module with the name of the file without its ending. Raises every error that the code
+    raises."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -27,8 +28,8 @@ def import_file(path: str | Path) -> ModuleType:
 
 
 def describe(error: BaseException, path: str | Path) -> str:
-    """Describe an error as "ValueError in line 7: …", with the last line of `path` in its traceback, if it is in it; a
-    syntax error's message includes the line."""
+    """An error in words, as "ValueError in line 7: …". The line is the last line of the file `path` in the traceback,
+    and is left out if the traceback has none. The message of a syntax error already has the line."""
     named = type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == Path(path).absolute()]
@@ -38,17 +39,24 @@ def describe(error: BaseException, path: str | Path) -> str:
 
 
 def is_ours(implementation: Any) -> bool:
-    """Whether a function, class or object comes with this package, and not from a plug-in."""
+    """Whether a function, class or object belongs to this package, and not to a plug-in."""
     return identity(implementation)[0].partition(".")[0] == "dph"
 
 
 def ask(
     what: str, plug_in: Any, call: Callable[[], Any], fits: Callable[[Any], bool] = lambda _: True, wanted: str = ""
 ) -> Any:
-    """The result of a call of a plug-in's code. Raises SettingsError, in one sentence, if it raises anything, or
-    returns something that does not fit. An error in this package's own code is a bug and stays as it is.
+    """The result of a call of the code of a plug-in.
 
-    what: such as "advantage 'mine'". plug_in: its function, class or object. wanted: what fits, in words.
+    Args:
+        what: the name of the plug-in for messages, such as "advantage 'mine'".
+        plug_in: its function, class or object.
+        call: calls the code.
+        fits: whether a result can be used.
+        wanted: a description, in words, of the results that fit.
+    Raises:
+        SettingsError: the code raised an error, or returned a result that does not fit. An error in the code of this
+            package is a bug, and is raised unchanged.
     """
     try:
         value = call()
@@ -68,13 +76,15 @@ def ask(
 
 
 class TimeLimitReached(BaseException):
-    """The code of a `time_limit` block took too long. Not an Exception, so that this code cannot swallow it easily."""
+    """The code of a `time_limit` block took too long. This is not an Exception, so that the code cannot swallow it
+    easily."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeLimitReached in the block after this number of seconds, in any thread: between two instructions of
-    Python, as KeyboardInterrupt is, so a single call of a function in C is not broken off."""
+    """Context that raises TimeLimitReached in its block after a number of seconds, in any thread. As with
+    KeyboardInterrupt, the error is raised between two instructions of Python, so that a single call of a function in C
+    is not broken off."""
     thread, lock = ctypes.c_ulong(threading.get_ident()), threading.Lock()
     done = reached = False
 
@@ -93,6 +103,6 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         with lock:
             done = True
-            if reached:  # in case it was not raised yet
+            if reached:  # the error may not have been raised yet
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
         timer.cancel()
