@@ -1,1 +1,1 @@
-"""Run directories: layout, locks, pinned inputs, metrics, cache."""
+"""Run directories: their layout, locks, pinned inputs, metrics and samples, and the cache."""

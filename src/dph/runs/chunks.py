@@ -1,13 +1,14 @@
-"""Finished work of a stage that writes its outputs at its end, saved as it is done: a resumed run repeats none of it.
+"""The finished work of a stage that writes its outputs at its end. It is saved as it is done, so that a resumed run
+repeats none of it.
 
-chunks.tsv has a line for each chunk of work, in the order of the work (the first for the inputs of the run), until the
-run is complete:
+Until the run is complete, chunks.tsv has a line for each chunk of work, in the order of the work. The first line is for
+the inputs of the run:
 
     CRC-32 of what follows, continued from the line before ⇥ what ⇥ things in this chunk ⇥ things in all ⇥ JSON
 
-A line counts only if it is whole, and only if all lines before it are, in their places. Chunks are the batches of the
-stage, so a resumed run computes the others in the same batches, with the same rounding. Values reach the stage through
-JSON, whether they were computed or read, so that both are the same.
+A line counts only if it is whole, and only if all lines before it are whole and in their places. Chunks are the batches
+of the stage. A resumed run therefore computes the remaining values in the same batches, with the same rounding. Values
+reach the stage through JSON, whether they were computed or read, so that both are the same.
 """
 
 import contextlib
@@ -30,8 +31,9 @@ from dph.runs.pinned import ANEW, compare_problems
 T = TypeVar("T")
 
 _APART, _AT_MOST = 100.0, 60.0
-"""Finished chunks are written when 100 times the seconds of the last write have passed since, so that waiting for the
-disk costs 1 %, but at least once a minute. A kill loses what was finished since."""
+"""The first number: finished chunks are written when 100 times the seconds of the last write have passed since that
+write, so that waiting for the disk costs 1 %. The second number: they are written at least once in 60 s. A kill loses
+the chunks that were finished since the last write."""
 
 
 class _Line(NamedTuple):
@@ -39,53 +41,60 @@ class _Line(NamedTuple):
     done: int
     total: int
     text: bytes
-    """JSON."""
+    """The value as JSON."""
     end: int
-    """Place in the file of the byte after the line."""
+    """The place in the file of the byte after the line."""
     checksum: int
 
 
 class Chunks:
-    """The finished work of a run, in order. As a context, it says after an interruption or error how much is saved."""
+    """The finished work of a run, in order. As a context, it says after an interruption or an error how much is
+    saved."""
 
     def __init__(
         self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str], world: Any = None
     ) -> None:
-        """Open what a run has saved. Raises UserError if that was done with other inputs or problems.
+        """Open the work that a run has saved. Raises UserError if it was done with other inputs or problems.
 
         Args:
-            run: the run directory, which the leading process has locked; None: nothing is saved.
-            inputs: hashes of what the work depends on besides settings, by name ("the model's weights").
+            run: the run directory, which the leading process has locked. With None nothing is saved.
+            inputs: hashes of the inputs of the work besides the settings, by name ("the model's weights").
             problems: hashes of the problems by id, in their order.
-            world: the `World` whose processes compute chunks in turn (not imported, as it loads torch). All get all
-                values; the leading one reads and writes.
+            world: the `World` whose processes compute chunks in turn; the class is not imported here, because it loads
+                torch. All processes get all values. The leading process reads and writes them.
         """
         self._world = world
         self._path = run / CHUNKS if run is not None and (world is None or world.leads) else None
         self._stored = deque(_lines(self._path))
         self._end = 0
-        """Where the lines end that have been read or written."""
+        """The place in the file where the lines end that have been read or written."""
         self._checksum = 0
-        """Of the last line that has been read or made."""
+        """The checksum of the last line that has been read or made."""
         self._waiting: list[bytes] = []
         self._due = False
-        """Whether a chunk is among the waiting lines: without one there is nothing to continue, and no file."""
+        """Whether a chunk is among the waiting lines. Without a chunk there is nothing to continue, and no file is
+        written."""
         self._next_write = 0.0
         if run is not None and (settings := run / "config.toml").is_file():
             inputs = {"the settings in config.toml": hashlib.sha256(settings.read_bytes()).hexdigest(), **inputs}
         self._decided(lambda: self._compare(run, inputs, problems))
 
     def once(self, what: str, make: Callable[[], Any]) -> Any:
-        """A JSON-able value that a resumed run must not compute again, because it could be another one."""
+        """The value of `make`, which must be JSON-able. A resumed run reads the value and does not compute it again,
+        because it could be another value. what: the name of the value, without a tab."""
         return self._decided(lambda: self._once(what, make))
 
     def map(
         self, what: str, things: Sequence[T], at_once: int, make: Callable[[Sequence[T]], list[Any]], label: str
     ) -> list[Any]:
-        """One JSON-able value for each thing, in order; values that are saved are not computed.
+        """One JSON-able value for each thing, in order. Saved values are not computed again.
 
-        what: what the things are, in the plural, without a tab. at_once: things of a chunk, whatever the number of
-        processes. make: computes the values of a chunk, which are saved soon (`_APART`). label: what the progress says.
+        Args:
+            what: the name of the things, in the plural, without a tab.
+            things: the things, such as problems.
+            at_once: the number of things in a chunk, whatever the number of processes.
+            make: computes the values of a chunk, which are saved soon after (`_APART`).
+            label: the name of the work, shown next to its progress.
         """
         values = self._decided(lambda: [value for stored in iter(lambda: self._read(what), None) for value in stored])
         size = 1 if self._world is None else self._world.size
@@ -114,11 +123,11 @@ class Chunks:
         return self._made(what, 0, 0, make()) if stored is None else stored
 
     def _decided(self, action: Callable[[], T]) -> T:
-        """The action's value in the leading process."""
+        """The value of an action in the leading process, in all processes."""
         return action() if self._world is None else self._world.decided(action)
 
     def _shared(self, chunks: Sequence[Sequence[T]], make: Callable[[Sequence[T]], list[Any]]) -> list[list[Any]]:
-        """The values of as many chunks as there are processes, or fewer; each process computes one."""
+        """The values of up to as many chunks as there are processes. Each process computes the values of one chunk."""
         world = self._world
         if world is None:
             return list(map(make, chunks))
@@ -126,7 +135,7 @@ class Chunks:
         return world.gather(mine)[: len(chunks)]
 
     def saved(self) -> str:
-        """How much is on the disk, in words."""
+        """A sentence on how much is on the disk."""
         if self._path is None:
             return "nothing is saved without --out"
         counts: dict[str, tuple[int, int]] = {}
@@ -137,7 +146,7 @@ class Chunks:
         return f"{listed} are saved; continue with --resume" if listed else "nothing is saved yet; run it again"
 
     def _read(self, what: str) -> Any:
-        """The value of the next saved line, if it is about this; else None."""
+        """The value of the next saved line, if the line has the name `what`; otherwise None."""
         if not self._stored or self._stored[0].what != what:
             return None
         line = self._stored.popleft()
@@ -145,7 +154,7 @@ class Chunks:
         return json.loads(line.text)
 
     def _made(self, what: str, count: int, total: int, value: Any) -> Any:
-        """A value as it will be read from its line, which waits to be written if there is a file."""
+        """A value as it will be read from its line. If there is a file, the line waits to be written."""
         text = json.dumps(value)
         content = f"{what}\t{count}\t{total}\t{text}\n".encode()
         if self._path is not None:
@@ -156,7 +165,7 @@ class Chunks:
     def _write(self, path: Path) -> None:
         begun, new = time.monotonic(), not path.exists()
         with appended(path) as file:
-            file.truncate(self._end)  # half a line of a killed process, or lines that this version does not ask for
+            file.truncate(self._end)  # half a line of a killed process, or lines that this version does not read
             file.writelines(self._waiting)
         sync(path)
         if new:
@@ -172,7 +181,7 @@ class Chunks:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self._due and error is not None and self._path is not None:
-            with contextlib.suppress(OSError):  # a full disk, which may be the error itself
+            with contextlib.suppress(OSError):  # the disk may be full, which may be the error itself
                 self._write(self._path)
         if isinstance(error, KeyboardInterrupt) and (self._world is None or self._world.leads):
             number = error.number if isinstance(error, Interrupted) else signal.SIGINT
@@ -182,7 +191,7 @@ class Chunks:
 
 
 def _lines(path: Path | None) -> Iterator[_Line]:
-    """The whole lines of the file, one after the other, up to the first damaged one; none if there is no file."""
+    """The whole lines of the file, one after the other, up to the first damaged line. A missing file has no lines."""
     if path is None or not path.is_file():
         return
     end = before = 0

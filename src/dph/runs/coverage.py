@@ -1,12 +1,13 @@
-"""The coverage ledger: how often each problem was solved whenever training sampled it, and which are being lost.
+"""The coverage ledger: how often each problem was solved whenever training sampled it, and which problems are being
+lost.
 
-pass@k falls while the mean reward rises: some problems are never solved any more. Training sees this as it happens,
-because it samples every prompt again and again. coverage.jsonl has one line for each step:
+pass@k can fall while the mean reward rises, because some problems are never solved any more. Training sees this as it
+happens, because it samples every prompt again and again. coverage.jsonl has one line for each step:
 
     {"step": 3, "problems": [["id", correct, judged], …]}
 
-Step 0 holds what the reference policy did in pre-sampling; a run without pre-sampling has no such line. Lines are
-written before the update of their step, and a resumed run drops those after its checkpoint.
+Step 0 holds the counts of the reference policy in pre-sampling. A run without pre-sampling has no such line. Lines are
+written before the update of their step, and a resumed run drops the lines after its checkpoint.
 """
 
 import json
@@ -21,27 +22,31 @@ from dph.runs.files import appended
 
 FILE = "coverage.jsonl"
 CERTIFICATE = "certificate.jsonl"
-"""The same of the certification set: step 0 is the base model, others are the checkpoints that were checked."""
+"""The ledger file of the certification set. Step 0 is the base model, and the other steps are the checkpoints that were
+checked."""
 MONITORED = "monitor.jsonl"
-"""The same of the monitored problems at each measured step."""
+"""The ledger file of the monitored problems, with a line for each measured step."""
 CLASSES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
-"""Difficulty by the pass rate of the reference policy: above the first number, up to the second; hard from 0 on."""
+"""The classes of difficulty, by the pass rate of the reference policy. A rate lies above the first number and is at
+most the second; a rate of 0 is hard."""
 
 MOST_SAMPLES, _MOST_VISITED = 1_000_000, 4096
-"""Samples of a problem in a table, and in one step of training: no run draws so many, and sums over them end."""
+"""The largest number of samples of a problem in a table, and in one step of training. No run draws so many, and the
+limit keeps sums over samples short."""
 
 FALLING = 0.2
 """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
 
 Visit = tuple[str, int, int]
-"""A problem's id, and the correct and the judged responses of one group."""
+"""The id of a problem, and the numbers of correct and of judged responses of one group."""
 
 
 class Ledger:
-    """The facts of each problem: its visits so far, and the reference policy's pass rate if it was pre-sampled."""
+    """The record of each problem: its visits so far, and the pass rate of the reference policy if the problem was
+    pre-sampled."""
 
     def __init__(self, reference: Mapping[str, tuple[int, int]]) -> None:
-        """reference: correct and all responses of the reference policy by problem."""
+        """reference: the numbers of correct and of all responses of the reference policy, by the id of the problem."""
         self._reference = reference
         rates = {id: correct / samples for id, (correct, samples) in reference.items() if samples}
         self._class = {
@@ -54,18 +59,20 @@ class Ledger:
 
     @property
     def reference(self) -> list[Visit]:
-        """The reference policy's counts in pre-sampling."""
+        """The counts of the reference policy in pre-sampling."""
         return [(id, correct, samples) for id, (correct, samples) in self._reference.items()]
 
     @property
     def lost(self) -> list[str]:
-        """Problems that were solved once, by this policy or by the reference, and were not when last visited."""
+        """The problems that were solved once, by this policy or by the reference policy, but not at their last
+        visit."""
         return [id for id, (correct, _) in self._last.items() if not correct and id in self._solved]
 
     @property
     def falling(self) -> list[str]:
-        """Problems that the reference policy would solve as seldom as the last visit did with a probability of at most
-        `FALLING`, by its own counts; none that was not pre-sampled."""
+        """The problems of which the last visit shows a fallen pass rate: by the counts of the reference policy, it
+        would have at most so many correct responses with a probability of at most `FALLING`. Problems that were not
+        pre-sampled are never among them."""
         return [id for id, fallen in self._fallen.items() if fallen]
 
     def by_class(self, ids: Iterable[str]) -> dict[str, int]:
@@ -76,11 +83,11 @@ class Ledger:
 
     @property
     def seen(self) -> list[str]:
-        """Problems with a visit."""
+        """The problems that have been visited."""
         return list(self._last)
 
     def note(self, visits: Sequence[Visit]) -> dict[str, float]:
-        """Take the visits of a step into account; returns the metrics coverage/… (docs/reference/metrics.md).
+        """Take the visits of a step into account. Returns the metrics coverage/… (docs/reference/metrics.md).
 
         One policy made all responses of a step. The visits of a problem in the step are therefore counted together, in
         whatever order they come.
@@ -123,7 +130,7 @@ def as_few(correct: int, n: int, before: int, out_of: int) -> float:
     (0.5, 0.3333333333333333)
     """
     missed = out_of - before
-    ways, term = 0, comb(missed + n, n)  # the term of k = 0; each other one follows from the one before
+    ways, term = 0, comb(missed + n, n)  # the term of k = 0; each further term follows from the term before it
     for k in range(correct + 1):
         ways += term
         term = term * (before + k + 1) * (n - k) // ((k + 1) * (missed + n - k) or 1)
@@ -153,7 +160,7 @@ def read_visits(run: Path, name: str = FILE, *, strict: bool = False) -> dict[in
 
 
 def _has_visits(row: Mapping[str, Any]) -> bool:
-    """Whether a line is one that `write_visits` wrote."""
+    """Whether a line has the form of the lines that `write_visits` writes."""
     visits = row.get("problems")
     return isinstance(visits, list) and all(
         isinstance(visit, list)
@@ -165,11 +172,11 @@ def _has_visits(row: Mapping[str, Any]) -> bool:
 
 
 def are_counts(correct: object, samples: object, most: int = MOST_SAMPLES) -> bool:
-    """Whether these are numbers of correct and of all samples of a problem."""
+    """Whether two values are the number of correct samples and the number of all samples of a problem."""
     whole = type(correct) is int and type(samples) is int
     return whole and 0 <= correct <= samples <= most  # type: ignore[operator]
 
 
 def drop_visits(run: Path, after: int, name: str = FILE) -> None:
-    """Remove the lines of steps after `after`."""
+    """Remove the lines of steps after `after` from the ledger file `name` of a run."""
     drop_lines(run / name, after)

@@ -1,11 +1,11 @@
-"""Run directories: one per stage, with the resolved settings, a manifest, metrics, and the outputs of the stage.
+"""Run directories. Each stage has one, with the resolved settings, a manifest, metrics, and the outputs of the stage.
 
 config.toml     resolved settings; `--config` reads this file
-manifest.json   stage, status, versions, and facts checked by later stages
+manifest.json   stage, status, versions, and facts that later stages check
 metrics.jsonl   one line per step; depends only on the settings and the seed
-timings.jsonl   times in seconds and facts about the machine, kept separate so that metrics can be compared byte by byte
-chunks.tsv      finished work of a stage that writes its outputs at its end, until then
-.lock           present while a process uses the directory: the id of that process
+timings.jsonl   times in seconds and facts about the machine, kept apart so that metrics can be compared byte by byte
+chunks.tsv      finished work of a stage that writes its outputs at its end; removed when the run is complete
+.lock           present while a process uses the directory; names that process
 """
 
 import contextlib
@@ -34,25 +34,25 @@ from dph.runs.pinned import ANEW, check_code, code_hashes
 T = TypeVar("T")
 
 CHUNKS = "chunks.tsv"
-"""The work that a stage has finished, until its run is complete (`dph.runs.chunks`)."""
+"""The file with the work that a stage has finished, until its run is complete (`dph.runs.chunks`)."""
 
 _OF_RUNS = (
     *("config.toml", "inputs.json", CHUNKS, "metrics.jsonl", "timings.jsonl", "coverage.jsonl", "monitor.jsonl"),
     *("certificate.jsonl", "scores.json", "problems.parquet", "completions.parquet", "verdicts.jsonl"),
     *("partition.parquet", "rehearsal.parquet", "model", "checkpoints", "certified", "samples"),
 )
-"""What stages write into a run, and replace there."""
+"""The files and folders that stages write into a run, and would replace there."""
 _AT_START = ("config.toml", "inputs.json", "manifest.json")
-"""What is written when a run starts."""
+"""The files that are written when a run starts."""
 _new: list[Path] = []
-"""Runs that this process has begun."""
+"""The run directories that this process has begun."""
 
 FORMAT = 2
-"""Version of the layout of run directories."""
+"""The version of the layout of run directories."""
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python, SQLite and the packages that a result may depend on."""
+    """The versions of Python, SQLite and the packages that a result may depend on."""
     import platform
     from importlib.metadata import PackageNotFoundError, version  # slow to load
 
@@ -80,14 +80,21 @@ class RunDir:
         versions: Mapping[str, str] | None = None,
         extend: Callable[["RunDir", Any], None] | None = None,
     ) -> "RunDir":
-        """Create the directory, or reopen it if `resume` is set, and lock it until the run is finished or the process
-        ends. One whose run failed before it produced anything, as for a mistyped path, counts as new.
+        """Create a run directory, or reopen it if `resume` is set. It is locked until the run is finished or the
+        process ends. A run that failed before it produced anything, for example because of a mistyped path, counts as
+        new.
 
-        versions: of other things that the stage depends on, such as the rules of its verifiers. extend: takes the run
-        and its old settings, and raises UserError if the run cannot continue for more steps; without it no run can.
-
-        Raises UserError if no directory is named, it cannot be written, another process uses it, or it holds a run and
-        `resume` is not set; or if the settings, or a Python file that they name, have changed since the start.
+        Args:
+            out: the path of the run directory.
+            stage: the name of the stage.
+            config: the settings of the stage.
+            resume: whether to continue a run that is already there.
+            versions: of other things that the stage depends on, such as the rules of its verifiers.
+            extend: takes the run and its old settings, and raises UserError if the run cannot continue for more steps.
+                Without this function no run can be extended.
+        Raises:
+            UserError: no directory is named, it cannot be written, another process uses it, or it holds a run and
+                `resume` is not set; or the settings, or a Python file that they name, have changed since the start.
         """
         check_processes(stage)
         check_out(out)
@@ -109,11 +116,11 @@ class RunDir:
                 check_code(path, run.manifest.get("code"), code)
                 run._take_over(versions)
             if changed:
-                run.update(status="running")  # first: with the old settings, such a run can still be resumed
+                run.update(status="running")  # written first: with the old settings, such a run can still be resumed
                 write_atomically(path / "config.toml", to_toml(config))
             if run.complete:
                 say(f"{path} is complete already")
-                (path / CHUNKS).unlink(missing_ok=True)  # it was killed before it removed them
+                (path / CHUNKS).unlink(missing_ok=True)  # a killed run may not have removed them
             return run
         if resume:
             say(f"nothing to resume in {path}: starting a new run")
@@ -124,7 +131,7 @@ class RunDir:
             lock(path)
             remove_leftovers(path)
             run = cls(path, {"format": FORMAT, "stage": stage, "status": "running", "versions": versions})
-            run.update(code=code, command=_command())  # first: it says that the others are a run's
+            run.update(code=code, command=_command())  # written first: it marks the other files as those of a run
             _new.append(path)
             write_atomically(path / "config.toml", to_toml(config))
         except OSError as error:
@@ -132,7 +139,7 @@ class RunDir:
         return run
 
     def _take_over(self, now: Mapping[str, str]) -> None:
-        """Lock and clean the directory of an interrupted run, and report changed versions."""
+        """Lock and clean the directory of an interrupted run, and report versions that have changed."""
         try:
             lock(self.path)
             for folder in (self.path, self.path / "checkpoints"):
@@ -147,10 +154,10 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path, stage: str = "") -> "RunDir":
-        """Open an existing run of a stage, or of any. Raises UserError if there is none, and for one with a link that
-        leads out of it."""
+        """Open an existing run of a stage, or of any stage if `stage` is "". Raises UserError if there is no such run,
+        or if a link in its directory leads out of it."""
         wanted = f"`dph {stage}`" if stage else "its stage"
-        if not os.path.exists(path / "manifest.json"):  # False for a path that cannot be a file's, too
+        if not os.path.exists(path / "manifest.json"):  # False also for a path that no file can have
             raise RunError(f"{path} is not a run directory of {wanted}: it has no manifest.json; correct the path")
         manifest = read_json(path / "manifest.json", f"run {wanted} again in another directory")
         made_by = manifest.get("stage") if isinstance(manifest, dict) else None
@@ -168,7 +175,7 @@ class RunDir:
 
     @staticmethod
     def begun(path: Path) -> bool:
-        """Whether a directory holds a run that produced anything."""
+        """Whether a directory holds a run that has produced anything."""
         return (path / "manifest.json").exists() and not _got_nowhere(path)
 
     def settings(self) -> dict[str, Any]:
@@ -188,7 +195,8 @@ class RunDir:
         write_atomically(self.path / "manifest.json", json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n")
 
     def kept(self, name: str, choose: Callable[[], T]) -> T:
-        """A fact of the manifest that is chosen, and written, only once: a resumed run keeps it on any machine."""
+        """A fact of the manifest that is chosen and written only once, so that a resumed run keeps it on any machine.
+        choose: returns the fact if the manifest has none."""
         if name not in self.manifest:
             self.update(**{name: choose()})
         return self.manifest[name]
@@ -200,33 +208,33 @@ class RunDir:
         unlock(self.path)
 
     def log(self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float] | None = None) -> None:
-        """Append one line to metrics.jsonl, and one to timings.jsonl. Raises OSError if that fails, also if the run was
-        removed and a checkpoint has made its directory anew."""
+        """Append a line to metrics.jsonl and, with `timings`, a line to timings.jsonl. Raises OSError if that fails,
+        and also if the run was removed and a checkpoint has created its directory again."""
         (self.path / "manifest.json").stat()
         _append(self.path / "metrics.jsonl", {"step": step, **metrics})
         if timings:
             _append(self.path / "timings.jsonl", {"step": step, **timings})
 
     def sync(self) -> None:
-        """Flush the logged lines to the disk; call this before writing a checkpoint."""
+        """Flush the logged lines to the disk. This must be called before a checkpoint is written."""
         for path in self.path.glob("*.jsonl"):
             sync(path)
 
     def rewind(self, step: int) -> None:
-        """Drop the lines logged after `step`, that is, between the last checkpoint and an interruption."""
+        """Drop the lines logged after `step`, which were written between the last checkpoint and an interruption."""
         for name in ("metrics.jsonl", "timings.jsonl"):
             drop_lines(self.path / name, step, _has_numbers)
 
 
 def _command() -> str:
-    """The command line that this process runs; "" if it was not started as `dph`."""
+    """The command line of this process; "" if it was not started as `dph`."""
     program = Path(sys.argv[0])
     started = program.name == "dph" or program.parts[-2:] == ("dph", "__main__.py")
     return shlex.join(["dph", *sys.argv[1:]]) if started else ""
 
 
 def _check_free(path: Path) -> None:
-    """Say what a folder without a run holds. Raises RunError if a stage would replace some of it."""
+    """Say which files a folder without a run holds. Raises RunError if a stage would replace some of them."""
     if taken := [name for name in _OF_RUNS if os.path.lexists(path / name)]:
         reason = f"{path / taken[0]} is there already and would be replaced, but {path} holds no run"
         raise RunError(f"{reason}; name another --out")
@@ -234,7 +242,7 @@ def _check_free(path: Path) -> None:
 
 
 def remove_new() -> None:
-    """Remove the runs that this process has begun and that hold nothing but what a start writes: a command that is
+    """Remove the runs that this process has begun and that hold only the files of a start, so that a command that is
     refused leaves nothing behind."""
     for path in _new:
         with contextlib.suppress(OSError, RunError):
@@ -242,12 +250,12 @@ def remove_new() -> None:
                 for name in _AT_START:
                     (path / name).unlink(missing_ok=True)
                 unlock(path)
-                path.rmdir()  # unless something else is there
+                path.rmdir()  # fails if something else is there
     _new.clear()
 
 
 def _got_nowhere(path: Path) -> bool:
-    """Whether a run directory holds only the files written when a run starts."""
+    """Whether a run directory holds only the files that are written when a run starts."""
     names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".tmp")}
     if names - {*_AT_START, "tensorboard", LOCK}:
         return False
@@ -255,7 +263,7 @@ def _got_nowhere(path: Path) -> bool:
 
 
 def read_metrics(path: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """The logged lines of a run, oldest first; empty if there are none. Values that were not finite are NaN."""
+    """The logged lines of a run, oldest first; an empty list if there are none. Values that were not finite are NaN."""
     rows = takewhile(_has_numbers, (row for _, row in step_lines(path / name)))
     return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
 
@@ -265,7 +273,8 @@ def _has_numbers(row: Mapping[str, Any]) -> bool:
 
 
 def step_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The lines of a log before the first invalid one, with their content; none without a log. The last may be cut."""
+    """The lines of a log before the first invalid line, each with its content. A missing log has no lines. The last
+    line of a log may be cut off."""
     if not path.is_file():
         return
     for line in read_bytes(path).decode(errors="replace").splitlines():
@@ -279,7 +288,8 @@ def step_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def drop_lines(path: Path, after: int, valid: Callable[[Mapping[str, Any]], bool] = lambda row: True) -> None:
-    """Remove the lines of a log, if there is one, of steps after `after`, and from the first that is not `valid` on."""
+    """Remove the lines of steps after `after` from a log, and all lines from the first line on that is not `valid`. The
+    log need not exist."""
     if path.is_file():
         rows = takewhile(lambda pair: valid(pair[1]), step_lines(path))
         kept = [line for line, row in rows if row["step"] <= after]
@@ -295,8 +305,8 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _compared(config: Any) -> dict[str, Any]:
-    """The settings that are compared on resume: without the path of the run directory, settings of the output, and the
-    number of workers, which changes no verdict."""
+    """The settings that are compared on resume: all but the path of the run directory, the settings of the output, and
+    the number of workers, which changes no verdict."""
     settings = to_dict(config)
     for name in ("out", "show_samples", "tracker"):
         settings.pop(name, None)
@@ -309,16 +319,17 @@ def _compared(config: Any) -> dict[str, Any]:
 
 class FoundModel(NamedTuple):
     model: str
-    """Folder, file or name, as `model.path` takes it."""
+    """The folder, file or name, as `model.path` takes it."""
     run: Path | None = None
-    """Run directory that made the model, or that used it; None if there is none."""
+    """The run directory that made the model, or that used it; None if there is none."""
 
 
 def find_model(path: str) -> FoundModel:
-    """The model of a run directory (the final one, else the newest checkpoint's, else the one that the run sampled
-    from), of a checkpoint, or of a model's folder; any other text is taken for a model's name.
+    """The model at a path, which may be a run directory, a checkpoint, or the folder of a model. Any other text is
+    taken for the name of a model.
 
-    Raises UserError for a run that has no model.
+    The model of a run is the final model or, without one, that of the newest checkpoint or, without any, the model that
+    the run sampled from. Raises UserError for a run that has no model.
     """
     folder = expanded(path)
     if not folder.is_dir():
@@ -330,7 +341,7 @@ def find_model(path: str) -> FoundModel:
     if not is_model_folder(folder):
         return FoundModel(path)
     inside = Path(os.path.realpath(folder))
-    above = [inside.parent, *inside.parents[2:3]]  # RUN/model or certified, RUN/checkpoints/step-…/model
+    above = [inside.parent, *inside.parents[2:3]]  # RUN/model, RUN/certified or RUN/checkpoints/step-…/model
     run = next((place for place in above if inside.name in ("model", "certified") and is_run(place)), None)
     return FoundModel(str(folder), run)
 
@@ -342,7 +353,7 @@ def _model_of(run: Path) -> str:
     opened = RunDir.open(run)
     stage, settings = opened.manifest.get("stage"), opened.settings().get("model")
     path = opened.manifest.get("model") or (settings.get("path") if isinstance(settings, dict) else None)
-    if stage in ("presample", "eval") and path and opened.complete:  # its manifest has it as an absolute path
+    if stage in ("presample", "eval") and path and opened.complete:  # the manifest has the absolute path
         return str(path)
     lacking = f"the run {run} of `dph {stage}` has no model{unfinished(run)}"
     raise RunError(f"{lacking}; name a finished run of sft or train, or a model's folder")

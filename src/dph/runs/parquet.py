@@ -1,4 +1,4 @@
-"""Tables in Parquet files: read whole, or row by row, with one sentence for what a file must not hold."""
+"""Tables in Parquet files. A table is read whole or row by row, and a file that must not be read gives one sentence."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,8 +18,9 @@ if TYPE_CHECKING:  # it is slow to load
 _ROWS_AT_ONCE = 1 << 10
 _CELLS = {"table": 8, "rows": 32}
 _FEW_CELLS = 1 << 22
-"""Values for each byte of a file, of a table that is read whole and of rows that are read one after the other, and how
-many any file may have: a column whose values are all equal takes nearly no byte."""
+"""These numbers limit the values in a file, because a column whose values are all equal takes nearly no byte. `_CELLS`
+has the values that are allowed for each byte of the file, for a table that is read whole and for rows that are read one
+after the other. Any file may have `_FEW_CELLS` values."""
 
 
 def read_parquet(
@@ -28,9 +29,18 @@ def read_parquet(
     optional: Sequence[str] = (),
     only: tuple[str, Sequence[str]] | None = None,
 ) -> "pa.Table":
-    """The columns of a table, all of them without names; those that are `optional` may be absent. only: a column, and
-    its values in the rows to read. Raises OSError for what is not a regular file, and ValueError, with the reason, for
-    what is damaged, lacks a column, has one twice, or would unpack to far more than the file."""
+    """The columns of a table.
+
+    Args:
+        path: of the file.
+        columns: the names of columns that must be there; None reads all columns.
+        optional: the names of further columns, which may be absent.
+        only: a column, and the values that it must have in the rows that are read.
+    Raises:
+        OSError: the file is not a regular file.
+        ValueError: the file is damaged, lacks a column, has a column twice, or would unpack to far more values than its
+            size allows. The message is the reason.
+    """
     require_installed(f"reading {path}", "pyarrow")
     import pyarrow.compute as pc
 
@@ -45,8 +55,11 @@ def read_parquet(
 
 
 def rows_of(table: "pa.Table", spare: Collection[str] = ()) -> list[dict[str, Any]]:
-    """The rows of a table as dictionaries. spare: columns that are None if they cannot be read. Raises ValueError,
-    naming the column, for values that Python lacks, such as dates after the year 9999 and texts that are not UTF-8."""
+    """The rows of a table as dictionaries.
+
+    spare: the names of columns whose values become None if they cannot be read. Raises ValueError, with the name of the
+    column, for values that Python lacks, such as dates after the year 9999 and texts that are not UTF-8.
+    """
     columns: dict[str, list[Any]] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
@@ -59,8 +72,11 @@ def rows_of(table: "pa.Table", spare: Collection[str] = ()) -> list[dict[str, An
 
 
 def iterate_rows(stream: BinaryIO, wanted: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a file one after the other. wanted: says by its name whether a column of plain values is needed; the
-    others are None if they cannot be read. Raises ValueError as `read_parquet` and `rows_of` do."""
+    """The rows of a file one after the other.
+
+    wanted: whether a column of plain values is needed, by its name. The values of a column that is not needed become
+    None if they cannot be read. Raises ValueError as `read_parquet` and `rows_of` do.
+    """
     require_installed("reading a log in Parquet", "pyarrow")
     import pyarrow as pa
 
@@ -72,8 +88,8 @@ def iterate_rows(stream: BinaryIO, wanted: Any) -> Iterator[dict[str, Any]]:
 
 
 def plain_value(value: Any) -> Any:
-    """A value of a table as JSON has it: decimal numbers as numbers, bytes, dates and times as texts. Raises ValueError
-    for bytes that are not UTF-8."""
+    """A value of a table as JSON has it: decimal numbers become numbers, and bytes, dates and times become texts.
+    Raises ValueError for bytes that are not UTF-8."""
     if isinstance(value, Decimal):
         return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
     if isinstance(value, bytes):
@@ -82,19 +98,19 @@ def plain_value(value: Any) -> Any:
 
 
 class RefusedTable(ValueError):
-    """A table that is whole, but not to be read; the message says why."""
+    """A table that is whole but must not be read. The message is the reason."""
 
 
 @contextmanager
 def _opened_table(stream: BinaryIO, read_as: str) -> "Iterator[pq.ParquetFile]":
-    """The table in a file. Raises ValueError for one that is not to be read as it is."""
+    """Context that yields the table in a file. Raises ValueError for a table that must not be read."""
     import pyarrow.parquet as pq
 
     size = stream.seek(0, 2)
     stream.seek(0)
     texts = [field.name for field in pq.read_schema(stream) if _is_text(field.type)]
     stream.seek(0)
-    # A text that many rows have is in memory once.
+    # read_dictionary keeps a text that many rows have in memory only once.
     with pq.ParquetFile(stream, read_dictionary=texts) as file:
         names = file.schema_arrow.names
         if len(names) > MOST_COLUMNS:
@@ -119,7 +135,7 @@ def _values(name: str, column: Any) -> list[Any]:
 
 
 def _shared(chunk: Any) -> list[Any]:
-    """The values of a column whose values are numbered: one object for each number."""
+    """The values of a column that stores each distinct value once, under a number. Equal values are one object."""
     values = [*chunk.dictionary.to_pylist(), None]
     return [values[-1 if place is None else place] for place in chunk.indices.to_pylist()]
 
@@ -132,7 +148,8 @@ def _is_text(kind: Any) -> bool:
 
 @contextmanager
 def _sentences() -> Iterator[None]:
-    """Raises ValueError for every error of Arrow; OSError stays, as one of the system's."""
+    """Context in which every error of Arrow is raised as ValueError. OSErrors stay as they are, because they are errors
+    of the system."""
     import pyarrow as pa
 
     try:

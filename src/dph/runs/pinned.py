@@ -1,11 +1,11 @@
 """Pinned inputs: the weights, problems, database files and Python files that a run started with.
 
-Hashes of the first three are stored in inputs.json in the run directory, hashes of Python files in its manifest. If an
-input changed during a run, rewards would silently change their meaning. The run therefore stops, or refuses to resume,
-and names the input that changed.
+Hashes of the first three are stored in inputs.json in the run directory, and hashes of Python files in its manifest. If
+an input changed during a run, rewards would silently change their meaning. The run therefore stops, or refuses to
+resume, and names the input that changed.
 
-Between runs a problem is identified by its id. `content_hashes` says whether two problems with one id are the same: a
-presample run and an evaluation store them, training and reports compare them.
+Between runs a problem is identified by its id. `content_hashes` says whether two problems with one id are the same. A
+presample run and an evaluation store these hashes, and training and reports compare them.
 """
 
 import functools
@@ -27,15 +27,15 @@ RESTORE = f"restore the old file, then continue with --resume, or {ANEW}"
 
 
 class Pinned:
-    """Hashes of the database files of a run at its start."""
+    """The hashes of the database files of a run at its start."""
 
     def __init__(self, where: Path, hashes: Mapping[str, str]) -> None:
         self._where, self._hashes = where, hashes
 
     def check(self, problems: Iterable[Problem]) -> None:
-        """Raises UserError if a database of these problems is not one that the run started with."""
+        """Raise UserError if the content of a database of these problems is not one that the run started with."""
         for path in databases(problems):
-            before, now = self._hashes.get(path), _hash(path)  # no hash: the column does not hold a path
+            before, now = self._hashes.get(path), _hash(path)  # without a hash, the column holds no path
             if now != before and (before is not None or now not in ("", *self._hashes.values())):
                 what = "has changed" if now else "is missing"
                 raise RunError(f"the database {path} {what} since {self._where} was started; {RESTORE}")
@@ -44,11 +44,17 @@ class Pinned:
 def pin(
     run: Path, problems: Sequence[Problem], measured: Sequence[Problem], weights: str, *, fresh: bool, note: bool
 ) -> Pinned:
-    """Record the inputs of a new run (`fresh`), or compare those of a resumed run with the record. Raises UserError if
-    one differs from the one that the run started with.
+    """Record the inputs of a new run, or compare the inputs of a resumed run with the record.
 
-    problems, measured: of training, in order, and of evaluation. weights: hash of the initial weights; empty if a
-    resumed run does not load them. note: whether this process writes the record.
+    Args:
+        run: the run directory.
+        problems: the problems of training, in their order.
+        measured: the problems of the evaluation, in their order.
+        weights: the hash of the initial weights; "" if a resumed run does not load them.
+        fresh: whether the run is new.
+        note: whether this process writes the record.
+    Raises:
+        UserError: an input differs from the one that the run started with, or the record cannot be read.
     """
     facts = {"weights": weights, "problems": _problem_hashes(problems), "measured": _problem_hashes(measured)}
     judged = [*problems, *measured]
@@ -73,14 +79,18 @@ def pin(
 
 
 def databases(problems: Iterable[Problem]) -> list[str]:
-    """The database files of problems without duplicates: meta["db"] and the list meta["suite"], if present."""
+    """The paths of the database files of problems, without duplicates: `meta["db"]` and the list `meta["suite"]`, as
+    far as a problem has them."""
     named = [path for p in problems for path in (p.meta.get("db"), *p.meta.get("suite", ())) if isinstance(path, str)]
     return list(dict.fromkeys(named))
 
 
 def content_hashes(problems: Sequence[Problem]) -> dict[str, str]:
-    """A short hash of what each problem asks and how it is judged, by id: its prompt, answer and verifier, the content
-    of its databases and, if it has no answer, its other columns, by which a reward function judges."""
+    """A short hash of each problem, by its id.
+
+    The hash covers the prompt, the answer and the verifier, and the content of the databases. If a problem has no
+    answer, the hash also covers the other columns, by which a reward function judges.
+    """
     texts = _problem_hashes(problems)
     hashes = {}
     for p in problems:
@@ -90,9 +100,11 @@ def content_hashes(problems: Sequence[Problem]) -> dict[str, str]:
 
 
 def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str], remedy: str) -> None:
-    """Raises UserError if problems differ from a run's: other hashes by id, or the same in another order.
+    """Raise UserError if problems differ from those of a run, because hashes differ or the problems are in another
+    order.
 
-    remedy: what to do about it, unless the old problems can be restored.
+    before, now: the hashes by id, in the order of the problems. remedy: what to do if the old problems cannot be
+    restored.
     """
     differing = [key for key in before.keys() | now.keys() if before.get(key) != now.get(key)]
     if not differing and list(before) != list(now):
@@ -103,8 +115,8 @@ def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str
 
 
 def _problem_hashes(problems: Sequence[Problem]) -> dict[str, str]:
-    """A short hash of the prompt, the answer and the verifier of each problem, and of its own variables of the chat
-    template if it has any, by id, in the order of the problems."""
+    """A short hash of each problem, by its id, in the order of the problems. It covers the prompt, the answer and the
+    verifier of the problem, and the variables of the chat template that it sets."""
     own = {p.id: [p.meta[TEMPLATE_COLUMN]] if p.meta.get(TEMPLATE_COLUMN) else [] for p in problems}
     return {p.id: _short([p.prompt, p.answer, p.verifier, *own[p.id]]) for p in problems}
 
@@ -114,7 +126,7 @@ def _short(facts: list[Any]) -> str:
 
 
 def _hash(path: str) -> str:
-    """SHA-256 of a file, or an empty string if it cannot be read."""
+    """The SHA-256 of a file; "" if the file cannot be read."""
     try:
         return _hash_of_content(file_stamp(path))
     except OSError:
@@ -123,8 +135,11 @@ def _hash(path: str) -> str:
 
 @functools.cache
 def _hash_of_content(stamp: Stamp) -> str:
-    """SHA-256 of a file, of a SQLite database with its logs and without the counters and the version that its last
-    writer left in the header: the same data written by another version of SQLite are the same."""
+    """The SHA-256 of a file with a stamp.
+
+    The hash of a SQLite database includes its logs. It leaves out the counters, and the version of SQLite, that the
+    last writer left in the header, so that the same data written by another version of SQLite have the same hash.
+    """
     digest = hashlib.sha256()
     for name, *_ in stamp:
         with open(name, "rb") as file:
@@ -138,7 +153,7 @@ def _hash_of_content(stamp: Stamp) -> str:
 
 
 def code_hashes(config: Any) -> dict[str, str]:
-    """SHA-256 of each Python file named in the settings of a stage; empty if the file cannot be read."""
+    """The SHA-256 of each Python file that the settings of a stage name; "" for a file that cannot be read."""
     reward = getattr(config, "reward", None)
     files = [reward.function.rpartition(":")[0]] if reward is not None and reward.function else []
     files += [name for name in getattr(config, "plugins", ()) if name.endswith(".py")]
@@ -146,9 +161,9 @@ def code_hashes(config: Any) -> dict[str, str]:
 
 
 def check_code(run: Path, before: object, code: Mapping[str, str]) -> None:
-    """Raises UserError if the hash of a Python file is not the one that was recorded at the start of the run.
+    """Raise UserError if the hash of a Python file is not the hash that was recorded at the start of the run.
 
-    before: what the manifest recorded. code: the hashes now, as `code_hashes` returns them.
+    before: the hashes in the manifest. code: the hashes now, as `code_hashes` returns them.
     """
     recorded = {absolute(file): digest for file, digest in before.items()} if isinstance(before, Mapping) else {}
     for file, now in code.items():

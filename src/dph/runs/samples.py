@@ -1,8 +1,10 @@
-"""Responses that a training run keeps, to see what it learns: some of every monitored step.
+"""The responses that a training run keeps, so that people can see what it learns: some responses of every monitored
+step.
 
-samples/SOURCE-STEP.parquet: a file for each step and source, the step's rollouts ("rollouts", with their advantages)
-and the monitor's responses to held-out problems ("monitor"). A file is written whole or not at all, and a resumed run
-drops those after its step, so they are a function of the settings and the seed. The folder reads as one table.
+Each step and source has a file samples/SOURCE-STEP.parquet. The source "rollouts" has rollouts of the step with their
+advantages, and "monitor" has responses to held-out problems. A file is written whole or not at all, and a resumed run
+drops the files after its step. The files are therefore a function of the settings and the seed. The folder can be read
+as one table.
 """
 
 from collections.abc import Sequence
@@ -30,7 +32,7 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A response as it is kept and shown."""
+    """A response in the form in which it is kept and shown."""
 
     step: int
     source: str
@@ -73,7 +75,7 @@ class Sample:
         )
 
     def facts(self) -> str:
-        """Verdict, reward, advantage and length in words."""
+        """The verdict, the reward, the advantage and the length of the response in words."""
         advantage = "" if self.advantage is None else f", advantage {self.advantage:+.2f}"
         cut = ", cut off" if self.finish_reason == "length" else ""
         return f"{self.outcome}, reward {self.reward:g}{advantage}, {counted(self.tokens, 'token')}{cut}"
@@ -95,7 +97,7 @@ def _schema() -> "pa.Schema":
 
 
 def write_samples(run: Path, step: int, source: str, samples: Sequence[Sample]) -> None:
-    """Write the samples of a step and source."""
+    """Write the samples of a step and source into the run directory `run`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -115,7 +117,8 @@ def drop_samples(run: Path, after: int) -> None:
 
 
 def read_kept_samples(run: Path, source: str) -> list[Sample]:
-    """The samples of a source, by step; none if the run kept none. Raises UserError when a file is damaged."""
+    """The samples of a source, in the order of the steps; an empty list if the run kept none. Raises UserError if a
+    file is damaged."""
     samples: list[Sample] = []
     if not (files := _files(run, source)):
         return samples

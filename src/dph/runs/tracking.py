@@ -24,7 +24,8 @@ _COLUMNS = ("id", "sample", "outcome", "reward", "advantage", "tokens", "prompt"
 
 
 def load_tracker(name: str) -> Any:
-    """The module of a tracker, logged in. Raises UserError if it is not installed or nobody can be logged in."""
+    """The module of a tracker, with the user logged in. Raises UserError if it is not installed, or if the login
+    fails."""
     try:
         module = importlib.import_module(name)
     except ImportError as error:
@@ -38,8 +39,8 @@ def load_tracker(name: str) -> Any:
 
 @contextmanager
 def _tracker_errors(name: str) -> Iterator[None]:
-    """Context in which any error of a tracker becomes a UserError, because its login, its server or the network is the
-    cause."""
+    """Context in which any error of a tracker becomes a UserError, because the cause is its login, its server or the
+    network."""
     try:
         yield
     except Exception as error:
@@ -49,7 +50,7 @@ def _tracker_errors(name: str) -> Iterator[None]:
 
 
 class Metrics:
-    """Logs each step to all destinations, in the leading process; does nothing in the others."""
+    """Logs each step to all destinations, in the leading process. In the other processes it does nothing."""
 
     def __init__(self, run: RunDir, tracker: str, leads: bool) -> None:
         self._run, self._name, self._leads = run, tracker, leads
@@ -60,7 +61,8 @@ class Metrics:
                 self._tracker.init(project="dph-rl", config=run.settings(), resume="allow", **self._identity())
 
     def _identity(self) -> dict[str, str]:
-        """The name of the run in a tracker, the same when the run is resumed: in W&B an id, in trackio the name."""
+        """The name of the run in a tracker, which stays the same when the run is resumed. W&B recognises the run by its
+        id, and trackio by its name."""
         if "tracker_id" not in self._run.manifest:
             self._run.update(tracker_id=secrets.token_hex(4))
         name, number = self._run.path.resolve().name, self._run.manifest["tracker_id"]
@@ -104,7 +106,7 @@ class Metrics:
                 self._board.add_text(name, "\n\n".join(block for blocks in texts for block in blocks), step)
         if self._tracker is not None:
             with _tracker_errors(self._name):
-                if self._name == "trackio":  # it reads texts as Markdown
+                if self._name == "trackio":  # trackio reads texts as Markdown
                     sent = [replace(s, prompt=_code(s.prompt), response=_code(s.response)) for s in sent]
                 rows = [[getattr(sample, column) for column in _COLUMNS] for sample in sent]
                 self._tracker.log({name: self._tracker.Table(columns=list(_COLUMNS), data=rows)}, step=step)
@@ -127,8 +129,8 @@ class Metrics:
 
 
 def _silent_about_tensorboard(before: Any) -> Any:
-    """The hook that prints the errors of threads, except for a file that TensorBoard's thread cannot write: the next
-    call of its writer raises that error again."""
+    """A hook for the errors of threads, which leaves out the errors of TensorBoard about a file that it cannot write.
+    The next call of its writer raises such an error again. before: the hook that prints the other errors."""
 
     def report(error: Any) -> None:
         if not (isinstance(error.exc_value, OSError) and type(error.thread).__module__.startswith("tensorboard.")):
@@ -138,5 +140,5 @@ def _silent_about_tensorboard(before: Any) -> Any:
 
 
 def _code(text: str) -> str:
-    """A text as Markdown code: nothing in it is markup, so that a model cannot write links or images."""
+    """A text as Markdown code. Nothing in it is then markup, so that a model cannot write links or images."""
     return "\n".join(f"    {line}" for line in text.splitlines())
