@@ -1,4 +1,4 @@
-"""The numbers of a report: metrics of each label on each split with 95 % intervals, keep and exploration rates."""
+"""The numbers of a report: metrics of each label on each split with 95 % intervals, and keep and exploration rates."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,11 +32,11 @@ from dph.report.data import (
 )
 
 KEEP_K = 8
-"""Samples within which a problem counts as solved for keep and exploration rates (paper §6, Fig. 4)."""
+"""The number of samples within which a problem counts as solved, for keep and exploration rates (paper §6, Fig. 4)."""
 RATES = (f"keep@{KEEP_K}", f"explore@{KEEP_K}")
-"""The names of these rates."""
+"""The names of the keep rate and of the exploration rate."""
 _FEW_PROBLEMS = 30  # with fewer, 1.96·√(p (1 − p)/n) is over 18 points at p = 1/2
-_IN_HEADLINE = 3  # labels that are compared with the base there
+_IN_HEADLINE = 3  # the labels that are compared with the base in the headline
 MAIN_SPLIT = "test"
 """The split of the first table, if every run has it; otherwise the first split that every run has."""
 
@@ -46,13 +46,14 @@ class EvaluationTable:
     """Evaluations side by side."""
 
     base: str | None
-    """Label of the reference policy's evaluation."""
+    """The label of the evaluation of the reference policy."""
     runs: Mapping[str, Sequence[EvalRun]]
-    """Evaluations by label; those with one label are seeds of one method."""
+    """The evaluations by label. Those with one label are seeds of one method."""
     main: str
     """The split of the first table."""
     splits: Mapping[str, Mapping[str, Split]]
-    """Metrics by split, the main one first, and by label; a split lacks the labels that were not evaluated on it."""
+    """The metrics by split, the main split first, and by label. A split lacks the labels that were not evaluated on
+    it."""
 
     @property
     def elsewhere(self) -> dict[str, Mapping[str, Split]]:
@@ -61,7 +62,8 @@ class EvaluationTable:
 
 
 def tabulate(evals: Sequence[EvalRun], base: str | None) -> EvaluationTable:
-    """Evaluations by label and split. Raises UserError when they have no split in common or other problems."""
+    """The evaluations by label and split. base: the label of the reference policy. Raises UserError if the evaluations
+    have no split in common, or different problems."""
     check_contents(evals)
     runs = by_label(evals)
     names = list(dict.fromkeys(name for run in evals for name in run.splits))
@@ -78,8 +80,11 @@ def tabulate(evals: Sequence[EvalRun], base: str | None) -> EvaluationTable:
 
 
 def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
-    """A split's metrics for one label: of its only run, or the means over several runs (seeds) and the problems that
-    have the metric in each of them, with intervals over both. Raises UserError as `aligned_rows` does."""
+    """The metrics of a split for one label.
+
+    With one run, they are the metrics of the run. With several runs (seeds), they are means over the runs and over the
+    problems that have the metric in each run, with intervals over both. Raises UserError as `aligned_rows` does.
+    """
     of_runs = [run.splits[split] for run in runs]
     first = of_runs[0]
     if len(runs) == 1:
@@ -105,14 +110,14 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
 
 
 def samples_of(runs: Sequence[EvalRun], split: str) -> tuple[int, int]:
-    """The fewest and the most judged samples that a problem of a split has in runs."""
+    """The smallest and the largest number of judged samples that a problem of a split has in some runs."""
     samples = [int(row["samples"]) for run in runs for row in run.problems if row["split"] == split]
     return min(samples, default=0), max(samples, default=0)
 
 
 def mean_of(values: np.ndarray, metric: str) -> MetricValue:
-    """Mean of a metric's values [seeds, problems] with its interval, over the problems that have one with every seed
-    (the others are NaN); NaN without such a problem."""
+    """The mean of the values of a metric, [seeds, problems], with its interval. A problem without a value in some seed
+    (NaN) is left out. The mean is NaN if no problem is left."""
     has_it = np.asarray(~np.isnan(values).any(axis=0))
     if not has_it.any():
         return MetricValue(math.nan)
@@ -125,19 +130,21 @@ def _value(interval: Interval, has_it: np.ndarray) -> MetricValue:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One label against another on the main split, paired by problem."""
+    """The changes from one label to another on the main split, paired by problem."""
 
     after: str
     before: str
     metrics: Mapping[str, MetricValue]
     lost: float
-    """Problems that a sample of `before` solves and none of `after`. With unequal numbers of samples or several runs it
-    is an expectation: among as many samples as the run with the fewest has, and for one run of each."""
+    """The number of problems that a sample of `before` solves and no sample of `after`. With several runs it is the
+    expectation for one run of each side. With unequal numbers of samples it is the expectation for as many samples as
+    the run with the fewest has."""
     gained: float
 
 
 def label_differences(comparison: EvaluationTable) -> list[Difference]:
-    """Every label against the base and against GRPO, as far as they are there; otherwise against the first label."""
+    """The changes to every label from the base and from GRPO, as far as these labels are there; otherwise from the
+    first label."""
     labels = list(comparison.runs)
     grpo = [label for label in labels if label.casefold() == "grpo"]
     references = [label for label in [comparison.base, *grpo] if label in labels] or labels[:1]
@@ -153,7 +160,7 @@ def _difference(comparison: EvaluationTable, after: str, before: str) -> Differe
     ks = sorted(set(summaries[0].pass_curve) & set(summaries[1].pass_curve))
     mean = next((name for name in summaries[0].metrics if name.startswith("mean@")), "pass@1")
     if len({row["samples"] for run in rows for row in run}) > 1:
-        mean = "pass@1"  # the same share of correct samples, which no number of samples names
+        mean = "pass@1"  # it is the same share of correct samples, with a name that has no number of samples
     names = dict.fromkeys(["greedy", mean, *(f"pass@{k}" for k in ks if k > 1 and k in (8, ks[-1]))])
     metrics = {}
     for name in names:
@@ -168,15 +175,16 @@ def _difference(comparison: EvaluationTable, after: str, before: str) -> Differe
 
 
 def _missed(*sides: Sequence[Sequence[Mapping[str, Any]]]) -> list[np.ndarray]:
-    """Of each side, the chance [problems] that one of its runs does not solve a problem, among as many samples as the
-    run with the fewest has, of either side."""
+    """For each side, the chance [problems] that a run of the side does not solve a problem. The chance is for as many
+    samples as the run with the fewest has, on either side."""
     counts = [[column(side, lambda row, name=name: row[name]) for name in ("samples", "correct")] for side in sides]
     fewest = np.concatenate([samples for samples, _ in counts]).min(axis=0)
     return [missed_among(samples, correct, fewest).mean(axis=0) for samples, correct in counts]
 
 
 def headline(comparison: EvaluationTable) -> str:
-    """The result in one line: the changes from the base to every other label, and whether the problems are too few."""
+    """The result in one line: the changes from the base to the other labels, and a warning if the problems are too
+    few."""
     n = max(summary.problems for summary in comparison.splits[comparison.main].values())
     moves = f"the choice of problems alone moves a score by up to ±{98 / math.sqrt(max(1, n)):.0f} points (95 %)"
     few = f"; too few problems to decide anything ({n}): {moves}" if n < _FEW_PROBLEMS else ""
@@ -198,17 +206,17 @@ def _sentence(change: Difference) -> str:
 
 
 def points(value: MetricValue) -> str:
-    """A difference of shares in percentage points, with its interval."""
+    """A difference of shares in points of percent, with its interval."""
     mean, low, high = (f"{100 * number:+.1f}".replace("-", "−") for number in (value.mean, value.low, value.high))
     return f"{mean} ({low} to {high})"
 
 
 def strata_of(comparison: EvaluationTable) -> dict[tuple[str, int], list[Stratum]]:
-    """For each label besides the base, and for pass@8 and the largest pass@k: the change from the base on the main
-    split, by how often the base solves a problem. Empty without a base.
+    """The change from the base on the main split, by how often the base solves a problem. It is given for each other
+    label, and for pass@8 and the largest pass@k. Empty without a base.
 
-    The base's classes and levels come from its first run, as in `retention`. Problems with fewer than FEWEST judged
-    samples of the base, or half as many of another run, are left out.
+    The classes and levels of the base come from its first run, as in `retention`. A problem is left out if the base has
+    fewer than FEWEST judged samples of it, or another run has fewer than half as many.
     """
     base, split = comparison.base, comparison.main
     if base is None or base not in comparison.runs:
@@ -227,12 +235,12 @@ def strata_of(comparison: EvaluationTable) -> dict[tuple[str, int], list[Stratum
 
 
 def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_K) -> dict[str, MetricValue]:
-    """Keep and exploration rate of one label's runs against the base run, "keep@k" and "explore@k", from unbiased
-    pass@k estimates with intervals over problems (and seeds).
+    """The keep rate "keep@k" and the exploration rate "explore@k" of the runs of one label against a run of the base,
+    from unbiased estimates of pass@k, with intervals over problems (and seeds).
 
-    If the only run *is* the base, the result is the noise floor, the base against further samples of itself: two
-    disjoint sets of k samples both solve a problem with probability 2·pass@k − pass@2k. Problems with fewer than k
-    judged samples (2k for the floor) are left out, and so is a rate over fewer than FEWEST_PROBLEMS.
+    If the only run *is* that of the base, the result is the noise floor: the base against further samples of itself.
+    Two disjoint sets of k samples both solve a problem with probability 2·pass@k − pass@2k. Problems with fewer than k
+    judged samples (2k for the noise floor) are left out, and so is a rate over fewer than FEWEST_PROBLEMS problems.
     """
     later = [run for run in runs if run.path != base.path]
     rows = aligned_rows([base, *later], split)
@@ -250,7 +258,7 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
             continue
         interval = ratio_interval(both, reference)
         if later:
-            # To first order the rate is the mean of these over problems, and so it is for each seed.
+            # To first order, the rate is the mean of these values over problems, for each seed too.
             linear = interval.estimate + reference * (trained - interval.estimate) / reference.mean()
             interval = widened_by_runs(interval, [linear], range_of(name))
         values[name] = _value(interval, enough)

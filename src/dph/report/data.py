@@ -1,4 +1,4 @@
-"""Run directories as a report reads them: evaluations, and the curves of training runs."""
+"""Run directories as a report reads them: evaluations, and the metrics of training runs."""
 
 import math
 import os
@@ -29,24 +29,24 @@ from dph.verifiers import RULES
 VERDICTS = "verdicts.jsonl"
 """The file of a run of `dph verify` that one of `dph eval` does not have."""
 OF_FIGURES = "made by dph"
-"""In every figure, so that a picture of somebody else is not replaced."""
+"""A mark in every figure, so that the picture of somebody else is not replaced."""
 LAUNCH = "verl.toml"
-"""The file of a launch of `dph verl` that a run directory does not have."""
+"""The file of a launch of `dph verl` that a run directory of `dph train` does not have."""
 _ROUNDING, _LARGEST_METRIC = 1e-6, 1e12
 EVALUATE_AGAIN = "delete the run's directory and run `dph eval` again, or name the other runs only"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric with its 95 % interval; low and high are NaN if none was computed."""
+    """A metric with its 95 % interval. low and high are NaN if no interval was computed."""
 
     mean: float
     low: float = math.nan
     high: float = math.nan
     problems: int = 0
-    """The number of problems with the metric, over which the mean is; 0 if it is unknown."""
+    """The number of problems with the metric, over which the mean is taken; 0 if it is unknown."""
     of: int = 0
-    """All problems that were asked."""
+    """The number of all problems that were asked."""
 
     @property
     def over(self) -> str:
@@ -55,7 +55,7 @@ class MetricValue:
 
 
 def range_of(name: str) -> tuple[float, float]:
-    """The range of a metric, which no interval leaves."""
+    """The range of a metric. No interval leaves it."""
     return (0.0, metric(name).highest)
 
 
@@ -65,7 +65,7 @@ class Split:
 
     problems: int
     samples: int
-    """Samples drawn for each problem."""
+    """The number of samples drawn for each problem."""
     metrics: Mapping[str, MetricValue]
     pass_curve: Mapping[int, MetricValue]
     style_shares: Mapping[str, float]
@@ -84,7 +84,7 @@ class EvalRun:
     """Rows of problems.parquet: split, id, kind, a hash of the problem's content, samples, correct, greedy, styles,
     styles_correct and, if they were stored, prompt, answer and the measures of diversity."""
     rules: Mapping[str, str] = field(default_factory=dict)
-    """The versions of the rules of judging, by the names that its manifest has for them; empty without a manifest."""
+    """The versions of the rules of judging, by their names in the manifest of the run; empty without a manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class TrainRun:
     path: Path
     label: str
     metrics: Sequence[Mapping[str, float]]
-    """Lines of metrics.jsonl, oldest first."""
+    """The lines of metrics.jsonl, oldest first."""
 
 
 Answer = tuple[str, str, str, int, bool]
@@ -102,8 +102,8 @@ Answer = tuple[str, str, str, int, bool]
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
-    """Evaluations and training runs among the directories, each in the order given. Raises UserError when a directory
-    is missing, of another kind or damaged, and when none is an evaluation."""
+    """The evaluations and the training runs among directories, each in the given order. Raises UserError if a directory
+    is missing, damaged or of another kind, and if none is an evaluation."""
     evals: list[EvalRun] = []
     trains: list[Path] = []
     for path in paths:
@@ -125,7 +125,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
 
 
 def read_eval(path: Path) -> EvalRun:
-    """A run directory of `dph eval` or `dph verify`. Raises UserError when it is damaged."""
+    """The run in a directory of `dph eval` or `dph verify`. Raises UserError if it is damaged."""
     file = path / "scores.json"
     scores = read_json(file, EVALUATE_AGAIN)
     if (path / VERDICTS).is_file():
@@ -145,7 +145,7 @@ def read_eval(path: Path) -> EvalRun:
 
 
 def _rules(path: Path) -> dict[str, str]:
-    """The versions of the rules of judging that a run's manifest records."""
+    """The versions of the rules of judging that the manifest of a run records."""
     if not (path / "manifest.json").is_file():
         return {}
     manifest = read_json(path / "manifest.json", EVALUATE_AGAIN)
@@ -156,7 +156,7 @@ def _rules(path: Path) -> dict[str, str]:
 
 
 def _read_verify(path: Path, scores: Any) -> EvalRun:
-    """A run directory of `dph verify` as an evaluation with one split, without greedy responses, styles and prompts."""
+    """A run of `dph verify` as an evaluation with one split, without greedy responses, styles and prompts."""
     by_id: dict[str, list[dict[str, Any]]] = {}
     for row in read_rows(path / VERDICTS, texts=("id", "outcome", "prediction")):
         by_id.setdefault(row["id"], []).append(row)
@@ -200,15 +200,15 @@ _SAMPLES, _OF = re.compile(r"[1-9][0-9]{0,6}"), re.compile(r"(pass|mean)@[1-9][0
 
 
 def _share(value: MetricValue) -> MetricValue:
-    """A value, if it lies from 0 to 1, up to rounding."""
+    """The value, if it lies from 0 to 1 up to rounding. Raises ValueError otherwise."""
     if not -_ROUNDING <= value.mean <= 1 + _ROUNDING:
         raise ValueError(f"{value.mean:g} is no share")
     return value
 
 
 def values_of(rows: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> np.ndarray:
-    """A metric of every problem in every run, [runs, problems]: "pass@k", "mean" or "mean@n", or a column of
-    problems.parquet. NaN for a problem that does not have it."""
+    """A metric of every problem in every run, [runs, problems]. metric: "pass@k", "mean", "mean@n", or a column of
+    problems.parquet. The value is NaN for a problem without the metric."""
     name, _, k = metric.partition("@")
     if name not in ("pass", "mean"):
         return column(rows, lambda row: math.nan if row.get(metric) is None else float(row[metric]))
@@ -240,8 +240,8 @@ def read_problems(
     remedy: str,
     only: tuple[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of a table about problems or completions; columns that are `optional` may be absent. Raises UserError with
-    the remedy when the file is missing or damaged."""
+    """The rows of a table about problems or completions. Columns that are `optional` may be absent. Raises UserError
+    with the remedy if the file is missing or damaged."""
     try:
         rows = rows_of(read_parquet(file, columns, optional, only))
     except FileNotFoundError as error:
@@ -265,7 +265,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys((entry.name for entry in METRICS), (int, float, type(None))),
     "greedy": (bool, type(None)),
 }
-"""The types of the values in each column of an evaluation's tables."""
+"""The types of the values in each column of the tables of an evaluation."""
 
 
 def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
@@ -283,15 +283,15 @@ def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
 
 
 def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # unlike Path.resolve, also of links that lead to each other
+    return Path(os.path.realpath(path))  # unlike Path.resolve, this also resolves links that lead to each other
 
 
 _OF_VERL = re.compile(r"val-core/(?:(?P<set>monitor/[^/]+)|[^/]+)/(?:acc|reward)/(?P<name>(?:pass|mean)@\d+)")
 
 
 def _read_verl(launch: Path) -> list[dict[str, float]]:
-    """The metrics that verl logged in a launch of `dph verl`, before and after it was started again; its validation
-    metrics have the names that `dph train` gives them."""
+    """The metrics that verl logged in a launch of `dph verl`, before and after it was started again. The validation
+    metrics get the names that `dph train` gives them."""
     steps: dict[int, dict[str, float]] = {}
     for file in ("metrics-before.jsonl", "metrics.jsonl"):
         for line, row in step_lines(launch / file):
@@ -306,8 +306,8 @@ def _read_verl(launch: Path) -> list[dict[str, float]]:
 
 
 def read_answers(run: EvalRun, split: str) -> dict[str, list[Answer]]:
-    """The completions of each problem, equal ones counted together: the correct ones first, among these and among the
-    others the greedy one, then the most frequent."""
+    """The completions of each problem. Equal ones are counted together. Correct completions come first. Among these,
+    and among the others, the greedy completion comes first, and then the most frequent."""
     counts: dict[str, Counter[tuple[str, str, str]]] = {}
     greedy: dict[str, tuple[str, str, str]] = {}
     for row in _completions(run, split):
@@ -327,7 +327,7 @@ def read_answers(run: EvalRun, split: str) -> dict[str, list[Answer]]:
 
 
 def _completions(run: EvalRun, split: str) -> list[dict[str, Any]]:
-    """The completions of a split with their outcomes and, if they were stored, the reasons of these."""
+    """The completions of a split with their outcomes and, if they were stored, the reasons of the outcomes."""
     if (run.path / VERDICTS).is_file():
         rows = read_rows(run.path / VERDICTS, texts=("id", "outcome", "prediction"))
         return [row | {"text": row["prediction"], "style": "", "sample": number} for number, row in enumerate(rows)]
@@ -336,26 +336,26 @@ def _completions(run: EvalRun, split: str) -> list[dict[str, Any]]:
 
 
 def monitored_metric(trains: Sequence[TrainRun], prefix: str = "eval/") -> str:
-    """Of a set's metrics through training, pass@8, else the largest measured pass@k below it; "" without any."""
+    """The metric of a set to show through training: pass@8, or the largest measured pass@k below it; "" without one."""
     measured = {name.removeprefix(prefix) for run in trains for row in run.metrics for name in row}
     return next((f"pass@{k}" for k in (8, 4, 2, 1) if f"pass@{k}" in measured), "")
 
 
 def monitored_prefixes(trains: Sequence[TrainRun]) -> list[str]:
-    """The sets that were measured through training, by the prefix of their metrics: "eval/", "monitor/NAME/"."""
+    """The prefixes of the metrics of all sets that were measured through training: "eval/", "monitor/NAME/"."""
     names = dict.fromkeys(name for run in trains for row in run.metrics for name in row)
     found = [re.match(r"(eval/|monitor/[^/]+/)pass@", name) for name in names]
     return list(dict.fromkeys(match[1] for match in found if match))
 
 
 def by_label(runs: Sequence[EvalRun]) -> dict[str, list[EvalRun]]:
-    """Runs by label, in the order of first appearance: runs with one label are seeds of one method."""
+    """The runs by label, in the order of first appearance. Runs with one label are seeds of one method."""
     labels = dict.fromkeys(run.label for run in runs)
     return {label: [run for run in runs if run.label == label] for label in labels}
 
 
 def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, Any]]]:
-    """Problem rows of several runs, in the order of their ids. Raises RunError when these are not the same problems."""
+    """The problem rows of several runs, in the order of their ids. Raises RunError if the runs have other problems."""
     rows = [sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"]) for run in runs]
     for run, problems in zip(runs[1:], rows[1:], strict=True):
         if [row["id"] for row in problems] != [row["id"] for row in rows[0]]:
@@ -365,12 +365,12 @@ def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, 
 
 
 def check_contents(runs: Sequence[EvalRun]) -> None:
-    """Raises RunError when problems of one id have another prompt, answer, verifier or database in two runs."""
+    """Raise RunError if problems with one id have another prompt, answer, verifier or database in two runs."""
     seen: dict[tuple[str, str], tuple[EvalRun, Mapping[str, Any]]] = {}
     for run in runs:
         for row in run.problems:
             first, before = seen.setdefault((row["split"], row["id"]), (run, row))
-            # `dph verify` has no prompts, and so no hash of the whole problem
+            # a run of `dph verify` has no prompts, and so no hash of the whole problem
             compared = "content" if row["content"] and before["content"] else "answer"
             if row.get(compared) != before.get(compared):
                 raise RunError(
@@ -380,8 +380,8 @@ def check_contents(runs: Sequence[EvalRun]) -> None:
 
 
 def unlike_rules(runs: Sequence[EvalRun]) -> str:
-    """A sentence on runs that were judged by different versions of a verifier's rules, whose scores therefore cannot be
-    compared; "" without any. A run that records no version is left out."""
+    """A sentence on runs that were judged by different versions of the rules of a verifier, so that their scores cannot
+    be compared; "" if there are none. A run that records no version is left out."""
     unlike = list[str]()
     for name in RULES.values():
         of_version: dict[str, EvalRun] = {}
@@ -396,5 +396,5 @@ def unlike_rules(runs: Sequence[EvalRun]) -> str:
 
 
 def column(rows: Sequence[Sequence[Mapping[str, Any]]], value: Callable[[Mapping[str, Any]], float]) -> np.ndarray:
-    """A number for every problem of every run: [runs, problems]."""
+    """A number for every problem of every run, [runs, problems]."""
     return np.array([[value(row) for row in run] for run in rows], dtype=float)

@@ -1,8 +1,8 @@
-"""One self-contained HTML page: it loads nothing from elsewhere and escapes every text from outside.
+"""A report as one HTML page that stands alone: it loads nothing from elsewhere, and escapes every text from outside.
 
-Text that a model wrote is escaped by the template (`assets/page.html`), or is inside compressed data that the page's
-script shows as text, never as markup. A content security policy lets only that script run and forbids loads from
-elsewhere, so that even a completion that slipped through could do nothing.
+Text that a model wrote is escaped by the template (`assets/page.html`), or lies inside compressed data that the script
+of the page shows as text, never as markup. A content security policy lets only that script run, and forbids loads from
+elsewhere. So even a completion that slipped through could do nothing.
 """
 
 import base64
@@ -29,9 +29,9 @@ from dph.report.templates import TEMPLATES, template_text, visible
 from dph.runs.samples import MONITOR, Sample, read_kept_samples
 
 MAX_COMPLETIONS = 40_000_000
-"""Characters of completions in one page; a browser holds them all in memory."""
+"""The largest number of characters of completions in one page. A browser holds them all in memory."""
 MAX_TIMELINES = 10_000_000
-"""Characters of responses through training in one page."""
+"""The largest number of characters of responses through training in one page."""
 _NOT_CURVES = frozenset({"step", "skipped"})
 
 
@@ -44,8 +44,16 @@ def render(
     headline: str = "",
     images: Sequence[tuple[bytes, str]] = (),
 ) -> str:
-    """The whole page. data: what its script shows (`page_data`), as JSON takes it; settings: a heading and a long text
-    that it unfolds, for each run (`settings_of`); headline: the result, in one line; images: PNG with descriptions."""
+    """The whole page as HTML.
+
+    Args:
+        title: of the page.
+        data: the data that the script of the page shows (`page_data`), as JSON takes it.
+        tables: the tables, in their order.
+        settings: for each run, a heading and a long text that the page unfolds (`settings_of`).
+        headline: the result, in one line.
+        images: PNG files, each with its description.
+    """
     packed = _compressed(json.dumps(data, ensure_ascii=False, allow_nan=False))
     return TEMPLATES.get_template("page.html").render(
         title=title,
@@ -66,13 +74,13 @@ def render(
 
 
 def settings_of(runs: Sequence[EvalRun | TrainRun]) -> list[tuple[str, str]]:
-    """Label and path of each run, with its config.toml."""
+    """For each run, its label and path, and the text of its config.toml."""
     settings = []
     for run in runs:
         file = run.path / "config.toml"
         try:
             text = read_bytes(file).decode(errors="replace")
-        except OSError:  # missing, or no file
+        except OSError:  # it is missing, or is no file
             text = "There is no config.toml."
         settings.append((f"{run.label}: {run.path}", text))
     return settings
@@ -83,7 +91,7 @@ def _compressed(text: str) -> str:
 
 
 def page_data(comparison: EvaluationTable, trains: Sequence[TrainRun]) -> dict[str, Any]:
-    """The data of the page's script (JSON)."""
+    """The data that the script of the page shows, as JSON takes it."""
     labels, summaries = comparison.runs, comparison.splits
     looks = plots.looks([*labels, *(run.label for run in trains)], comparison.base)
     monitored = monitored_metric(trains)
@@ -125,7 +133,7 @@ def _curve(summary: Split) -> dict[str, list[float] | list[str]]:
 
 
 def _metrics(run: TrainRun) -> dict[str, tuple[list[float], list[float]]]:
-    """Steps and values of every metric of a training run, to five digits."""
+    """The steps and the values of every metric of a training run, to five digits."""
     curves: dict[str, tuple[list[float], list[float]]] = {}
     for row in run.metrics:
         for name, value in row.items():
@@ -138,7 +146,8 @@ def _metrics(run: TrainRun) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[str, Any]]:
-    """All problems of a split with completions of each label's first run; those on which runs differ most are first."""
+    """All problems of a split, with completions of the first run of each label. The problems on which runs differ most
+    come first."""
     runs = [group[0] for group in labels.values()]
     rows = aligned_rows(runs, split)
     rates = column(rows, lambda row: row["correct"] / max(1, row["samples"]))
@@ -164,8 +173,9 @@ def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[
 
 
 def within(problems: dict[str, list[dict[str, Any]]], longest: int) -> dict[str, list[dict[str, Any]]]:
-    """The problems with at most `longest` characters of completions: every problem and label keeps its first n, with
-    the largest n that fits but at least one; "more" counts those left out."""
+    """The problems with at most `longest` characters of completions. Every problem and label keeps its first n
+    completions. n is the largest number that fits, but at least one. "more" counts the completions that are left
+    out."""
     sides = [side for of_split in problems.values() for problem in of_split for side in problem["runs"].values()]
     lengths: Counter[int] = Counter()
     for side in sides:
@@ -180,8 +190,12 @@ def within(problems: dict[str, list[dict[str, Any]]], longest: int) -> dict[str,
 
 
 def timelines(trains: Sequence[TrainRun], longest: int) -> list[dict[str, Any]]:
-    """The monitored problems of each training run that kept responses, those whose verdicts change most first. A run
-    has at most its share of `longest` characters of responses; "left_out" counts the problems that do not fit."""
+    """The monitored problems of each training run that kept responses. The problems whose verdicts change most come
+    first.
+
+    The runs share `longest` characters of responses equally. Each run keeps its first problems, as many as fit into its
+    share but at least one. "left_out" counts the others.
+    """
     kept = {run.path: read_kept_samples(run.path, MONITOR) for run in trains}
     runs = [run for run in trains if kept[run.path]]
     of_runs = []
@@ -199,8 +213,11 @@ def timelines(trains: Sequence[TrainRun], longest: int) -> list[dict[str, Any]]:
 
 
 def _timeline(samples: Sequence[Sample]) -> dict[str, Any]:
-    """One problem through training: spans of consecutive measured steps with the same responses, each [first step, last
-    step, answers], and how often the verdict of the first response (the greedy one) changes."""
+    """One problem through training.
+
+    Consecutive measured steps with the same responses form a span: [first step, last step, answers]. "changes" counts
+    how often the verdict of the first response, which is the greedy one, changes.
+    """
     steps: dict[int, list[Sample]] = {}
     for sample in samples:
         steps.setdefault(sample.step, []).append(sample)

@@ -1,4 +1,4 @@
-"""A comparison of judged samples as one self-contained page, without scripts."""
+"""A comparison of judged samples as one page that stands alone and has no scripts."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,11 +14,11 @@ from dph.types import Interval
 _WIDTH, _HEIGHT, _EDGE = 640, 260, 44
 _COLOURS = ("var(--base)", "var(--accent)", "var(--bad)", "var(--good)", "var(--none)")
 _Point = tuple[float, float, float, float]
-"""A place on the x-axis, a share, and the ends of its interval."""
+"""A place on the x-axis, a share, and the two ends of its interval."""
 
 
 def as_page(comparison: Comparison, read_as: Sequence[str], title: str) -> str:
-    """The whole page."""
+    """The whole page as HTML. read_as: for each side, a sentence on how its files were read."""
     charts = [("pass@k", _chart([(scores.name, _curve(scores.metrics)) for scores in comparison.scores]))]
     for change in comparison.changes:
         heading = f"pass@{max(change.mix)} of b samples of {change.before}, the others of {change.after}"
@@ -50,7 +50,8 @@ def _curve(metrics: dict[str, Interval]) -> list[_Point]:
 
 
 def _chart(curves: Sequence[tuple[str, Sequence[_Point]]], *, log: bool = True) -> dict[str, Any]:
-    """Lines, bands and marks of named curves in units of the picture."""
+    """The lines, bands and marks of named curves, in the units of the picture. log: whether the x-axis is
+    logarithmic."""
     xs = sorted({x for _, points in curves for x, *_ in points})
     right = max(xs, default=1.0)
 

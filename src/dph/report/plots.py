@@ -1,7 +1,7 @@
-"""The figures of a report, drawn from plain data without global state or a display.
+"""The figures of a report. They are drawn from plain data, without global state or a display.
 
-The colours are Okabe and Ito's, which colour-blind readers can distinguish; each series also has its own marker, so
-that a figure stays readable in greyscale. The reference policy ("base") is always grey and dashed.
+The colours are those of Okabe and Ito, which colour-blind readers can distinguish. Each series also has its own marker,
+so that a figure stays readable in greyscale. The reference policy ("base") is always grey and dashed.
 """
 
 import io
@@ -29,12 +29,13 @@ _STYLES = ("#4477AA", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#9
 _OTHER = "#C4C4C4"
 _SOLUTIONS = "distinct_solutions_correct"
 MOST_PANELS = 16
-"""Sets whose pass@k through training is drawn; the interactive page has the curves of all."""
+"""The largest number of sets whose pass@k through training is drawn. The interactive page has the curves of all
+sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One labelled line, with an interval around it if low and high are given."""
+    """One labelled line. With `low` and `high`, an interval is drawn around it."""
 
     label: str
     x: Sequence[float]
@@ -45,7 +46,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Colour, marker and line style of a label, the same in every panel."""
+    """The colour, the marker and the line style of a label, which are the same in every panel."""
 
     color: str
     marker: str
@@ -53,7 +54,7 @@ class Look:
 
 
 def looks(labels: Sequence[str], base: str | None = None) -> dict[str, Look]:
-    """A look for each label, in the given order; the label `base` is grey and dashed."""
+    """A look for each label, in the given order. The label `base` is grey and dashed."""
     chosen: dict[str, Look] = {}
     for label in labels:
         if label == base:
@@ -66,7 +67,7 @@ def looks(labels: Sequence[str], base: str | None = None) -> dict[str, Look]:
 
 
 def style_colors(styles: Sequence[str]) -> dict[str, str]:
-    """A colour for each solution style, in alphabetical order; "other" is last and grey."""
+    """A colour for each solution style, in alphabetical order. The style "other" is last and grey."""
     named = sorted(set(styles) - {"other"})
     colors = {style: _STYLES[i % len(_STYLES)] for i, style in enumerate(named)}
     return colors | ({"other": _OTHER} if "other" in styles else {})
@@ -82,9 +83,17 @@ def overview_figure(
     training_label: str = "pass@8",
     title: str = "pass@k",
 ) -> Figure:
-    """Panels side by side: pass@k (as fractions) against k, with the heading `title`; a metric during training; bars of
-    solution styles, shares[label][style], which sum to 1 for a label; bars of the number of distinct correct solutions
-    of a problem. Empty panels are omitted."""
+    """Panels side by side. Empty panels are omitted.
+
+    Args:
+        pass_curves: pass@k as fractions, against k.
+        training: a metric during training, against the step.
+        shares: the shares of solution styles, by label and style. They sum to 1 for a label.
+        solutions: the number of distinct correct solutions of a problem, by label.
+        base: the label of the reference policy.
+        training_label: the name of the metric during training.
+        title: the heading of the first panel.
+    """
     panels = 1 + bool(training) + bool(shares) + bool(solutions)
     figure = canvas(4.2 * panels + (1.0 if panels == 1 else 0.0), 3.6)
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
@@ -104,7 +113,8 @@ def overview_figure(
 
 @contextmanager
 def _with_boxes_for_letters() -> Iterator[None]:
-    """Warn of no letter of a label that the machine's fonts lack: the figure shows a box in its place."""
+    """Context without warnings about letters of a label that the fonts of the machine lack. The figure shows a box in
+    the place of such a letter."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         yield
@@ -112,21 +122,21 @@ def _with_boxes_for_letters() -> Iterator[None]:
 
 @_with_boxes_for_letters()
 def to_png(figure: Figure) -> bytes:
-    """The figure as PNG; the same figure gives the same bytes."""
+    """The figure as PNG. The same figure gives the same bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=160, metadata={"Software": OF_FIGURES})
     return buffer.getvalue()
 
 
 def canvas(width: float, height: float) -> Figure:
-    """An empty white figure; width and height in inches."""
+    """An empty white figure. Width and height are in inches."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
 def tidy(axes: Axes, title: str) -> None:
-    """Set the title and the frame that all panels share."""
+    """Set the title of a panel, and the frame that all panels share."""
     axes.set_title(_plain(title), loc="left", fontsize=11, color=_INK, fontweight="bold", pad=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -141,7 +151,8 @@ def _plain(text: str) -> str:
 
 
 def draw_line(axes: Axes, curve: Series, look: Look) -> None:
-    """Draw one series with its band, and markers on about ten of its points: more would hide a long line."""
+    """Draw one series with its band. About ten of its points have markers, because more markers would hide a long
+    line."""
     marks = {"marker": look.marker, "markevery": max(1, len(curve.x) // 10), "markersize": 5}
     style = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.8}
     axes.plot(curve.x, curve.y, label=_plain(curve.label), zorder=3, **style, **marks)
@@ -150,7 +161,7 @@ def draw_line(axes: Axes, curve: Series, look: Look) -> None:
 
 
 def _draw_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], title: str, x: str, y: str) -> None:
-    """Lines of shares, in percent, with the names of the axes."""
+    """Draw lines of shares, in percent, with the names of the axes."""
     tidy(axes, title)
     for curve in curves:
         draw_line(axes, curve, look[curve.label])
@@ -165,7 +176,7 @@ def _draw_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look],
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     low, high = axes.get_ylim()
-    axes.set_ylim(max(low, -0.02), min(high, 1.02))  # no space for values that a fraction cannot have
+    axes.set_ylim(max(low, -0.02), min(high, 1.02))  # a fraction needs no space below 0 and above 1
     low, high = axes.get_ylim()
     percent = MaxNLocator(integer=True, nbins=7, steps=[1, 2, 5, 10]).tick_values(100 * low, 100 * high)
     shown = [value for value in percent if 100 * low <= value <= 100 * high]
@@ -194,19 +205,19 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
 
 
 def _draw_solutions(axes: Axes, solutions: Mapping[str, MetricValue], look: Mapping[str, Look]) -> None:
-    """Bars of means with their intervals."""
+    """Draw bars of means with their intervals."""
     tidy(axes, metric(_SOLUTIONS).title.capitalize())
     for row, (label, value) in enumerate(solutions.items()):
         axes.barh(row, value.mean, height=0.66, color=look[label].color)
         axes.plot([value.low, value.high], [row, row], color=_INK, linewidth=1.2)
         axes.text(np.nanmax([value.mean, value.high]), row, f" {value.mean:.2f}", va="center", color=_INK, fontsize=9)
-    axes.margins(x=0.2)  # space for the numbers
+    axes.margins(x=0.2)  # leaves space for the numbers
     _name_bars(axes, list(solutions))
     axes.set_xlabel(f"mean over problems, among up to {AMONG} samples", fontsize=10)
 
 
 def _name_bars(axes: Axes, labels: Sequence[str]) -> None:
-    """Write the labels of horizontal bars, the first one at the top."""
+    """Write the labels of horizontal bars. The first label is at the top."""
     axes.set_yticks(range(len(labels)), [*map(_plain, labels)])
     axes.invert_yaxis()
     axes.spines["left"].set_visible(False)
@@ -220,12 +231,12 @@ def _legend(axes: Axes, count: int, **options: float) -> None:
 
 
 def figures(comparison: EvaluationTable, trains: Sequence[TrainRun]) -> dict[str, tuple[Figure, str]]:
-    """Figures by file name, each with its description; the first one is an overview."""
+    """The figures of a report by file name, each with its description. The first figure is an overview."""
     base, main = comparison.base, comparison.main
     summaries = comparison.splits[main]
     curves = _pass_series(summaries)
     solutions = {label: s.metrics[_SOLUTIONS] for label, s in summaries.items() if _SOLUTIONS in s.metrics}
-    # If a verifier tells solutions, the styles are these, and no two problems share one
+    # If a verifier tells solutions apart, the styles are solutions, and no two problems share a solution
     shares = {} if solutions else {label: s.style_shares for label, s in summaries.items() if s.style_shares}
     monitored = monitored_metric(trains)
     training = training_series(trains, f"eval/{monitored}") if monitored else []
@@ -244,8 +255,8 @@ def figures(comparison: EvaluationTable, trains: Sequence[TrainRun]) -> dict[str
 
 
 def training_curves(trains: Sequence[TrainRun]) -> dict[str, list[Series]]:
-    """pass@k through training on each set that was measured (paper, Fig. 5), by a title for it: of the first sets, as
-    far as a figure has room for them."""
+    """pass@k through training on each set that was measured (paper, Fig. 5), by a title for the set. Only the first
+    sets are drawn, as many as a figure has room for."""
     metrics = {prefix: monitored_metric(trains, prefix) for prefix in monitored_prefixes(trains)}
     names = {prefix: prefix.strip("/").removeprefix("monitor/") for prefix in metrics} | {"eval/": "the training task"}
     drawn = {prefix: metric for prefix, metric in metrics.items() if metric}
@@ -254,7 +265,7 @@ def training_curves(trains: Sequence[TrainRun]) -> dict[str, list[Series]]:
 
 
 def training_figure(sets: Mapping[str, Sequence[Series]], base: str | None = None) -> Figure:
-    """Curves through training, a panel for each title."""
+    """Curves through training, with a panel for each title."""
     look = looks([curve.label for curves in sets.values() for curve in curves], base)
     figure = canvas(5.2 * len(sets), 4.2)
     for place, (title, curves) in enumerate(sets.items(), 1):
@@ -274,7 +285,8 @@ def _pass_series(summaries: Mapping[str, Split]) -> list[Series]:
 
 
 def training_series(trains: Sequence[TrainRun], name: str) -> list[Series]:
-    """A metric through training for each label: over repeated runs the mean, between the lowest and the highest."""
+    """A metric through training for each label. With repeated runs, the line is the mean of the runs, and the band
+    reaches from the lowest to the highest run."""
     groups: dict[str, list[dict[float, float]]] = {}
     for run in trains:
         points = {row["step"]: float(row[name]) for row in run.metrics if row.get(name) is not None}

@@ -1,7 +1,7 @@
 """The tables of a report: how metrics are written, what each table shows, and tables as Markdown and on a terminal.
 
-Which metrics there are is declared in `dph.measure.metrics` (METRICS); the tables have a column for
-each entry that names one of them.
+`dph.measure.metrics` declares which metrics there are (METRICS). The tables have a column for each entry that names one
+of them as its table.
 """
 
 import math
@@ -36,17 +36,17 @@ from dph.types import Interval
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table's entry: text, and the interval and the number of problems of a mean, if they are known."""
+    """The entry of a table: a text, and the interval and the number of problems of a mean, if they are known."""
 
     text: str
     interval: str = ""
     over: str = ""
-    """See `dph.report.data.Value.over`."""
+    """See `dph.report.data.MetricValue.over`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """A titled table; the first entry of a row is its label."""
+    """A titled table. The first entry of a row is its label."""
 
     title: str
     columns: Sequence[str]
@@ -55,14 +55,14 @@ class ReportTable:
 
     @property
     def caption(self) -> str:
-        """The note, and what "35 of 40" in an entry means."""
+        """The note, with an explanation of entries such as "35 of 40" if there are any."""
         over = "An entry with “35 of 40” is over 35 of the 40 problems: the others lack the metric."
         incomplete = any(entry.over for row in self.rows for entry in row)
         return " ".join(filter(None, (self.note, over if incomplete else "")))
 
 
 def cell(name: str, value: MetricValue | None) -> Cell:
-    """A metric as text, in the unit of `METRICS`; shares in percent."""
+    """A metric as text, in the unit of `METRICS`. Shares are in percent."""
     if value is None or math.isnan(value.mean):
         return Cell("–")
     scale, digits = metric(name).scale, metric(name).digits
@@ -77,16 +77,17 @@ _MARKUP = re.compile(
     |:(?=//)|(?<=www)\.            # addresses""",
     re.VERBOSE,
 )
-"""Texts that GitHub would read as markup within a line; others stay readable in the file, as 1e-6 and pass@8 do."""
+"""The texts that GitHub would read as markup within a line. Other texts stay readable in the file, such as 1e-6 and
+pass@8."""
 
 
 def as_markdown(text: str) -> str:
-    """A text on one line of GitHub's Markdown that shows it as it is: nothing in it is markup."""
+    """A text as one line of GitHub's Markdown that shows the text unchanged. Nothing in it is markup."""
     return _MARKUP.sub(r"\\\g<0>", visible(" ".join(text.splitlines())))
 
 
 def to_markdown(table: ReportTable) -> str:
-    """The table in GitHub's Markdown, intervals in parentheses."""
+    """The table in GitHub's Markdown, with intervals in parentheses."""
 
     def line(entries: Sequence[str]) -> str:
         return "| " + " | ".join(entries) + " |"
@@ -101,13 +102,13 @@ def to_markdown(table: ReportTable) -> str:
 
 
 def print_table(table: ReportTable) -> None:
-    """Print the table to the terminal, with a column for each row if there are fewer rows than columns."""
+    """Print the table on the terminal. If it has fewer rows than columns, rows become columns."""
     if len(table.rows) < len(table.columns):
         first, *columns = zip(table.columns, *table.rows, strict=True)
         rows = [[Cell(name), *cells] for name, *cells in columns]
         table = ReportTable(table.title, ["", *(entry.text for entry in first[1:])], rows, table.note)
     console = Console(file=Drawn("stdout"))  # type: ignore[arg-type]
-    # A column with an interval takes about 20 characters; if they do not fit, report.md has them.
+    # A column with an interval takes about 20 characters. If the intervals do not fit, only report.md has them.
     intervals = console.width >= 20 * len(table.columns)
     title, caption = Text(visible(table.title)), Text(visible(table.caption))  # rich reads [tags] in a str
     shown = TerminalTable(title=title, title_justify="left", caption=caption, caption_justify="left")
@@ -127,7 +128,7 @@ def _bracketed(*details: str) -> str:
 
 
 def tables(comparison: EvaluationTable, trains: Sequence[TrainRun] = ()) -> list[ReportTable]:
-    """All tables of a report, the one with all metrics of the main split first."""
+    """All tables of a report. The first has all metrics of the main split."""
     labels, base, main = comparison.runs, comparison.base, comparison.main
     summaries = comparison.splits[main]
     notes = ["Percent, styles as counts per problem; with 95 % intervals over problems."]
@@ -173,12 +174,12 @@ def tables(comparison: EvaluationTable, trains: Sequence[TrainRun] = ()) -> list
 
 
 def _named(run: TrainRun, trains: Sequence[TrainRun]) -> str:
-    """A run's label, with the name of its folder if others have the label too."""
+    """The label of a run. If other runs have the label too, the name of the folder follows."""
     return f"{run.label} ({run.path.name})" if [train.label for train in trains].count(run.label) > 1 else run.label
 
 
 def difference_table(comparison: EvaluationTable) -> ReportTable | None:
-    """The changes from the base and from GRPO to the other labels; None for a single label."""
+    """The changes from the base and from GRPO to the other labels; None if there is a single label."""
     changes = label_differences(comparison)
     names = list(dict.fromkeys(name for change in changes for name in change.metrics))
     rows = []
@@ -201,7 +202,7 @@ def difference_table(comparison: EvaluationTable) -> ReportTable | None:
 
 
 def strata_table(comparison: EvaluationTable) -> ReportTable | None:
-    """Where pass@k changed from the base to the other labels, by how often the base solves a problem; None without a
+    """Where pass@k changed from the base to the other labels, by how often the base solves a problem. None without a
     base, or if the base has too few samples."""
     found = strata_of(comparison)
     if not found:
@@ -239,7 +240,8 @@ def _problems(comparison: EvaluationTable) -> int:
 
 
 def coverage_table(trains: Sequence[TrainRun]) -> ReportTable | None:
-    """The problems that training runs sampled and lost, by the reference policy's pass rate; None without a record."""
+    """The problems that training runs sampled and lost, by the pass rate of the reference policy; None if no run has a
+    record of them."""
     rows = []
     for run, file in product(trains, (FILE, CERTIFICATE)):
         visits = read_visits(run.path, file, strict=True)
@@ -267,7 +269,7 @@ def coverage_table(trains: Sequence[TrainRun]) -> ReportTable | None:
 
 
 def retention_note(base: str) -> str:
-    """The meaning of the keep and exploration rate against the label `base`, for below a table."""
+    """A note for below a table: the meaning of the keep rate and of the exploration rate against the label `base`."""
     keep, explore = RATES
     return (
         f"{keep}: of the problems that {base} solves within {KEEP_K} samples, the share solved within as many; "
@@ -279,8 +281,8 @@ def retention_note(base: str) -> str:
 def main_table(
     comparison: EvaluationTable, split: str, kept: Mapping[str, Mapping[str, MetricValue]], notes: Iterable[str]
 ) -> ReportTable:
-    """One row per label: greedy, pass@k, maj@k and styles on a split; on the main split also the keep and exploration
-    rates in `kept`, by label, and greedy on the other splits."""
+    """A table with a row for each label: greedy, pass@k, maj@k and styles on a split. On the main split it also has the
+    keep and exploration rates in `kept`, by label, and greedy on the other splits."""
     summaries, is_main = comparison.splits[split], split == comparison.main
     elsewhere = comparison.elsewhere if is_main else {}
     names = _main_metrics(summaries)
@@ -298,7 +300,8 @@ def main_table(
 
 
 def _size(comparison: EvaluationTable, split: str) -> str:
-    """The problems of a split and the samples of each, of every label if they are not equal."""
+    """The number of problems of a split and the number of samples of each problem. The samples are given for every
+    label if they differ."""
     summaries = comparison.splits[split]
     counts = {label: samples_of(comparison.runs[label], split) for label in summaries}
     numbers = {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in counts.items()}
@@ -313,14 +316,14 @@ def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
     """The metrics of the first table."""
     measured = {name for summary in summaries.values() for name in summary.metrics}
     ks = sorted(int(name.removeprefix("pass@")) for name in measured if name.startswith("pass@"))
-    # The curve has every power of two; a table of all of them hides the point.
+    # The curve has every power of two. A table of all of them would be hard to read.
     passes = [f"pass@{k}" for k in ks if k in (1, 8, 32) or k == ks[-1] < 8]
     main = (passes if entry.name == "pass@k" else [entry.name] for entry in METRICS if entry.table == "main")
     return [name for names in main for name in names if name in measured]
 
 
 DIVERSITY = {entry.name: entry.title for entry in METRICS if entry.table == "diversity"}
-"""Column titles of the measures of diversity that `dph eval` reports."""
+"""The column titles of the measures of diversity that `dph eval` reports."""
 DIVERSITY_NOTE = (
     "Counts of distinct things among 32 samples of a problem, or among all if there are fewer; overlap of the 4-grams "
     "of two responses and the area under pass@k over log k in percent; entropy in nats. Fewer distinct answers are not "
@@ -329,7 +332,7 @@ DIVERSITY_NOTE = (
 
 
 def diversity_table(split: str, summaries: Mapping[str, Split]) -> ReportTable | None:
-    """How varied the samples are, one row per label; None if no evaluation measured it."""
+    """How varied the samples are, with a row for each label; None if no evaluation measured it."""
     names = [name for name in DIVERSITY if any(name in summary.metrics for summary in summaries.values())]
     if not names:
         return None

@@ -1,4 +1,4 @@
-"""Reports: from evaluations (and training runs) to tables, figures and one page that anybody can open."""
+"""Reports: from evaluations and training runs to tables, figures and one page that anybody can open."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,26 +13,34 @@ from dph.report.tables import as_markdown, print_table, tables, to_markdown
 from dph.runs.files import check_replaced, write_atomically
 
 MARK = "made by dph report"
-"""In every page and report.md, so that a file of somebody else is not replaced."""
+"""A mark in every page and every report.md, so that a file of somebody else is not replaced."""
 DRAWN_WITH = ("matplotlib", "plotly")
-"""Libraries of the extra `report`; without them a report has its tables only."""
+"""The libraries of the extra `report`. Without them a report has tables only."""
 
 
 def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str) -> Path:
-    """`write_report` of run directories. Raises UserError for one that is missing, damaged or not a run of `dph eval`,
-    `dph verify` or `dph train`."""
+    """Write a report of the runs in directories (`write_report`), and return the path of the page. Raises UserError for
+    a directory that is missing, damaged, or not a run of `dph eval`, `dph verify` or `dph train`."""
     return write_report(*read_runs(list(dict.fromkeys(runs))), out, base=base, title=title)
 
 
 def write_report(
     evals: Sequence[EvalRun], trains: Sequence[TrainRun], out: Path, *, base: str | None, title: str
 ) -> Path:
-    """Write a report of runs into `out`, print its first table and return the page.
+    """Write a report of runs, print its first table, and return the path of the page.
 
-    Writes index.html (self-contained, with charts and a browser of completions), report.md and figures/*.png; without
-    the extra `report` only report.md, which is then returned, and says so. Evaluations with one label count as seeds of
-    one method. `base` is the label of the reference policy's evaluation; if no run has it, the report says so and has
-    no keep and exploration rates. Raises UserError for evaluations on different problems, and for an `out` of others.
+    The files are index.html, which stands alone and has charts and a browser of completions, report.md and
+    figures/*.png. Without the extra `report`, only report.md is written and returned, and a line says so.
+
+    Args:
+        evals: evaluations. Those with one label count as seeds of one method.
+        trains: training runs, whose metrics are drawn.
+        out: the folder to write into.
+        base: the label of the evaluation of the reference policy. If no run has it, the report says so, and has no keep
+            and exploration rates.
+        title: of the report.
+    Raises:
+        UserError: evaluations have different problems, or `out` holds a run or files of others.
     """
     comparison = tabulate(evals, base)
     written, links = tables(comparison, trains), []
