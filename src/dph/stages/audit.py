@@ -1,4 +1,4 @@
-"""`dph audit`: what training changed, from two models and problems."""
+"""`dph audit`: the changes that training made, from two models and problems."""
 
 import json
 from dataclasses import asdict, replace
@@ -20,14 +20,18 @@ from dph.stages.interpolate import interpolate
 from dph.stages.passk import MARK
 
 BEFORE, AFTER, AVERAGE = "before", "after", "average"
-"""The run directories in `out`."""
+"""The names of the run directories in `out`."""
 MADE_BY = {"made_by": "dph audit"}
-"""In audit.json, so that a file of somebody else is not replaced."""
+"""A mark in audit.json, so that a file of somebody else is not replaced."""
 
 
 def audit(config: AuditConfig, *, resume: bool = False) -> Path:
-    """Sample every model in a separate run of `dph eval`, with the same problems and random numbers, write audit.json
-    and index.html next to the runs; returns the directory. With `average`, the averaged weights are the last model."""
+    """Sample every model in a separate run of `dph eval`, with the same problems and random numbers, and compare the
+    samples. Writes audit.json and index.html next to the runs, and returns the folder.
+
+    With `average`, the average of the weights of the two models is sampled as a third model. Raises UserError if a
+    model cannot be read, or if a file of somebody else would be replaced.
+    """
     from dph.report.passk import as_page
 
     out = Path(config.out)
@@ -35,16 +39,16 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
     check_replaced([out / "audit.json"], json.dumps(MADE_BY)[1:-1], "dph audit")
     models = {BEFORE: find_model(config.model.path).model, AFTER: find_model(config.after).model}
     for model in models.values():
-        read_config(replace(config.model, path=model))  # before one is sampled and the other is missing
+        read_config(replace(config.model, path=model))  # before one model is sampled although the other is missing
     if config.average:
-        models[AVERAGE] = str(out / f"{AVERAGE}-{config.average:g}-model")  # another share has another model
+        models[AVERAGE] = str(out / f"{AVERAGE}-{config.average:g}-model")  # each share has a model of its own
         if not Path(models[AVERAGE]).exists():
             between = InterpolateConfig(models[AFTER], config.average, models[BEFORE], models[AVERAGE])
             interpolate(replace(between, trust_remote_code=config.model.trust_remote_code))
     for name, model in models.items():
         of_model = replace(config, out=str(out / name), model=replace(config.model, path=model), label=name)
         evaluate(narrowed(EvalConfig, of_model), resume=resume)
-    # Problems whose samples could not all be judged count with those that could.
+    # A problem whose samples could not all be judged counts with the samples that could.
     sides = [replace(read_samples(out / name, Reading(partial=True)), name=name) for name in models]
     comparison = compare(*sides, partial=True)
     for note in comparison.notes:
@@ -59,7 +63,8 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
 
 
 def _certificate(config: AuditConfig, out: Path) -> Certificate | None:
-    """A bound of what was lost of the problems that the model before masters, by the first half of its samples."""
+    """A certificate: a bound of the share that was lost of the problems that the model before masters, by the first
+    half of its samples. None, with a line that says why, if there cannot be one."""
     sides = CertifyStageConfig(base=str(out / BEFORE), checkpoints=(str(out / AFTER),), choose=config.rollout.n // 2)
     try:
         [checked] = of_samples(replace(sides, certify=config.certify), resume=False)

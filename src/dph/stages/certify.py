@@ -1,4 +1,5 @@
-"""Certificates after the fact: of models, or of samples that any program judged. Loads torch only for models."""
+"""`dph certify`: certificates of finished models, or of samples that any program has judged. torch is loaded only for
+models."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -32,19 +33,23 @@ from dph.runs.directory import find_model, is_model_folder
 from dph.runs.files import check_replaced, write_atomically
 
 MADE_BY = {"made_by": "dph certify"}
-"""In every row of certificates.json, so that a file of somebody else is not replaced."""
+"""A mark in every row of certificates.json, so that a file of somebody else is not replaced."""
 _FILES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".eval", ".zip", ".gz", ".zst", ".bz2", ".txt")
-"""Endings of names that are no models."""
+"""The endings of names that are files and no models."""
 _OF_READING = tuple(field.name for field in fields(Reading))
 _OF_CHOICE = ("choose", "mastered")
 _ALWAYS = ("base", "checkpoints", "out", "certify", "plugins")
 _OF_SET = ("model", "sampler")
-"""Settings that models of a presample run's set are sampled with; the others are those of the set."""
+"""The settings of the sampling of models that are checked on the set of a presample run. All other settings are those
+of the set."""
 
 
 def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certificate]:
-    """Check checkpoints in their order until one fails; returns the checks, and writes them if a folder is named.
-    Raises UserError for samples of different problems, and for a presample run that kept too few aside."""
+    """Check checkpoints in their order until one fails. Returns the checks and, if a folder is named, writes them
+    there.
+
+    Raises UserError for samples of different problems, and for a presample run that kept too few problems aside.
+    """
     if not config.base or not config.checkpoints:
         raise SettingsError("dph certify needs a base and checkpoints: dph certify BASE CHECKPOINT …")
     if config.out and Path(config.out).is_file():
@@ -69,7 +74,7 @@ def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certifi
 
 
 def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
-    """Checks of models on the certification set of a presample run."""
+    """The checks of models on the certification set of a presample run."""
     require_training("dph certify of a model")
     from dph.build import make_verifiers
     from dph.evaluation.certification import CertificationSet
@@ -85,10 +90,10 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
 
 
 def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate]:
-    """Checks of judged samples; models are sampled first.
+    """The checks of judged samples. Models are sampled first.
 
-    With `choose`, some of the base model's samples choose the problems (`Choice`). Samples are told apart by their
-    numbers, if every side has them.
+    With `choose`, some samples of the base model choose the problems (`Choice`). Samples are told apart by their
+    numbers if every side has numbers.
     """
     allowed, n = config.certify, config.choose
     names = (config.base, *config.checkpoints)
@@ -134,8 +139,8 @@ def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate
 
 
 def _say_copies(names: Sequence[str], files: Sequence[int]) -> None:
-    """Say which checkpoints are the base model's own samples, or a copy of them: chance is the same on both sides, and
-    the certificate is about no training."""
+    """Say which checkpoints are the samples of the base model itself, or a copy of them. Such a certificate is about no
+    training, and its two sides agree even where only chance decided."""
     for place in files[1:] if 0 in files else ():
         base, other = Path(names[0]), Path(names[place])
         if other.samefile(base):
@@ -145,7 +150,8 @@ def _say_copies(names: Sequence[str], files: Sequence[int]) -> None:
 
 
 def judged_of(side: Samples, unjudged: int) -> Judged:
-    """The samples of a file, by problem and number. unjudged: the value of a sample that could not be judged."""
+    """The samples of a file, by problem and number. unjudged: the value that stands for a sample that could not be
+    judged, 0 or 1."""
     right = side.right.astype(np.int64)
     if side.judged is not None:
         right[~side.judged] = unjudged
@@ -160,8 +166,8 @@ def judged_of(side: Samples, unjudged: int) -> Judged:
 
 
 def _check_part(config: CertifyStageConfig, files: int, sides: int) -> None:
-    """Refuse options of columns if no side is a file, and those that a certificate does not need; say which settings
-    sample models although none is sampled."""
+    """Refuse options of columns if no side is a file, and options that a certificate does not need. If no model is
+    sampled, say which settings of sampling have no effect."""
     if config.answer:
         raise SettingsError("a certificate counts no answers: leave --answer out")
     if not config.choose and config.mastered != CertifyStageConfig.mastered:
@@ -174,8 +180,8 @@ def _check_part(config: CertifyStageConfig, files: int, sides: int) -> None:
 
 
 def _check_unread(config: CertifyStageConfig, read: Sequence[str], why: str) -> None:
-    """Refuse what a command line alone has, an option of columns or of the choice, if it has no part in the
-    certificate; say which other settings have none, which a preset may bring along."""
+    """Refuse options that have no part in the certificate, if they are options of columns or of the choice, which only
+    a command line can have set. Say which other settings have no part, because a preset may have set them."""
     now, usual = flatten(to_dict(config)), flatten(to_dict(CertifyStageConfig()))
     names = [name for name in now if now[name] != usual.get(name) and name.partition(".")[0] not in read]
     if refused := [name for name in names if name in (*_OF_READING, *_OF_CHOICE)]:
@@ -189,8 +195,9 @@ def _model(config: CertifyStageConfig, name: str) -> EvaluatedModelConfig:
 
 
 def _holds_samples(name: str, config: CertifyStageConfig) -> bool:
-    """Whether a word names judged samples: a file, a run that holds some, or a folder that is neither a run nor a
-    model, which then holds logs. Raises UserError for what is not there, unless it may be a model's name."""
+    """Whether a word on the command line names judged samples: a file, a run that holds some, or a folder that is
+    neither a run nor a model, which then holds logs. Raises UserError if there is no such file or folder, unless the
+    word may be the name of a model."""
     path = Path(name)
     if not path.exists():
         if is_local(name) or path.suffix.lower() in _FILES:
@@ -206,7 +213,7 @@ def _holds_samples(name: str, config: CertifyStageConfig) -> bool:
 
 
 def _evaluated(config: CertifyStageConfig, name: str, place: int, resume: bool) -> Path:
-    """The run of `dph eval` that samples a model."""
+    """The run directory of a `dph eval` that samples a model. place: the number of the model among the sides."""
     from dph.stages.evaluate import evaluate
 
     if not config.out:

@@ -1,4 +1,4 @@
-"""`dph check`: a look at all that training would meet. It prints, and writes nothing.
+"""`dph check`: a look at everything that training would meet. It prints its findings and writes no files.
 
 rows ─► prompts and answers in tokens ─► gold answers ─► what the judge pays for ─► one step of training
 """
@@ -45,19 +45,22 @@ from dph.verifiers import Verifiers
 from dph.verifiers.golds import FORMS, WEAK, asked, gold_response, tried_golds
 
 _SHOWN = 3
-"""Gold answers that are shown."""
+"""The number of gold answers that are shown."""
 _JUDGED = 100
-"""Problems for which the judge is tried."""
+"""The largest number of problems for which the judge is tried."""
 _STEPS = re.compile(r"step[ -]by[ -]step|think (?:it )?through|show your (?:work|reasoning)|explain your", re.I)
 _FEW = 256
-"""Tokens in which steps and an answer seldom fit."""
+"""The number of tokens in which steps and an answer seldom fit."""
 _WITH_FORM = (*FORMS, "exact")
-"""Verifiers for which the form of a response with the gold answer is known."""
+"""The verifiers for which the form of a response with the gold answer is known."""
 
 
 def check(config: CheckConfig) -> None:
-    """Run the checks. Raises UserError, after what is known has been printed, if rows cannot be read, if no problem
-    could be trained on, or if the judge pays for no gold answer."""
+    """Run the checks, and print their findings.
+
+    Raises UserError if rows cannot be read, if no problem could be trained on, or if the judge pays for no gold answer.
+    All findings up to that point have then been printed.
+    """
     path = config.rehearsal.path
     task = make_task(config.task)
     problems = _check_rows(config, task, "rows", config.task.split)
@@ -90,13 +93,13 @@ def check(config: CheckConfig) -> None:
 
 
 def _print(label: str, *lines: str) -> None:
-    """Print a finding; its further lines are indented."""
+    """Print a finding. Its further lines are indented."""
     for first, line in zip([label, *[""] * len(lines)], lines, strict=False):
         put(f"{first:<8}{one_line(line, 1 << 20)}")
 
 
 def _check_rows(config: CheckConfig, task: Task, label: str, split: str) -> list[Problem]:
-    """Print how many problems a split has and what judges them; returns them. Raises UserError, after each faulty row
+    """Print how many problems a split has and what judges them, and return them. Raises UserError after each faulty row
     has been named."""
     try:
         problems = select(task, split, config.task.limit, shuffle=config.task.shuffle, requires=config.task.requires)
@@ -110,10 +113,11 @@ def _check_rows(config: CheckConfig, task: Task, label: str, split: str) -> list
 
 
 def _check_test(config: CheckConfig, task: Task, verifiers: Verifiers, trained: Sequence[Problem]) -> None:
-    """The same of the split of tests and its golds; says how many of its problems are trained on."""
+    """Print the same findings about the split of tests and its gold answers, and how many of its problems are trained
+    on."""
     try:
         problems = _check_rows(config, task, "test", config.test)
-    except (DataError, SettingsError) as error:  # a benchmark's training can be checked without its tests
+    except (DataError, SettingsError) as error:  # training on a benchmark can be checked without its tests
         if isinstance(error.__cause__, RowsError):
             raise
         return _print("test", f"no golds were run: {error}")
@@ -126,7 +130,8 @@ def _check_test(config: CheckConfig, task: Task, verifiers: Verifiers, trained: 
 
 
 def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
-    """Print the lengths of prompts and gold answers and one whole prompt; returns the ids of prompts that are used."""
+    """Print the lengths of prompts and of gold answers, and one whole prompt. Returns the ids of the problems whose
+    prompts are used."""
     tokenizer, rollout, rendering = load_tokenizer(config.model), config.rollout, Rendering.of(config.model)
     settings = read_config(config.model).get_text_config()
     limit = longest_prompt(context_of(settings), rollout.max_prompt_tokens, rollout.max_tokens)
@@ -160,8 +165,8 @@ def _lengths(tokens: Sequence[int]) -> str:
 
 
 def _check_golds(verifiers: Verifiers, problems: Sequence[Problem], *, tests: bool = False) -> list[Problem]:
-    """Print which golds can be used, and those that cannot or are weak; returns the problems whose gold can be used.
-    Raises JudgeError if none can, except of tests."""
+    """Print which gold answers can be used, and name those that cannot be used or are weak. Returns the problems whose
+    gold answer can be used. Raises JudgeError if there is none, unless the problems are tests."""
     usable, lines = tried_golds(verifiers, problems, None, tuple(WEAK) if verifiers.skip_weak else ())
     lines += lacking_lines(problems)
     can = f"{len(usable)} of {len(problems)} can be judged against"
@@ -174,11 +179,12 @@ def _check_golds(verifiers: Verifiers, problems: Sequence[Problem], *, tests: bo
 
 
 def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
-    """Print the verdicts on five wrong answers and on the gold answers. Raises JudgeError if no gold is paid for."""
+    """Print the verdicts on five wrong answers and on the gold answers. Raises JudgeError if the judge pays for no gold
+    answer."""
     readings = verifiers.readings(problems)
 
     def other(index: int) -> str | None:
-        """The gold answer of the next problem with another one."""
+        """A response with the gold answer of the next problem whose gold answer is another one."""
         places = [*range(index + 1, len(problems)), *range(index)]
         return next((gold_response(problems[i]) for i in places if readings[i] != readings[index]), None)
 
@@ -213,10 +219,12 @@ def _check_judge(verifiers: Verifiers, problems: Sequence[Problem]) -> None:
 def _measure_step(
     config: CheckConfig, task: Task, problems: Sequence[Problem], verifiers: Verifiers
 ) -> tuple[float, float, float]:
-    """Seconds of the sampling and of the update of a training step, and peak memory in GiB; the policy is then dropped.
+    """The seconds that sampling and the update take in a training step, and the peak memory in GiB. The policy is then
+    dropped.
 
-    It is the second of two steps, because the first one tries kernels and allocates moments. Before pre-sampling,
-    responses to the prompts of the first step stand in for stored ones, whose prompts are others than the step's too.
+    The second of two steps is measured, because the first one tries kernels and allocates moments. Before pre-sampling
+    there are no stored responses. Responses to the prompts of the first step then stand in for them, because the
+    prompts of stored responses are not those of the step either.
     """
     if config.model.precision == "auto":
         config = replace(config, model=replace(config.model, precision=choose_precision(config.model)))

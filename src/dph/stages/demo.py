@@ -1,6 +1,6 @@
 """`dph demo`: base model → pre-sampling → GRPO and DPH-JS with equal budgets → evaluation → table and figure.
 
-The base is made from scratch; `experiments.language_demo` takes a language model through the same stages.
+The base model is made from scratch. `experiments.language_demo` takes a language model through the same stages.
 """
 
 import time
@@ -28,7 +28,7 @@ from dph.process.progress import say
 from dph.report.write import report
 
 _SCRATCH: Mapping[str, Mapping[str, Any]] = {"train": {"monitor": {"every": 20}}}
-"""With a base made from scratch: settings by stage, on top of the world's."""
+"""With a base model made from scratch: settings by stage, which override those of the world."""
 SMOKE: Mapping[str, Mapping[str, Any]] = {
     "sft": {"steps": 120, "batch": 24, "demonstrations": 3000},
     "presample": {"threshold": 1, "refine": "keep", "task": {"limit": 48}},
@@ -40,7 +40,7 @@ SMOKE: Mapping[str, Mapping[str, Any]] = {
     },
     "eval": {"task": {"limit": 6}, "rollout": {"n": 4}},
 }
-"""In a smoke run: settings by stage, on top of the whole demo's."""
+"""In a smoke run: settings by stage, which override those of the whole demo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ class Course:
 
     config: DemoConfig
     sizes: Sequence[Mapping[str, Mapping[str, Any]]]
-    """Settings by stage on top of the world's; later ones override earlier ones."""
+    """Settings by stage, which override those of the world. Later ones override earlier ones."""
     flags: tuple[str, ...] = ()
-    """Of every command."""
+    """Flags of every command."""
     of_base: tuple[str, ...] = ()
-    """Of the command that trains a base model which is not made from scratch."""
+    """Flags of the command that trains the base model, if the base model is not made from scratch."""
 
     def words(self, stage: str, *flags: str, settings: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """The command of a stage; `settings` override all others."""
+        """The words of the command of a stage, without `dph`. `settings` override all other settings."""
         layers = [*(layer.get(stage, {}) for layer in self.sizes), settings or {}]
         values = {key: value for layer in layers for key, value in flatten(layer).items()}
         sized = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", str(value))]
@@ -64,7 +64,7 @@ class Course:
         return (stage, *plugins, "--preset", self.config.world, *self.flags, *flags, *sized, "--resume")
 
     def jobs(self) -> list[Job]:
-        """All commands. The base model's run directory is `base`."""
+        """All commands as jobs. The run directory of the base model is `base`."""
         out, seed, methods = Path(self.config.out), str(self.config.seed), self.config.methods
         base, sampled = out / "base", str(out / "presample")
 
@@ -75,11 +75,11 @@ class Course:
         threads = self.config.jobs
         planned = [Job("base", self.words("sft", *self.of_base, "--out", str(base)), threads=threads, out=base)]
         shared = ("--model.path", str(base / "model"), "--seed", seed)
-        presets = (word for name in methods for word in ("--preset", name))  # which say what is stored
+        presets = (word for name in methods for word in ("--preset", name))  # they decide which responses are stored
         arguments = (*presets, *shared, "--out", sampled)
         planned.append(Job("presample", self.words("presample", *arguments), ("base",), threads if self.of_base else 1))
         planned.append(evaluation("base", "base", str(base / "model")))
-        # The longer runs are named last; started first, they keep all slots busy to the end.
+        # The longer runs are named last. They are started first, which keeps all slots busy to the end.
         named = [(preset, Path(preset).stem) for preset in methods[::-1]]
         for preset, name in named:
             arguments = ("--preset", preset, *shared, "--rehearsal.path", sampled, "--out", str(out / name))
@@ -88,7 +88,8 @@ class Course:
         return planned
 
     def run(self, *, watch: bool = False) -> Path:
-        """Run the commands, or what is missing of them, and return the report's page. watch: show what each says."""
+        """Run the commands, or those that are missing, and return the page of the report. watch: whether the last line
+        of each command is shown."""
         started, out = time.monotonic(), Path(self.config.out)
         run_jobs(self.jobs(), out / "logs", self.config.jobs, "demo", watch=watch)
         names = [Path(method).stem for method in self.config.methods]
@@ -99,8 +100,8 @@ class Course:
 
 
 def _check_methods(methods: Sequence[str], world: str, permitted: Permitted) -> None:
-    """Raises UserError for anything but a method preset, for methods whose runs or labels would be the same, and for
-    code that is not permitted."""
+    """Raise UserError for a method that is not a method preset, for methods whose runs or labels would be the same, and
+    for code that is not permitted."""
     presets = [name for name in preset_names() if preset_label(name)]
     names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
     for method in methods:
@@ -119,22 +120,22 @@ def _check_methods(methods: Sequence[str], world: str, permitted: Permitted) -> 
 
 
 def _label(method: str) -> str:
-    """The label of a method preset's `[meta]`, or the name of its file."""
+    """The label in the `[meta]` of a method preset, or else the name of its file."""
     return preset_label(method) or Path(method).stem
 
 
 def check(config: DemoConfig) -> None:
-    """Raises UserError for settings that cannot be meant, before anything runs."""
+    """Raise UserError, before anything runs, for settings that cannot be meant."""
     merge_settings("sft", [config.world], [])
     _check_methods(config.methods, config.world, named_by(config))
 
 
 def course_of(config: DemoConfig) -> Course:
-    """The demo's commands, with a base model made from scratch."""
+    """The commands of the demo, with a base model made from scratch."""
     return Course(config, [_SCRATCH, *([SMOKE] if config.smoke else [])])
 
 
 def demo(config: DemoConfig) -> Path:
-    """Run the demo, or what is missing of it, and return the report's page."""
+    """Run the demo, or the commands that are missing, and return the page of the report."""
     check(config)
     return course_of(config).run()

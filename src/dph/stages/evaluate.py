@@ -31,14 +31,17 @@ from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
 
 _Item = tuple[str, Prompted]
-"""A split, and one of its problems."""
+"""The name of a split, and one of its problems."""
 _OF_PROBLEM = ("samples", "correct", "greedy", "styles", "styles_correct", *DIVERSITY_METRICS)
-"""What problems.parquet has of a problem's scores."""
+"""The scores of a problem that problems.parquet has."""
 
 
 def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
-    """Run the stage on every split named in the settings; returns its run directory. reward: judges every response
-    instead of the verifiers; see `dph.stages.train.train`."""
+    """Run the stage on every split that the settings name. Returns its run directory.
+
+    reward: a function that judges every response in place of the verifiers (see `dph.stages.train.train`). Raises
+    UserError if the data or the model cannot be read, or if too many responses could not be judged.
+    """
     world, versions = World.join(), judging_versions()
     run = world.decided(lambda: RunDir.start(config.out, "eval", config, resume=resume, versions=versions))
     if run.complete:
@@ -47,7 +50,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
 
     def load() -> tuple[Task, dict[str, list[Problem]], Policy]:
         task, settings = make_task(config.task), config.task
-        # `requires` is for what is trained on: a model of one world is also evaluated out of its domain
+        # `requires` is for training problems only, because a model is also evaluated outside its domain
         splits = split_names(settings.split)
         chosen = {split: select(task, split, settings.limit, shuffle=settings.shuffle) for split in splits}
         return task, chosen, Policy.load(config.model)
@@ -104,11 +107,11 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
 
 
 def _warn_of_other_prompts(config: EvaluatedModelConfig) -> None:
-    """Warn if the run that trained the model rendered prompts otherwise than this evaluation does."""
+    """Warn if the run that trained the model rendered prompts in another way than this evaluation does."""
     try:
         run = find_model(config.path).run
         there = {} if run is None else RunDir.open(run).settings()["model"]
-    except (UserError, KeyError):  # an evaluation does not depend on where its model came from
+    except (UserError, KeyError):  # an evaluation does not depend on the origin of its model
         return
     there = {name: there.get(name, getattr(EvaluatedModelConfig(), name)) for name in ("chat_template_kwargs", "date")}
     changed = differences(there, {name: getattr(config, name) for name in there})
@@ -119,7 +122,8 @@ def _warn_of_other_prompts(config: EvaluatedModelConfig) -> None:
 def _sampled(
     task: Task, evaluator: Evaluator, verifiers: Verifiers, most: float, items: Sequence[_Item]
 ) -> list[dict[str, Any]]:
-    """Each problem's scores, without its greedy response, and its rows of completions."""
+    """The scores of each problem, without its greedy response, and its rows of completions. most: the share of
+    responses that may remain without a verdict."""
     values, groups = [], evaluator.sampled([item for _, item in items])
     refuse_unjudged(groups, most)
     for (split, _), group in zip(items, groups, strict=True):
@@ -131,7 +135,7 @@ def _sampled(
 
 
 def _decoded(task: Task, evaluator: Evaluator, items: Sequence[_Item]) -> list[dict[str, Any]]:
-    """Whether each problem's greedy response is correct, and its row of completions."""
+    """For each problem, whether its greedy response is correct, and its row of completions."""
     groups = evaluator.decoded([item for _, item in items])
     return [
         {"greedy": greedy_verdict(group), "rows": _completion_rows(split, task, group, first=-1)}
@@ -149,7 +153,8 @@ def _say_scores(splits: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def label_of(config: EvalConfig) -> str:
-    """The name in tables: as given, or the run (or checkpoint) that holds the folder `model`, or the model's own."""
+    """The label of an evaluation in tables: the label in the settings, or else the name of the run or checkpoint that
+    holds the folder `model`, or else the name of the model itself."""
     path = Path(config.model.path)
     return config.label or (path.parent.name if path.name == "model" else path.name) or config.model.path
 
@@ -160,7 +165,7 @@ def _problem_row(split: str, problem: Problem) -> dict[str, Any]:
 
 
 def _completion_rows(split: str, task: Task, group: Group, first: int = 0) -> list[dict[str, Any]]:
-    """The rows of a group, whose numbers begin with `first`."""
+    """The rows of a group in completions.parquet. first: the number of the first row."""
     return [
         {
             "split": split,

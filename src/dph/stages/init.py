@@ -36,20 +36,20 @@ _ANSWERS: Mapping[str, Sequence[str]] = {
     "sql": ("query", "sql", "gold_sql", "gold", "answer", "solution"),
     "maths": ("answer", "final_answer", "gold", "target", "label", "solution"),
 }
-"""Usual names of the column of answers, by kind."""
+"""The usual names of the column of answers, by the kind of problems."""
 _SHOWN = 20
-"""Problems that a line about cleaned queries names."""
+"""The largest number of problems that a line about cleaned queries names."""
 _KEPT = (*NAMES["reported"], *NAMES["template variables"])
-"""Further columns that later stages read."""
+"""The further columns that later stages read."""
 _PRESET = Path(__file__).parents[1] / "presets" / "own_data.toml"
 _FOR_A_GPU = re.compile(r"^# The numbers are for one GPU(?:.*\n)+?(?=\[)", re.M)
 _FOR_A_CPU = """\
 # The numbers end in minutes on a CPU, with a model of 135 million parameters. Those behind "large:" are for one GPU,
 # and untested there: `dph init` without --small writes them.
 """
-"""What the head of the settings says, and what it says of small ones."""
+"""The text that takes the place of `_FOR_A_GPU` at the head of the settings when the settings are small."""
 _SMALL = re.compile(r"= (\S+)( #.*)\bsmall: (\S+)")
-_MODEL = 'path = "Qwen/Qwen2.5-0.5B-Instruct"'  # as the preset has it
+_MODEL = 'path = "Qwen/Qwen2.5-0.5B-Instruct"'  # as it stands in the preset
 _USAGE = "write: dph init sql DATABASE FILE --out FOLDER, or dph init maths FILE --out FOLDER"
 _DATABASES = (".sqlite", ".sqlite3", ".db")
 _COMMANDS = """\
@@ -63,9 +63,12 @@ dph report runs/base runs/eval runs/dph_js --out runs/report
 
 
 def init(config: InitConfig) -> None:
-    """Write the folder, run each gold answer once, name those that cannot be used or are weak, and print the commands.
+    """Write the folder, run each gold answer once, name the gold answers that cannot be used or are weak, and print the
+    commands to run next.
+
     Raises UserError, before anything is written, for a folder that has settings already, and for files, columns and
-    rows that cannot be used."""
+    rows that cannot be used.
+    """
     if config.kind not in _ANSWERS:
         raise SettingsError(f"dph init makes problems of the kind sql or maths, not {config.kind!r}; {_USAGE}")
     *databases, questions = map(Path, config.files or [""])
@@ -110,17 +113,18 @@ def _as_small(setting: re.Match[str]) -> str:
 
 
 def _copy(database: Path, target: Path) -> None:
-    """Copy a database with what its log holds."""
+    """Copy a database together with the rows that are still in its log."""
     uri = whole_database(str(database))[0]
     try:
         with closing(sqlite3.connect(uri, uri=True)) as whole, closing(sqlite3.connect(target)) as copy:
             whole.backup(copy)
-    except sqlite3.Error as error:  # of a full disk, without the system's number
+    except sqlite3.Error as error:  # a full disk causes this error
         raise DataError(refused(f"cannot copy the database {database}", error, "free disk space")) from error
 
 
 def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: int) -> None:
-    """Say how few the test problems are, which gold answers cannot be used or are weak, and where the model may be."""
+    """Say how few the test problems are, which gold answers cannot be used or are weak, and whether the model is looked
+    for on a hub."""
     if tests < 100:
         worth = f"one answer moves a score by {100 / tests:.3g} points" if tests else "nothing can be evaluated"
         put(f"{counted(tests, 'test problem')}: {worth}; add questions, or raise --test-share")
@@ -179,8 +183,8 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
 def _of_one_database(
     questions: Path, placed: Sequence[tuple[str, dict[str, Any]]], database: Path
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Rows without the column that names their database, which is the given one. Raises DataError if rows name
-    several."""
+    """The rows without the column that names their database, because all rows belong to the given database. Raises
+    DataError if the rows name several databases."""
     columns = dict.fromkeys(name for _, row in placed for name in row if is_named(name, "database"))
     for column in columns:
         names = dict.fromkeys(str(row[column]) for _, row in placed if row.get(column) not in (None, ""))
@@ -197,8 +201,8 @@ def _of_one_database(
 
 
 def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str, str]:
-    """The columns of prompt, answer and id: those that the settings name, else those with usual names. row: a value of
-    each column that has one."""
+    """The columns of prompt, answer and id: those that the settings name, and otherwise those with usual names. row:
+    for each column that has values, one of them."""
     usual = {"prompt": PROMPTS, "answer": _ANSWERS[config.kind], "id": () if "id" in row else ("question_id",)}
     named = {name: column for name, _, column in (text.partition("=") for text in config.columns)}
     if wrong := [name for name, column in named.items() if name not in usual or not column]:
@@ -212,7 +216,7 @@ def _columns(config: InitConfig, path: Path, row: Mapping[str, Any]) -> dict[str
 
 
 def _boxed(problem: Problem, instruction: str) -> Problem:
-    """A problem of mathematics with the instruction to box the answer, and with the answer alone as its gold."""
+    """A problem of mathematics whose prompt asks for the answer in a box, and whose gold answer is the answer alone."""
     answer = read_answer(problem.answer)
     boxed = replace(problem, answer="" if answer is None else answer)
     if r"\boxed" in as_text(problem.prompt):
@@ -224,8 +228,11 @@ def _boxed(problem: Problem, instruction: str) -> Problem:
 
 
 def _in_test(problems: Sequence[Problem], share: float) -> set[str]:
-    """Ids of the problems for tests. The id alone decides, of problems that ask the same the first id of all, so that
-    no test is trained on; but each split has at least one question of several."""
+    """The ids of the problems for tests.
+
+    The id alone decides whether a problem is a test. Of problems that ask the same question, the first id decides for
+    all, so that no test question is trained on. If there are several questions, each split has at least one.
+    """
     leader: dict[str, str] = {}
     for problem in sorted(problems, key=lambda problem: (len(problem.id), problem.id)):
         leader.setdefault(asked(problem), problem.id)

@@ -1,4 +1,5 @@
-"""A model between the one that a run began with and the one that it trained (WiSE-FT, arXiv 2504.10478)."""
+"""`dph interpolate`: a model between the model that a run began with and the model that it trained (WiSE-FT, arXiv
+2109.01903; for reasoning models, arXiv 2504.10478)."""
 
 from pathlib import Path
 
@@ -16,8 +17,11 @@ from dph.runs.files import remove_leftovers
 
 
 def interpolate(config: InterpolateConfig) -> Path:
-    """Write the model (1 − weight)·initial + weight·trained, of a run with its card; returns its folder. Raises
-    UserError for a folder that exists, without an initial model, and for models that do not fit together."""
+    """Write the model (1 − weight)·initial + weight·trained, with the card of its run if there is one. Returns the
+    folder of the model.
+
+    Raises UserError if the folder exists, no initial model is known, or the two models do not fit together.
+    """
     if not config.run or not config.out:
         raise SettingsError("dph interpolate needs a run and a folder: dph interpolate RUN --weight 0.5 --out FOLDER")
     out, trained = Path(config.out), find_model(config.run)
@@ -43,8 +47,8 @@ def interpolate(config: InterpolateConfig) -> Path:
 
 
 def _furthest(config: InterpolateConfig, initial: EvaluatedModelConfig, trained: str) -> tuple[float, str]:
-    """The largest share that is certified, and the sentence about it: shares are tested from the smallest on, until one
-    fails. Raises UserError if that is the first."""
+    """The largest share of the trained model that is certified, and the sentence of its certificate. Shares are tested
+    from the smallest on, until one fails. Raises UserError if the smallest share fails."""
     held = CertificationSet.open(config.certify)
     if held.settings.reward.function:
         raise SettingsError(f"{held.run.path} names code; make shares with --weight, and check them by `dph certify`")

@@ -1,4 +1,4 @@
-"""`dph passk`: pass@k of judged samples of any harness, and what changed between them."""
+"""`dph passk`: pass@k of judged samples of any harness, and the changes between them."""
 
 import sys
 from pathlib import Path
@@ -14,13 +14,13 @@ from dph.process.progress import put, say
 from dph.runs.files import check_replaced, write_atomically
 
 MARK = 'content="made by dph"'
-"""In every page, so that a file of somebody else is not replaced."""
+"""A mark in every page, so that a file of somebody else is not replaced."""
 TOO_MANY_LOST = 3
-"""Exit status."""
+"""The exit status if more problems were lost than `fail_if_lost` allows."""
 
 
 def passk(config: PasskConfig) -> Comparison:
-    """Print the comparison of the files and write the page; ends the process with status 3 if too many problems were
+    """Print the comparison of the files, and write the page. Ends the process with status 3 if too many problems were
     lost. Raises UserError for files that cannot be read or compared."""
     page = Path(config.html)
     if config.fail_if_lost < 1 and len(config.files) < 2:

@@ -1,10 +1,11 @@
-"""Pre-sampling (paper §4.1, App. F): split the prompts by what π_ref masters and store its correct responses.
+"""Pre-sampling (paper §4.1, App. F): the prompts are split by whether π_ref masters them, and its correct responses are
+stored.
 
 n draws for every prompt ─► correct ≥ threshold? ─yes─► one more draw, correct? ─yes─► D_pef + rehearsal set
                                     └──no──► D_exp ◄──── move (or discard) ───no──┘
 
-With `for_k` the rehearsal set holds responses to the prompts that can lose pass@k instead, and D_exp and D_pef stay
-as they are. A share of D_pef can be kept aside, with new samples, to certify what training keeps.
+With `for_k` the rehearsal set holds responses to the prompts that can lose pass@k instead, and D_exp and D_pef stay as
+they are. A share of D_pef can be kept aside, with new samples, to certify later how much of it training keeps.
 """
 
 from collections import Counter
@@ -54,14 +55,17 @@ from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
 
 ROWS_AT_ONCE = 1024
-"""Responses whose log-probabilities are computed before they are saved."""
+"""The number of responses whose log-probabilities are computed before they are saved."""
 _SHOWN = 5
-"""Responses shown at the end."""
+"""The number of responses that are shown at the end."""
 
 
 def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
-    """Run the stage; returns its run directory, with partition.parquet and rehearsal.parquet. Raises UserError when no
-    problem can be used. reward: judges every response instead of the verifiers; see `dph.stages.train.train`."""
+    """Run the stage. Returns its run directory, which holds partition.parquet and rehearsal.parquet.
+
+    reward: a function that judges every response in place of the verifiers (see `dph.stages.train.train`). Raises
+    UserError if no problem can be used.
+    """
     world, versions = World.join(), judging_versions()
     run = world.decided(lambda: RunDir.start(config.out, "presample", config, resume=resume, versions=versions))
     if run.complete:
@@ -138,7 +142,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
 
 
 def _say_what_is_missed(config: PresampleConfig) -> None:
-    """Say that there are too few samples to tell the prompts that can lose pass@k, if so."""
+    """Say so if there are too few samples to recognise the prompts that can lose pass@k."""
     k, n = config.for_k, config.rollout.n
     if n < k:
         share = 100 * missed_by(n, k)
@@ -150,7 +154,8 @@ def _say_what_is_missed(config: PresampleConfig) -> None:
 
 
 def _show(groups: Sequence[Group]) -> None:
-    """Say how the judging of all responses ended, and show one response of problems that are evenly spread."""
+    """Say how the judging of all responses ended, and show a response to each of some problems that are evenly
+    spread."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     outcomes = Counter(rollout.verdict.outcome for rollout in rollouts)
     counts = ", ".join(f"{outcome} {outcomes[outcome]}" for outcome in Outcome if outcomes[outcome])
@@ -168,10 +173,11 @@ def _show(groups: Sequence[Group]) -> None:
 def _rehearsals(
     policy: Policy, stored: Sequence[tuple[Group, Rollout]], config: PresampleConfig, chunks: Chunks
 ) -> list[Rehearsal]:
-    """Stored responses with log π_ref from the trainer's own forward pass, at the sampling temperature. Raises
-    UserError if the sampler's log-probabilities show that it sampled from another distribution."""
+    """The stored responses, with log π_ref of their tokens at the sampling temperature, computed by the forward pass of
+    training. Raises UserError if the log-probabilities of the sampler show that it sampled from another
+    distribution."""
     rows = [Tokens(list(group.prompt_ids), list(r.completion.token_ids)) for group, r in stored]
-    # the same micro-batches after a pause: how much memory is free may have changed
+    # kept for a resumed run, which needs the same micro-batches although the free memory may have changed
     budget = chunks.once("budget", lambda: config.tokens_per_microbatch or fitting_tokens(policy))
     computed = partial(policy.response_logprobs, temperature=config.rollout.temperature, token_budget=budget)
     logprobs = chunks.map("stored responses", rows, ROWS_AT_ONCE, computed, "log-probabilities")

@@ -1,4 +1,5 @@
-"""Supervised training on prompt/response rows: makes the base policy of small worlds, or warms up a given model."""
+"""Supervised training on rows of prompts and responses. It makes the base policy of small worlds, or warms up a given
+model."""
 
 import hashlib
 from array import array
@@ -44,9 +45,12 @@ from dph.types import TEMPLATE_COLUMN, Problem
 
 
 def sft(config: SftConfig, *, resume: bool = False) -> Path:
-    """Run the stage; returns its run directory, whose folder `model` holds the trained policy. Raises UserError when
-    the data cannot be read, no row fits into the model's context, or loss or gradient is not finite for too long;
-    Interrupted on SIGINT, SIGTERM and SIGHUP. The last two save the state first."""
+    """Run the stage. Returns its run directory, whose folder `model` holds the trained policy.
+
+    Raises UserError if the data cannot be read, no row fits into the context of the model, or loss or gradient is not
+    finite for too long. Raises Interrupted on SIGINT, SIGTERM and SIGHUP. In the last two cases the state is saved
+    first.
+    """
     opened = open_run(config, "sft", resume=resume)
     world, run, config, saved = opened.world, opened.run, opened.config, opened.checkpoint
     if run.complete:
@@ -95,8 +99,8 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
 
 
 def _demonstrations(config: SftConfig) -> list[Problem]:
-    """Rows of the data file, or the task's own demonstrations, as problems, whose answers are the responses and whose
-    ids are their places, for messages."""
+    """The rows of the data file, or the demonstrations of the task, as problems. The answers of these problems are the
+    responses, and their ids are the places of the rows, for messages."""
     if config.data:
         return _rows_of(Path(config.data))
     task = make_task(config.task)
@@ -115,7 +119,7 @@ def _demonstrations(config: SftConfig) -> list[Problem]:
 
 
 def _rows_of(file: Path) -> list[Problem]:
-    """The rows of a file of prompts and responses, as problems. Says which other columns there are."""
+    """The rows of a file of prompts and responses, as problems. Says which other columns the file has."""
     if file.is_dir():
         raise DataError(
             f"{file} is a folder; --data of dph sft takes a file of prompts and responses, or with --task records the "
@@ -135,7 +139,8 @@ def _rows_of(file: Path) -> list[Problem]:
 
 
 def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | None) -> Policy:
-    """The policy from a checkpoint, from the model that the settings name, or new, with a tokenizer of the texts."""
+    """The policy that training begins with: from a checkpoint, from the model that the settings name, or new, with a
+    tokenizer fitted to the texts."""
     if config.model.path or saved is not None:
         return Policy.to_train(config.model, config.seed, saved)
     if config.model.lora_rank:
@@ -193,7 +198,11 @@ def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:
 def supervised_step(
     policy: Policy, optimizer: Optimizer, rows: Sequence[Tokens], token_budget: int, world: World
 ) -> tuple[float, float]:
-    """One optimizer step on the mean negative log-likelihood per response token; returns loss and gradient norm."""
+    """One optimizer step on the mean negative log-likelihood per response token. Returns the loss, in nats per token,
+    and the norm of the gradient.
+
+    rows: the rows of the step, of all processes. token_budget: the largest number of input tokens of a micro-batch.
+    """
     tokens = sum(len(row.response_ids) for row in rows)
     total = 0.0
     with policy.casting_once():

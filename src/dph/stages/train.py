@@ -1,4 +1,5 @@
-"""Training: loads what the settings name, runs the loop (`dph.training.loop`), and saves the trained policy."""
+"""Training: everything that the settings name is loaded, the loop (`dph.training.loop`) runs, and the trained policy is
+saved."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,13 +47,18 @@ from dph.verifiers.function import RewardFunction
 
 
 def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
-    """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
+    """Run the stage. Returns its run directory, whose folder `model` holds the trained policy. When a run that has
+    begun has to stop, its state is saved first.
 
-    reward: judges every response, in this process, instead of the verifiers: `(prompt, completion, **columns)` → a
-    number, or None for a response that cannot be judged. It is not recorded with the run; `config.reward` is.
-
-    Raises UserError for settings that contradict each other or do not fit the presampled data, and when the run must
-    stop; Interrupted on SIGINT, SIGTERM and SIGHUP. In both cases the state is saved first.
+    Args:
+        config: the settings of the stage.
+        resume: whether to continue the run in `config.out`.
+        reward: a function that judges every response, in this process, in place of the verifiers: `(prompt, completion,
+            **columns)` → a number, or None for a response that cannot be judged. Unlike `config.reward`, the function
+            is not recorded with the run.
+    Raises:
+        UserError: settings contradict each other or do not fit the presampled data, or the run must stop.
+        Interrupted: SIGINT, SIGTERM or SIGHUP came.
     """
     config.check_ready()
     method = Method.of(config)  # a mistake in the settings of plug-ins shows before the run begins
@@ -91,15 +97,15 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What is learned from rollouts and stored responses."""
+    """The advantage and the objective by which the policy learns from rollouts and stored responses."""
 
     advantage: Advantage
     objective: Objective
 
     @classmethod
     def of(cls, config: TrainConfig) -> "Method":
-        """The advantage and the objective that the settings name. Raises UserError for settings that these do not take.
-        Without stored responses the rehearsal term is off, whatever its weight."""
+        """The advantage and the objective that the settings name. Without stored responses the rehearsal term is off,
+        whatever its weight. Raises UserError for settings that the advantage or the objective does not take."""
         loss = config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0)
         return cls(Advantage(config.advantage.name, config.advantage_options), Objective(loss))
 
@@ -107,7 +113,8 @@ class Method:
 def load(
     opened: Opened[TrainConfig], method: Method, verifiers: Verifiers, metrics: Metrics
 ) -> tuple[Policy, Training]:
-    """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
+    """The policy, and the parts that train it, from the settings or from a checkpoint. Raises UserError as `train`
+    does."""
     world, run, config, saved = opened.world, opened.run, opened.config, opened.checkpoint
     fresh = saved is None
     data = data_of(config, run, verifiers, world, fresh=fresh)
@@ -123,7 +130,7 @@ def load(
         run.rewind(logged)
         drop_samples(run.path, done)
         drop_visits(run.path, done)
-    if data.rehearsed is not None:  # which the model that training began with must have made
+    if data.rehearsed is not None:  # the model that training began with must have made them
         count, how = config.rehearsal.check_rows, {"fresh": fresh, "leads": world.leads}
         check_rehearsal(data.rehearsed, count, config.rollout, policy, run, budget, **how)
 
@@ -165,12 +172,12 @@ def learner_of(
 ) -> Learner:
     """The parts of a step that draw rollouts and learn from them.
 
-    problems: those to draw prompts from. token_budget: tokens per micro-batch of an update. run: the run directory that
-    keeps the number of rows that are sampled together.
+    problems: the problems to draw prompts from. token_budget: the number of tokens per micro-batch of an update. run:
+    the run directory that keeps the number of rows that are sampled together; None keeps nothing.
     """
     rollout, model = config.rollout, config.model
     needs_reference = method.objective.needs_reference or method.advantage.needs_reference
-    reference = Policy.load(model) if needs_reference and not model.lora_rank else None  # adapters are switched off
+    reference = Policy.load(model) if needs_reference and not model.lora_rank else None  # adapters can be switched off
     items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
     settings = config.sampler
     if run is not None:
@@ -193,28 +200,29 @@ def learner_of(
         RolloutCollector(policy, sampler, verifiers, items, rollout, config.dynamic_sampling, config.seed, world),
         AdvantageEstimator(method.advantage, *limits, partial(style_of, task), updater.reference_logprobs),
         updater,
-        # If the sampler's log π_old is not what the trainer would compute (bf16, another engine), it is recomputed
+        # log π_old is recomputed if the trainer would compute other numbers than the sampler (bf16, another engine)
         recomputes_old(rollout.old_logprobs, config.sampler.engine, model.precision),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What a training run learns from."""
+    """The data that a training run learns from."""
 
     task: Task
     problems: Sequence[Problem]
-    """Those to draw prompts from."""
+    """The problems to draw prompts from."""
     rehearsed: Presampled | None
     """The presample run whose stored responses are rehearsed; None without rehearsal."""
     reference: Mapping[str, tuple[int, int]]
-    """Correct and all responses of the reference policy for each problem of the presample run; {} without one."""
+    """The numbers of correct and of all responses of the reference policy to each problem of the presample run; {}
+    without a presample run."""
     held: CertificationSet | None
-    """Problems that certify what training keeps."""
+    """The problems that certify how much training keeps; None without a certification set."""
 
 
 def data_of(config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World, *, fresh: bool) -> Data:
-    """The data of a run, with all checks that need no model."""
+    """The data of a run, after all checks that need no model. Raises UserError if a check fails."""
     task, problems = load_problems(config.task)
     path, rows, prompt_set = config.rehearsal.path, config.rehearsal.rows, config.prompt_set
     presampled = Presampled.open(Path(path)) if path else None
@@ -248,8 +256,8 @@ def measuring(
     *,
     fresh: bool,
 ) -> tuple[Monitor, Certifier | None]:
-    """What measures the policy that draws on held-out problems, and what certifies it; logged: the last step that the
-    run has metrics of."""
+    """The monitor that measures the policy on held-out problems, and the certifier if the settings name a certification
+    set. collector: draws with the policy. logged: the last step whose metrics the run has."""
     policy, sampler, verifiers, world = collector.policy, collector.sampler, collector.verifiers, collector.world
     rollout, certify = config.rollout, config.certify
     params = rollout.params(config.monitor.n)

@@ -1,4 +1,4 @@
-"""`dph verify`: judges a file of predictions by the official rules and gives a verdict for each."""
+"""`dph verify`: judges a file of predictions by the official rules, and gives a verdict on each prediction."""
 
 import hashlib
 import json
@@ -31,13 +31,19 @@ from dph.verifiers.golds import NOTED
 from dph.verifiers.sql.text import extract_sql
 
 PROBLEMS_AT_ONCE = 64
-_NAMED = 5  # problems that a message names at most
+_NAMED = 5  # the largest number of problems that messages name
 _PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
-"""The fastest prompt style of each task that builds prompts from databases; the prompts are not used here."""
+"""The fastest prompt style of each task that builds prompts from databases. The prompts themselves are not used
+here."""
 
 
 def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
-    """Run the stage: print the scores and, with `out`, write scores.json and verdicts.jsonl; returns that directory."""
+    """Run the stage: print the scores and, with `out`, write scores.json and verdicts.jsonl. Returns the run directory,
+    or None without `out`.
+
+    Raises UserError if the predictions cannot be read or do not belong to the problems, if no gold answer can be used,
+    or if a prediction could not be judged.
+    """
     if not config.predictions:
         raise SettingsError("no file of predictions was named; add --predictions FILE")
     problems, count = _problems(config.task)
@@ -67,7 +73,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
                 _explain(verifiers, [pair for pair in pairing.pairs if pair[0].id not in excluded], bare=bare)
         if not judged:
             if run:
-                (run.path / CHUNKS).unlink(missing_ok=True)  # nothing that another call could continue
+                (run.path / CHUNKS).unlink(missing_ok=True)  # it has nothing that another call could continue
             raise JudgeError("no problem is left: none has a gold answer that can be judged against")
         summary = summarise_predictions(config, judged, excluded)
         put(table_of(summary))
@@ -86,7 +92,8 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
 
 
 def _without_nulls(config: VerifyConfig, predictions: list[Prediction]) -> list[Prediction]:
-    """The predictions that count: a null in place of one is a missing one."""
+    """The predictions that count. A null in the place of a prediction is a missing prediction: it counts as wrong, or
+    is left out with `partial`. Raises UserError if all are null."""
     kept = [prediction for prediction in predictions if not prediction.missing]
     if not kept and predictions:
         raise DataError(f"{config.predictions}: every prediction is null; name a file with predictions")
@@ -114,7 +121,8 @@ def _problems(config: TaskSplit) -> tuple[list[Problem], int]:
 def _paired(
     config: VerifyConfig, problems: Sequence[Problem], predictions: Sequence[Prediction], count: int
 ) -> Pairing:
-    """Pair predictions with problems and report what is left over. Raises UserError if they cannot belong together."""
+    """Pair predictions with problems, and report those that are left over. count: the size of the whole split. Raises
+    UserError if the two cannot belong together."""
     number = len(predictions)
     if not number:
         raise DataError(f"{config.predictions} holds no prediction")
@@ -151,11 +159,13 @@ def _paired(
 def _judge(
     verifiers: Verifiers, pairing: Pairing, chunks: Chunks, *, bare: bool, several: bool
 ) -> tuple[list[Judged], dict[str, str]]:
-    """The judged problems, and those whose gold answer fails with the reason. Raises UserError if a prediction could
-    not be judged: a score without it would not be the benchmark's."""
+    """The judged problems, and the problems whose gold answer fails, each with the reason.
+
+    Raises UserError if a prediction could not be judged, because a score without it would not be that of the benchmark.
+    """
 
     def judge(some: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
-        """For each problem its verdicts and flags, or why its gold answer fails."""
+        """For each problem its verdicts, answers and flags, or the reason why its gold answer fails."""
         broken = verifiers.check([problem for problem, _ in some])
         usable = [(problem, predictions) for problem, predictions in some if problem.id not in broken]
         flags = verifiers.flags([problem for problem, _ in usable])
@@ -202,8 +212,11 @@ def _judge(
 def _answers(
     verifiers: Verifiers, responses: Sequence[tuple[Problem, str]], *, bare: bool, several: bool
 ) -> list[str | None]:
-    """The answer of each response that was judged, as a text that equal answers share: of SQL what the query returns,
-    or the query itself if no problem has several responses; None without one."""
+    """The answer of each response that was judged, as a text that is the same for equal answers; None for a response
+    without an answer.
+
+    The answer of a response in SQL is the result of the query, or the query itself if no problem has several responses.
+    """
     known = [verifiers.tell("judged", responses), verifiers.tell("answers", responses) if several else []]
     told = [next(filter(None, of_each), None) for of_each in zip(*filter(None, known), strict=True)]
     told = told or [None] * len(responses)
@@ -232,7 +245,7 @@ def _explain(verifiers: Verifiers, pairs: Sequence[tuple[Problem, Sequence[Predi
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:
-    """The responses for the verifiers: a bare mathematical answer is put into a box, bare SQL stays unchanged."""
+    """The responses for the verifiers. A bare mathematical answer is put into a box. Bare SQL stays unchanged."""
     for problem, predictions in pairs:
         for prediction in predictions:
             boxed = bare and problem.verifier == "math" and prediction.text.strip()
