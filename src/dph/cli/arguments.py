@@ -1,4 +1,5 @@
-"""Reads a command line: flags for the settings of a stage, common flags, and short ones for longer settings."""
+"""Reads a command line: flags for the settings of a stage, flags that all stages have, and short flags for longer
+settings."""
 
 import argparse
 import dataclasses
@@ -16,13 +17,13 @@ from dph.errors import RESUMED, SettingsError, near
 STAGES_WITH_SHORTCUTS = frozenset({"check", "sft", "presample", "train", "verl", "eval", "verify", "certify", "audit"})
 
 Flags = dict[str, tuple[str, dict[str, Any], str]]
-"""For each flag its setting, argparse's options, and its help."""
+"""For each flag: the setting that it sets, options of argparse, and its help."""
 COMMON: Flags = {
     "--preset": ("presets", {"metavar": "NAME"}, "settings by name, or from a TOML or YAML file; may be repeated"),
     "--config": ("files", {"metavar": "FILE", "type": Path}, "settings of a TOML or YAML file; they override presets"),
     "--plugin": ("plugins", {"metavar": "FILE"}, "import a Python file or module that registers tasks, verifiers …"),
 }
-"""Flags of every stage, which may be repeated."""
+"""The flags of every stage. Each may be repeated."""
 _PATH, _SET = {"metavar": "PATH"}, {"action": "store_const", "const": "true"}
 TASK: Flags = {
     "--task": ("task", {"metavar": "NAME"}, "a task, or a benchmark with its split, its rule and (eval) twice its k"),
@@ -33,7 +34,7 @@ TASK: Flags = {
     "--subset": ("options.subset", _SET, "the task's option subset"),
     "--skip-missing": ("options.skip_missing", _SET, "the task's option skip_missing"),
 }
-"""Short flags of the task, in the stages with shortcuts."""
+"""The short flags of the task, in the stages with shortcuts."""
 SHORT = {
     "verifier.comparator": "--rule",
     "verifier.policy": "--policy",
@@ -44,7 +45,7 @@ SHORT = {
     "reward.function": "--reward",
     "certify.share": "--certify",
 }
-"""Settings with a second, short flag in these stages."""
+"""The settings that have a second, short flag in these stages."""
 OF_TASK = {
     "records": {"root": "path", "databases": "db_root"},
     "verl_rows": {"root": "path", "databases": "db_root"},
@@ -60,12 +61,13 @@ FIRST = {
     "certify": {"BASE": "--base", "CHECKPOINTS": "--checkpoints"},
     "interpolate": {"RUN": "--run"},
 }
-"""The words before any flag, with their flags: dph report RUN …, dph certify BASE CHECKPOINT …."""
+"""The words before any flag, with the flags that they stand for, as in `dph report RUN …` and `dph certify BASE
+CHECKPOINT …`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """The words of a stage's command line, sorted."""
+    """The words of the command line of a stage, sorted."""
 
     stage: str
     presets: Sequence[str] = ()
@@ -75,14 +77,15 @@ class CommandLine:
     help: bool = False
     task: str = ""
     options: dict[str, str] = field(default_factory=dict)
-    """Options of the task, by short flags."""
+    """The options of the task that short flags set."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings by their flags, nested as in a file."""
+    """The settings that flags set, nested as in a file."""
     permitted: Permitted = field(default_factory=lambda: Permitted({}))
-    """The code of others that the flags name."""
+    """The code of others that the flags name, and that may therefore be run."""
 
     def over(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Combine with presets and files: the named task overrides them, they override a benchmark's other settings."""
+        """The settings of presets and files, combined with the task of the command line. The named task overrides their
+        task, and they override the other settings of a benchmark."""
         if not self.task:
             return dict(settings)
         named = _of_benchmark(self.task, self.stage)
@@ -90,7 +93,7 @@ class CommandLine:
         for table in named:
             merged[table] = {**named[table], **settings.get(table, {})}
         merged["task"] = {**merged["task"], **named["task"]}
-        if settings.get("task", {}).get("name", "") != named["task"]["name"]:  # options of the preset's own task
+        if settings.get("task", {}).get("name", "") != named["task"]["name"]:  # they may hold options of another task
             from dph.tasks import option_types
 
             types = option_types(named["task"]["name"])
@@ -98,8 +101,8 @@ class CommandLine:
         return merged
 
     def finish(self, settings: Any) -> Any:
-        """Add the task options to the final settings. The setting `data` of `dph sft`, a file of rows, is the place of
-        the task's data if the line names a task, as in the other stages."""
+        """The final settings, with the options of the task from the command line. If the line names a task, the setting
+        `data` of `dph sft`, otherwise a file of rows, is the place of the data of the task, as in the other stages."""
         given = self.options
         if self.task and self.settings.get("data"):
             given, settings = {**given, "root": self.settings["data"]}, dataclasses.replace(settings, data="")
@@ -112,7 +115,8 @@ class CommandLine:
 
 
 def read_words(stage: str, words: Sequence[str]) -> CommandLine:
-    """Sort the words of a stage's command line. Raises SettingsError for unknown flags, and missing or wrong values."""
+    """Sort the words of the command line of a stage. Raises SettingsError for unknown flags, and for missing or wrong
+    values."""
     leading = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     first, flagged, names = words[:leading], words[leading:], [*FIRST.get(stage, {}).values()]
     first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]
@@ -127,7 +131,8 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
 
 
 def _meant(word: str, flags: Sequence[str]) -> str:
-    """The flags that a user of this unknown one probably means: --model.path by --model, --optim.lr by --lr."""
+    """A hint at the flags that the user of an unknown flag probably means, such as --model.path for --model, and
+    --optim.lr for --lr."""
     if word == "--resume":
         return "; leave it out: this command has no run of its own to continue"
     exact = [flag for flag in flags if flag == f"{word}.path" or flag.endswith(f".{word.lstrip('-')}")]
@@ -140,23 +145,23 @@ def purpose(stage: str) -> str:
 
 
 def help_page(stage: str, default: Any) -> str:
-    """The page of `dph STAGE --help`: every flag, its meaning, and the value that the setting has without it."""
+    """The page of `dph STAGE --help`: every flag, its meaning, and the value that the setting has without the flag."""
     parser, _ = _parser(stage, default, explained=True)
     parser.description = f"{purpose(stage)[0].upper()}{purpose(stage)[1:]}."
-    trains = stage in STAGES_WITH_SHORTCUTS or stage in ("sft", "demo")  # presets have settings of tasks and methods
+    trains = stage in STAGES_WITH_SHORTCUTS or stage in ("sft", "demo")  # presets set tasks and methods
     parser.epilog = f"Presets: {', '.join(preset_names())}" if trains else None
     return parser.format_help()
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one sentence."""
+    """A parser whose complaints are one sentence, raised as SettingsError."""
 
     def error(self, message: str) -> NoReturn:
         raise SettingsError(f"{message}; `{self.prog} --help` lists all flags")
 
 
 class _Switch(argparse.Action):
-    """Of a truth: --name or --no-name, without a value."""
+    """The flags of a truth value: --name or --no-name, without a word behind it."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         last = str(option_string).lstrip("-").rpartition(".")[2]
@@ -164,7 +169,7 @@ class _Switch(argparse.Action):
 
 
 class _Pairs(argparse.Action):
-    """Of a table: --name KEY VALUE KEY VALUE …"""
+    """The flag of a table: --name KEY VALUE KEY VALUE …"""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if len(values) % 2:
@@ -173,9 +178,12 @@ class _Pairs(argparse.Action):
 
 
 def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parser, list[str]]:
-    """The parser of a stage, and its flags. Its values are named as in `CommandLine`, with dots, and have no defaults:
-    only the flags of the command line are found. With `explained` it has the texts of the help page, and `default`
-    holds the values there."""
+    """The parser of a stage, and the list of its flags.
+
+    The values that it reads are named as in `CommandLine`, with dots, and have no defaults, so that only the flags of
+    the command line are found. With `explained`, the parser has the texts of the help page, where `default` gives the
+    default values.
+    """
     usage = " ".join([f"dph {stage}", *FIRST.get(stage, {}), "[flags]"])
     parser = Parser(f"dph {stage}", usage, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     common, shared = parser.add_argument_group("common flags"), {} if stage == "init" else COMMON
@@ -186,7 +194,7 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
         common.add_argument("--resume", action="store_true", help="continue the run in the same --out directory")
     short = stage in STAGES_WITH_SHORTCUTS
     of_task = {flag: how for flag, how in TASK.items() if short and not hasattr(default, flag.lstrip("-"))}
-    of_task |= {"--task": TASK["--task"]} if short else {}  # the setting of this name is a table
+    of_task |= {"--task": TASK["--task"]} if short else {}  # the setting of the name `task` is a table
     if short:
         shortcuts = parser.add_argument_group("short flags of the task")
         for flag, (name, options, text) in of_task.items():
@@ -195,7 +203,7 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     flags = [*shared, *(["--resume"] if resumable else ()), *of_task]
     for setting in every_setting(default):
         if any(map(dataclasses.is_dataclass, typing.get_args(setting.kind))):
-            continue  # tables, which only a file holds
+            continue  # only a file can hold tables
         group, dot, name = setting.name.rpartition(".")
         if group not in groups:
             groups[group] = parser.add_argument_group(group, inspect.getdoc(setting.owner) if explained else None)
@@ -215,7 +223,7 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
 
 
 def _taken(kind: Any) -> dict[str, Any]:
-    """How argparse reads the words behind a flag as a value of a type."""
+    """The way in which argparse reads the words behind a flag as a value of a type."""
     if kind is bool:
         return {"action": _Switch, "nargs": 0}
     if typing.get_origin(kind) is Literal:
@@ -228,19 +236,19 @@ def _taken(kind: Any) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """A default in the help page."""
+    """A default value as the help page shows it."""
     if isinstance(value, Mapping):
         value = [word for pair in value.items() for word in pair]
     return (" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)) or "empty"
 
 
 def _hyphens(word: str) -> str:
-    """A flag in its spelling with hyphens; other words, and the value behind =, as they are."""
+    """A flag in its spelling with hyphens. Other words, and the value behind =, are returned unchanged."""
     return re.sub(r"^--[^=]+", lambda flag: flag[0].replace("_", "-"), word)
 
 
 def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
-    """The settings implied by the name of a benchmark or task."""
+    """The settings that the name of a benchmark or task implies. Raises SettingsError for the name of a preset."""
     from dph.tasks import TASKS
     from dph.tasks.benchmarks import BENCHMARKS
 

@@ -1,11 +1,13 @@
-"""`python -m dph.cli.loaded`: loads what stages need, then forks a process for each `dph` command that it is sent.
+"""`python -m dph.cli.loaded`: loads the libraries that stages need, and then forks a process for each `dph` command
+that it is sent.
 
-Loading torch and transformers takes seconds, which is longer than some stages compute; `dph.process.jobs` starts many.
-Nothing is computed here, so no GPU is in use when it forks. It ends when its input ends.
+Loading torch and transformers takes seconds, which is longer than some stages compute, and `dph.process.jobs` starts
+many commands. Nothing is computed in this process, so that no GPU is in use when it forks. It ends when its input ends.
 
-Requests are lines on standard input, [number, request] in JSON, answers lines on standard output, [number, answer]. A
-request to start a command has its arguments, changes of its environment and the file for its output; the answer is the
-id of its process. This id is the request for its exit status, which is null while it runs.
+A request is a line on standard input, [number, request] in JSON. An answer is a line on standard output, [number,
+answer]. A request to start a command has the arguments of the command, changes of its environment, and the file for its
+output. The answer is the id of the process of the command. This id is also the request for the exit status of the
+process. The answer is then the status, or null while the process runs.
 """
 
 import contextlib
@@ -21,15 +23,16 @@ from dph.process.interrupts import PARENT
 
 _STAGES = ("sft", "presample", "train", "evaluate")
 MODULES = (*(f"dph.stages.{name}" for name in _STAGES), "transformers.models.llama.modeling_llama", "pandas")
-"""pyarrow imports pandas for its first table."""
+"""The modules that are loaded. pandas is among them because pyarrow imports it for its first table."""
 
 
 def serve(modules: Sequence[str] = MODULES) -> list[str] | None:
-    """Load modules and fork for each request. Returns None at the input's end and, forked, the command's arguments."""
+    """Load modules, and fork for each request. Returns None at the end of the input. In a forked process, returns the
+    arguments of the command."""
     answers = os.dup(1)
-    os.dup2(2, 1)  # for what a module prints
+    os.dup2(2, 1)  # what a module prints goes to standard error
     for name in modules:
-        with contextlib.suppress(ImportError, OSError):  # a command that needs it says what is wrong
+        with contextlib.suppress(ImportError, OSError):  # a command that needs the module says what is wrong
             import_module(name)
     requests = os.fdopen(0, "rb", buffering=0, closefd=False)
     for line in requests:
@@ -52,7 +55,7 @@ def _settle(request: Mapping[str, Any]) -> None:
     for stream, file in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
         os.dup2(file, stream)
     os.environ.update(request["environment"] | {PARENT: str(os.getppid())})
-    if torch := sys.modules.get("torch"):  # which has read its variable already
+    if torch := sys.modules.get("torch"):  # torch has read the variable already
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 

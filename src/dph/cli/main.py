@@ -59,21 +59,22 @@ _ELSEWHERE = {
     "doctor": "dph.doctor:doctor",
 }
 COMMANDS = {name: _ELSEWHERE.get(name, f"dph.stages.{name}:{name}") for name in STAGES}
-"""The function of each command, whose module is loaded when the settings have been checked."""
+"""The function of each command. Its module is loaded only after the settings have been checked."""
 
 _NEED_TASK = frozenset({"sft", "presample", "train", "verl", "eval", "verify", "audit"})
-"""Commands that take the problems of a task."""
+"""The commands that take the problems of a task."""
 
 _MAKE_RUNS = frozenset({"sft", "presample", "train", "eval", "verify"})
-"""Commands whose `out` is a run directory, which `RunDir.start` looks at; the others write into no run."""
+"""The commands whose `out` is a run directory, which `RunDir.start` checks. The other commands write into no run
+directory."""
 _LOAD_MODELS = frozenset({"sft", "presample", "train", "eval", "audit", "interpolate", "demo", "check", "verl"})
-"""Commands that load a model or its tokenizer, for which the extra `train` has to be installed."""
+"""The commands that load a model or its tokenizer, so that the extra `train` has to be installed."""
 _LOOK_ONLY = frozenset({"check", "doctor"})
-"""Commands that write nothing into `out`."""
+"""The commands that write nothing into `out`."""
 
 
 def _check(command: str, config: Any, resume: bool) -> None:
-    """Raises UserError for settings that are wrong, and for libraries that are missing, before torch is loaded."""
+    """Raise UserError for settings that are wrong, and for libraries that are missing, before torch is loaded."""
     if command in _LOAD_MODELS:
         require_training(f"dph {command}")
     if (out := getattr(config, "out", "")) and command not in _LOOK_ONLY:
@@ -106,7 +107,7 @@ def _check(command: str, config: Any, resume: bool) -> None:
 
 
 def _call(command: str, config: Any, resume: bool) -> None:
-    """Run a command."""
+    """Run a command, after all checks that need no torch."""
     _check(command, config, resume)
     if is_first_process():
         for sentence in unusual(config):
@@ -126,8 +127,11 @@ def _call(command: str, config: Any, resume: bool) -> None:
 
 
 def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
-    """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant,
-    and for code that files name and no flag; prints the page of --help and ends the process."""
+    """The settings of a stage from a command line. Flags override files, and files override presets. With --help, the
+    help page is printed and the process ends.
+
+    Raises UserError for words that cannot be meant, and for code that files name but no flag names.
+    """
     line = read_words(stage, arguments)
     merged = line.over(merge_settings(stage, line.presets, line.files))
     if line.help:
@@ -136,7 +140,7 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     recorded = _recorded(stage, line)
     given = read_tree(STAGES[stage], line.settings)
     settings = line.finish(from_dict(STAGES[stage], laid_over(STAGES[stage], recorded or merged, given)))
-    if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
+    if line.plugins and hasattr(settings, "plugins"):  # a run records plug-ins with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
     named = [*filter(is_settings_file, line.presets), *map(str, line.files)]
     files = [str(Path(line.settings["out"]) / "config.toml")] if recorded else named
@@ -147,8 +151,11 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
 
 
 def _recorded(stage: str, line: CommandLine) -> dict[str, Any] | None:
-    """The settings of the run that `--resume --out DIRECTORY` continues, as nested dictionaries, if the line names
-    neither presets nor files nor a task, which would name them anew; None otherwise, and for settings of a new run."""
+    """The settings of the run that `--resume --out DIRECTORY` continues, as nested dictionaries.
+
+    None if the run is new, or if the command line names presets, files or a task, which would set the settings anew.
+    Raises UserError if there is no run to continue and the line names no settings of a new one.
+    """
     out = Path(line.settings.get("out", ""))
     if not line.resume or line.presets or line.files or line.task or line.options:
         return None
@@ -161,10 +168,10 @@ def _recorded(stage: str, line: CommandLine) -> dict[str, Any] | None:
 
 
 def _say_what_was_not_named(line: CommandLine, named: set[str], settings: Any) -> None:
-    """Say what the defaults choose in place of a task and a method that were meant, perhaps. Raises SettingsError if
-    data are named without the task that reads them."""
+    """Say which task or method the defaults choose, because the user may have meant to name another one. Raises
+    SettingsError if data are named without the task that reads them."""
     if line.stage == "verify" and "root" not in line.options:
-        return  # --gold and --databases are problems without a task
+        return  # --gold and --databases give problems without a task
     if line.stage in _NEED_TASK and "task.name" not in named and not getattr(settings, "data", ""):
         if line.options:
             flag = next(flag for flag, (name, *_) in TASK.items() if name.removeprefix("options.") in line.options)
@@ -182,12 +189,15 @@ def _overview() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exit status: 0 done; 1 a bug (traceback); 2 a mistake that the user can fix (one sentence); 3 `dph
-    passk` found more lost problems than allowed; 129, 130 and 143 interrupted by SIGHUP, SIGINT and SIGTERM."""
+    """The entry point. arguments: the words after `dph`; None takes those of this process.
+
+    Exit status: 0 done; 1 a bug (traceback); 2 a mistake that the user can fix (one sentence); 3 `dph passk` found more
+    lost problems than allowed; 129, 130 and 143 interrupted by SIGHUP, SIGINT and SIGTERM.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     show_messages()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal may not have every character
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
     with ending("dph", *words[:1]):
         if not words or words[0] in ("-h", "--help"):
             put(_overview())
@@ -211,7 +221,7 @@ def _run(command: str, arguments: Sequence[str]) -> None:
 
 
 def _prepare_and_call(command: str, settings: Any, line: CommandLine) -> None:
-    """Load the plug-ins, then run a command."""
+    """Load the plug-ins, and run a command. Raises RunError if the run directory disappears meanwhile."""
     if getattr(getattr(settings, "sampler", None), "engine", "hf") == "hf":  # vLLM refuses such memory in some uses
         grow_segments()
     if plugins := getattr(settings, "plugins", line.plugins):
@@ -237,8 +247,11 @@ def _prepare_and_call(command: str, settings: Any, line: CommandLine) -> None:
 
 @contextmanager
 def ending(program: str, command: str = "") -> Iterator[None]:
-    """Ends the process with one sentence, which begins with `program`, after a mistake that the user can fix, and after
-    a signal, with the remedy for the `command` of `dph`; see `main`."""
+    """Context that ends the process with one sentence after a mistake that the user can fix, and after a signal (see
+    `main`).
+
+    program: the name with which the sentence begins. command: the command of `dph`, which decides the remedy.
+    """
     try:
         with _sentences(command):
             yield
@@ -256,7 +269,8 @@ def ending(program: str, command: str = "") -> Iterator[None]:
 
 @contextmanager
 def _sentences(command: str) -> Iterator[None]:
-    """Raises UserError for exhausted memory and for what cannot be written, what the block prints included."""
+    """Context in which exhausted memory, and a file that cannot be written, are raised as UserError. Standard output,
+    which is flushed at the end, counts as such a file."""
     try:
         try:
             yield
@@ -273,7 +287,7 @@ def _sentences(command: str) -> Iterator[None]:
 
 
 def _less_memory(command: str) -> str:
-    """What makes a command take less memory, of the settings that it has."""
+    """The ways to let a command take less memory, as far as it has the settings for them."""
     names = {setting.name for setting in every_setting(STAGES[command]())} if command in STAGES else set()
     ways = [
         ("optim.tokens_per_microbatch", "lower --optim.tokens-per-microbatch"),
@@ -288,5 +302,5 @@ def _less_memory(command: str) -> str:
 
 
 def _file_of(error: OSError) -> str:
-    name = error.filename2 or error.filename  # the second is the place that is written, of two
+    name = error.filename2 or error.filename  # of two names, the second is the place that is written
     return TEMPORARY.sub(r"\1", os.fsdecode(name)) if isinstance(name, str | bytes) else ""
