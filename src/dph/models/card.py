@@ -30,7 +30,7 @@ def base_of(path: str) -> tuple[str, str, str]:
         return path, path, ""
     try:
         facts = metadata_load(folder / CARD) or {}
-    except Exception:  # errors of many types: no card, of a damaged tag, a value, or deep nesting
+    except Exception:  # of many types, for a missing card, a damaged tag, a wrong value or deep nesting
         facts = {}
     hub, name = facts.get("base_model", ""), folder.resolve().parent.name if folder.name == "model" else folder.name
     return name, hub if isinstance(hub, str) else "", str(facts.get("license", ""))

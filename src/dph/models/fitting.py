@@ -78,7 +78,7 @@ def fitting_rows(policy: Policy, prompt: int, response: int, *, step: int = 0) -
     heads, width = (getattr(config, name, None) for name in ("num_key_value_heads", "head_dim"))
     numbers = 2 * config.num_hidden_layers * (heads * width if heads and width else config.hidden_size)
     bytes_per_row = numbers * (2 if narrow else 4) * (prompt + 2 * response) + 16 * config.vocab_size
-    taken = sum(2 * p.numel() for p in policy.model.parameters() if narrow and p.dtype.itemsize >= 4)  # casts
+    taken = sum(2 * p.numel() for p in policy.model.parameters() if narrow and p.dtype.itemsize >= 4)  # casts to bf16
     taken += _state(policy) if step else 0
     most = max(step, MOST_ROWS.get(policy.device.type, MOST_ROWS_OTHERWISE))
     return max(1, min(most, int(_SHARE * (_free(policy.device) - taken)) // bytes_per_row))

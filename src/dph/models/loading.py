@@ -124,7 +124,7 @@ def from_hub(model: str) -> str:
 
     try:
         ask_hub(model, "config.json")
-    except Exception as error:  # of many types
+    except Exception as error:  # errors of many types
         cached = try_to_load_from_cache(model, "config.json")
         if not isinstance(cached, str):
             raise ModelError(_load_failure(model, error)) from error

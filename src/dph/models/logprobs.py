@@ -61,7 +61,7 @@ def normalize(numbers: Tensor, logits: Tensor, temperature: float) -> None:
     sums = compiled(softmax_sums, logits) or partial(softmax_sums, entropy=len(numbers) == 3)
     for start in range(0, len(logits), size):
         rows = slice(start, start + size)
-        for out, values in zip(numbers, sums(logits[rows], temperature), strict=False):  # compiled ones have entropies
+        for out, values in zip(numbers, sums(logits[rows], temperature), strict=False):  # compiled sums have entropies
             out[rows] = values
 
 
@@ -100,7 +100,7 @@ def weighted_softmax(
     temperature: divides the logits. largest, log_sum, entropies: the results of `normalize`, [u]. factor, of_entropy:
     [u].
     """
-    z = logits.to(_wide(logits), copy=True)  # becomes log p, p, and the result
+    z = logits.to(_wide(logits), copy=True)  # holds in turn log p, p, and the result
     z.sub_(largest[:, None])  # subtracted first, because large logits have no digits left for the logarithm
     z.div_(temperature).sub_(log_sum[:, None])
     factor = factor[:, None]

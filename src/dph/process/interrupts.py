@@ -79,7 +79,7 @@ class Interrupts:
 
     @contextmanager
     def allowed(self, yes: bool = True) -> Iterator[None]:
-        """Context in which a signal interrupts the code at any point. With `yes` False the context changes nothing."""
+        """Context in which a signal interrupts the code at any point. With `yes` False, a signal stays held."""
         self._allowed = yes
         try:
             if yes:

@@ -130,7 +130,7 @@ def load(
         run.rewind(logged)
         drop_samples(run.path, done)
         drop_visits(run.path, done)
-    if data.rehearsed is not None:  # the model that training began with must have made them
+    if data.rehearsed is not None:  # the model that training began with must have made the stored responses
         count, how = config.rehearsal.check_rows, {"fresh": fresh, "leads": world.leads}
         check_rehearsal(data.rehearsed, count, config.rollout, policy, run, budget, **how)
 
