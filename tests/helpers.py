@@ -9,9 +9,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -36,6 +35,9 @@ from dph.models.scratch import new_policy
 from dph.tasks import register_task
 from dph.training.rows import Row
 from dph.types import Problem
+
+if TYPE_CHECKING:
+    import pytest
 
 TEXTS = ("easy 0 1 2 3 4 5 6 7 8 9", "hard yes no maybe")
 TINY = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, context=64)
@@ -315,8 +317,10 @@ def interrupted_at(method: Callable[..., Any], call: int) -> Callable[..., Any]:
     return interrupted
 
 
-def needs(package: str) -> list[pytest.MarkDecorator]:
+def needs(package: str) -> "list[pytest.MarkDecorator]":
     """Run with the step of the engines, where the package is installed; its warnings of what it misses are not ours."""
+    import pytest  # not above: environments with one extra and without pytest import this module
+
     missing = importlib.util.find_spec(package) is None
     return [
         pytest.mark.engines,

@@ -87,6 +87,24 @@ def test_a_signal_whose_exception_was_swallowed_is_not_lost(signals, capfd):
     assert (end.value.code, capfd.readouterr().err) == (143, AGAIN)
 
 
+def test_a_signal_in_a_destructor_is_not_lost_and_prints_no_traceback(signals, capfd):
+    class Last:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    reported = []
+    hook, sys.unraisablehook = sys.unraisablehook, reported.append
+    try:
+        with pytest.raises(SystemExit) as end, CommandInterrupts():
+            last = Last()
+            del last  # Python drops the exception of a destructor
+            with Interrupts() as inner:
+                inner.check()
+    finally:
+        sys.unraisablehook = hook
+    assert (end.value.code, capfd.readouterr().err, reported) == (130, AGAIN, [])
+
+
 def test_a_signal_that_a_library_turned_into_an_error_stays_an_interruption(signals, capfd):
     with pytest.raises(SystemExit) as end, CommandInterrupts():
         try:

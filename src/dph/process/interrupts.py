@@ -42,12 +42,14 @@ class Interrupts:
         self._since = 0.0
         self._allowed = False
         self._before: dict[int, Any] = {}
+        self._report: Callable[[Any], object] = sys.unraisablehook
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
             nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             taken = [number for number in SIGNALS if not (nohup and number == signal.SIGHUP)]
             self._before = {number: signal.signal(number, self._note) for number in taken}
+            self._report, sys.unraisablehook = sys.unraisablehook, self._report_others
             for earlier in self._before.values():
                 owner = getattr(earlier, "__self__", None)
                 if isinstance(owner, CommandInterrupts) and owner.signal:  # a library swallowed the exception
@@ -58,6 +60,20 @@ class Interrupts:
         if not self.signal:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
+        self._restore_report()
+
+    def _restore_report(self) -> None:
+        if sys.unraisablehook == self._report_others:
+            sys.unraisablehook = self._report
+
+    def _report_others(self, unraisable: Any) -> None:
+        """Report an exception that Python cannot pass on, unless it is Interrupted.
+
+        A signal may come while a `__del__` method runs. Python then drops the exception and prints a traceback. The
+        signal is not lost: its number was noted before the exception was raised, and `check` raises it again.
+        """
+        if not isinstance(unraisable.exc_value, Interrupted):
+            self._report(unraisable)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if not self.signal:
@@ -108,6 +124,7 @@ class CommandInterrupts(Interrupts):
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._over = True
+        self._restore_report()
         if self.signal and isinstance(error, Exception | KeyboardInterrupt):  # a library may replace it
             sys.exit(self._tell(self.signal))
 
