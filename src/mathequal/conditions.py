@@ -2,11 +2,11 @@
 
 import re
 
-from mathequal.answers import Answer
+from mathequal.answers import VALUES, Answer, Equation
 from mathequal.budget import Budget
 from mathequal.copied import formulas_of
 from mathequal.identity import identical
-from mathequal.nodes import Function, Node, Power, Quotient
+from mathequal.nodes import Function, Node, Power, Quotient, Relation
 from mathequal.numeric import is_undefined
 from mathequal.trees import holds, replaced, symbols
 
@@ -28,9 +28,10 @@ def may_hedge(gold: Answer, gold_text: str, question: str) -> bool:
 def may_exclude(gold: Answer, answer: Answer, question: str, budget: Budget) -> bool:
     """Whether the values that an answer excludes are the gold answer's; or, if that names none, points at which a
     formula of the question with the same letter is undefined."""
-    points = [{x[1][0]: x[1][1]} for x in answer.excluded]
+    points = [dict([x.sides]) for x in answer.excluded if isinstance(x, Relation)]
     if gold.excluded:
-        known = [any(x[1][0] in at and identical(x[1][1], at[x[1][0]], budget) for x in gold.excluded) for at in points]
+        sides = [x.sides for x in gold.excluded if isinstance(x, Relation)]
+        known = [any(name in at and identical(value, at[name], budget) for name, value in sides) for at in points]
         return all(known) and len(points) == len(gold.excluded)
     nodes = [node for _, x in formulas_of(question) for node in _nodes(x) if symbols(node) & symbols(answer.excluded)]
     nodes = [node for node in nodes if holds(node, Quotient, Power, Function)]  # the others are defined everywhere
@@ -40,6 +41,6 @@ def may_exclude(gold: Answer, answer: Answer, question: str, budget: Budget) -> 
 def _nodes(answer: Answer) -> list[Node]:
     """The expressions of an answer: of its members, and the sides of an equation."""
     inner = [node for item in answer.items for node in _nodes(item)]
-    if answer.kind in ("expression", "quantity"):
+    if isinstance(answer, VALUES):
         return [answer.value]
-    return [*answer.value] if answer.kind == "equation" else inner
+    return [*answer.sides] if isinstance(answer, Equation) else inner

@@ -21,7 +21,21 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from mathequal.answers import Answer
+from mathequal.answers import (
+    VALUES,
+    Answer,
+    Chain,
+    Equation,
+    Expression,
+    Intervals,
+    Letters,
+    Members,
+    Quantity,
+    Several,
+    Text,
+    Value,
+    unit_in,
+)
 from mathequal.beside_units import unit_beside
 from mathequal.budget import Budget, Unevaluable
 from mathequal.extract import FORMULA
@@ -71,30 +85,30 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     if any(bare_text(gold) == own_text for gold in golds):
         return False
     known = [x for x in map(read, golds) if x]
-    if any(x.kind == "quantity" for x in (typed, *known)):  # 20 m/s, and not 20 m divided by s
+    if any(isinstance(x, Quantity) for x in (typed, *known)):  # 20 m/s, and not 20 m divided by s
         typed, known = _measured(answer) or typed, [x for x in map(_measured, golds) if x]
     value = _without_name(typed)
-    converted = _CONVERTS.search(question) and all(x.kind not in ("letters", "text") for x in (value, *known))
-    if not converted and value.kind == "expression" and numeral(value.value) and _work(value.value) == 1:
+    converted = _CONVERTS.search(question) and not any(isinstance(x, (Letters, Text)) for x in (value, *known))
+    if not converted and isinstance(value, Expression) and numeral(value.value) and _work(value.value) == 1:
         return False  # the usual case: a number that is worked out
     asked = formulas_of(question)
-    if value.kind == "intervals" and not _DISTANCE.search(own_text):  # |x − 1| ≤ 4 is solved by its reading
+    if isinstance(value, Intervals) and not _DISTANCE.search(own_text):  # |x − 1| ≤ 4 is solved by its reading
         asked = tuple((text, x) for text, x in asked if not _DISTANCE.search(text))
     same = any(text == own_text or _same(value, x) for text, x in asked)
-    as_gold = value.kind in ("expression", "quantity") and any(_same(value, x) for x in known)
+    as_gold = isinstance(value, VALUES) and any(_same(value, x) for x in known)
     if converted and ((same and not as_gold) or _in_other_unit(value, known)):
         return True
-    if value.kind in ("letters", "text") or value in map(_without_name, known):
+    if isinstance(value, (Letters, Text)) or value in map(_without_name, known):
         return False
     with alone:
-        if value.kind == "quantity" and value.unit and _is_unit_kept(value, known, question):
+        if isinstance(value, Quantity) and value.unit and _is_unit_kept(value, known, question):
             return True
-        number = value.kind in ("expression", "quantity") and numeral(value.value)
-        if number and (value.kind == "quantity" or _work(value.value) == 1):
+        number = isinstance(value, VALUES) and numeral(value.value) != ""
+        if isinstance(value, VALUES) and number and (isinstance(value, Quantity) or _work(value.value) == 1):
             return False
         if not number and stands_in(answer, question):
             return True
-        if value.kind not in ("expression", "equation") and any(_same(value, x) for _, x in asked):
+        if not isinstance(value, (Expression, Equation)) and any(_same(value, x) for _, x in asked):
             return True
         return _is_work_left(typed, known, [x for _, x in asked])
 
@@ -136,39 +150,44 @@ _PROSE = {*word_list("a I is of to in at by it an as or on if be we do so no my 
 def _measured(text: str) -> Answer | None:
     """A typed value with letters after its number as a unit, if they can be one."""
     typed = read(text, units=True)
-    return typed if typed and typed.kind == "quantity" else read(text)
+    return typed if isinstance(typed, Quantity) else read(text)
 
 
 def _without_name(answer: Answer) -> Answer:
     """The last value of a chain, or of a name."""
-    value = answer.items[-1] if answer.kind == "assigned" else answer
+    value = answer.items[-1] if isinstance(answer, Chain) else answer
     return replace(value, name=None)
 
 
 def _in_other_unit(answer: Answer, golds: Sequence[Answer]) -> bool:
     """Whether an answer is in degrees, in percent or another unit, and the gold answer is not."""
-    if answer.kind == "expression" and holds(answer.value, Degrees, Percent):
-        return not any(holds(gold.value, Degrees, Percent) or gold.unit for gold in golds)
-    others = [gold for gold in golds if gold.kind in ("expression", "quantity")]
-    if not others or answer.unit is None:
+    others = [gold for gold in golds if isinstance(gold, VALUES)]
+    if isinstance(answer, Expression) and holds(answer.value, Degrees, Percent):
+        return not any(holds(gold.value, Degrees, Percent) or unit_in(gold) for gold in others)
+    unit = unit_in(answer)
+    if not others or unit is None:
         return False
-    written = answer.unit[0] in (DEGREE, PERCENT)  # and not only left out in the gold answer
-    return all(gold.unit != answer.unit and (gold.unit is not None or written) for gold in others)
+    written = unit[0] in (DEGREE, PERCENT)  # and not only left out in the gold answer
+    return all(unit_in(gold) != unit and (unit_in(gold) is not None or written) for gold in others)
 
 
 def _same(one: Answer, other: Answer) -> bool:
     """Whether two values are written in the same way."""
     other = _without_name(other)
-    if one.kind == other.kind in ("expression", "quantity") and one.unit == other.unit:
+    if isinstance(one, VALUES) and isinstance(other, VALUES) and _is_of_one_unit(one, other):
         left, right = (numeral(x.value).replace("scaled", "int") for x in (one, other))
         same = left == right != "" and exact(one.value) == exact(other.value)
         return same and _work(one.value) == _work(other.value)
     return one == other
 
 
-def _is_unit_kept(answer: Answer, golds: Sequence[Answer], question: str) -> bool:
+def _is_of_one_unit(one: Value, other: Value) -> bool:
+    return type(one) is type(other) and unit_in(one) == unit_in(other)
+
+
+def _is_unit_kept(answer: Quantity, golds: Sequence[Answer], question: str) -> bool:
     """Whether the question has a quantity, and the gold answer has it in another unit."""
-    if any(not gold.unit or gold.unit == answer.unit for gold in golds):
+    if any(unit_in(gold) in (None, answer.unit) for gold in golds):
         return False
     value = exact(answer.value)
     return any((value, answer.unit) == quantity for quantity in _quantities(question))
@@ -179,7 +198,7 @@ def _quantities(question: str) -> Iterator[tuple[Any, Unit | None]]:
     for number in _NUMBER.finditer(question):
         if unit := unit_beside(question[number.end() : number.end() + 60]):
             typed = read(number[0])
-            if typed and typed.kind == "expression":
+            if isinstance(typed, Expression):
                 yield exact(typed.value), read_unit(unit.split())
 
 
@@ -235,20 +254,20 @@ def _sides(*nodes: Node) -> _Formula:
 
 def _parts(answer: Answer) -> list[tuple[Node, ...]]:
     """An expression, the sides of an equation, or those of each item of a list or set; nothing for other answers."""
-    while answer.kind == "assigned" or (answer.kind == "set" and len(answer.items) == 1):
+    while isinstance(answer, Chain) or (isinstance(answer, Members) and len(answer.items) == 1):
         answer = answer.items[-1]
-    if answer.kind in ("list", "set"):
+    if isinstance(answer, (Several, Members)):
         return [part for item in answer.items for part in _parts(item) or [()]]
-    if answer.kind == "equation":
-        return [answer.value]
-    return [(answer.value,)] if answer.kind in ("expression", "quantity") else []
+    if isinstance(answer, Equation):
+        return [answer.sides]
+    return [(answer.value,)] if isinstance(answer, VALUES) else []
 
 
 def _is_work_left(answer: Answer, golds: Sequence[Answer], asked: Sequence[Answer]) -> bool:
     """Whether each part of an answer is a formula of the question, and not a part of the gold answer, or has as much of
     it yet to do; or a formula of the question that is the gold answer in value is left in it as it is."""
-    if answer.kind == "equation" and all(x.kind == "expression" for x in golds):  # x² − 1 = (x + 1)(x − 1)
-        own = [(side,) for side in answer.value]
+    if isinstance(answer, Equation) and all(isinstance(x, Expression) for x in golds):  # x² − 1 = (x + 1)(x − 1)
+        own = [(side,) for side in answer.sides]
     else:
         own = _parts(answer)
     formulas = [part for x in asked for part in _parts(x) if part]
@@ -292,7 +311,7 @@ def _is_left(answer: _Formula, asked: _Formula, golds: Sequence[_Formula]) -> bo
 def _value(answer: Answer) -> Node | None:
     """The expression of an answer without its name."""
     value = _without_name(answer)
-    return value.value if value.kind in ("expression", "quantity") else None
+    return value.value if isinstance(value, VALUES) else None
 
 
 def _is_held(asked: Node, answer: Node, golds: Sequence[Node]) -> bool:

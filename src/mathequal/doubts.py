@@ -5,7 +5,7 @@ writings, choices whose list is nowhere.
 import re
 from functools import lru_cache
 
-from mathequal.answers import Answer
+from mathequal.answers import Answer, Chain, Code, Letters, Text, letters_of
 from mathequal.judge import compare
 from mathequal.reading import read
 from mathequal.trees import symbols
@@ -54,10 +54,11 @@ def split_words(gold: str) -> str:
 
 def _letters(answer: Answer | None) -> set[str]:
     """The names of all symbols in an answer."""
-    if answer is None or answer.kind in ("text", "letters"):
+    if answer is None or isinstance(answer, (Text, Letters)):
         return set()
-    parts = (part for part in (answer.value, answer.name) if isinstance(part, tuple))
-    return set().union(*map(symbols, parts), *map(_letters, (*answer.items, *answer.others)))
+    sides = answer.sides if isinstance(answer, Chain) else ()
+    own = letters_of(answer) | symbols(sides) | symbols(answer.name)
+    return own.union(*map(_letters, (*answer.items, *answer.others)))
 
 
 @lru_cache(maxsize=4096)
@@ -95,7 +96,7 @@ def is_code(gold: str) -> bool:
     """Whether the judge reads a gold as a code: a telephone number, or a date whose order of day and month is
     unknown."""
     answer = read(gold)
-    return answer is not None and answer.kind == "date" and isinstance(answer.value, str)
+    return isinstance(answer, Code)
 
 
 def lists_choices(question: str) -> bool:

@@ -9,7 +9,7 @@ rule    before.at-least: at least, in words
 
 from typing import NamedTuple
 
-from mathequal.answers import Answer
+from mathequal.answers import VALUES, Answer, Expression, Quantity
 from mathequal.extract import Decimals, Fallback
 from mathequal.judge import Judgement, compare
 from mathequal.rational import exact
@@ -87,15 +87,15 @@ def _candidates(text: str) -> list[str]:
 def described(text: str) -> str:
     """An answer's text, its kind, and its value if that is a rational number; 3 m is shown as a quantity."""
     answers = [answer for answer in (read(text, units=True), read(text)) if answer]
-    answer = next((answer for answer in answers if answer.kind == "quantity"), answers[-1] if answers else None)
+    answer = next((answer for answer in answers if isinstance(answer, Quantity)), answers[-1] if answers else None)
     return f"{text}  ({shown(answer) if answer else 'not read'})"
 
 
 def shown(answer: Answer) -> str:
     """The kind of an answer, with those of its members, or its value if that is a rational number."""
-    if answer.kind in ("expression", "quantity"):
+    if isinstance(answer, VALUES):
         value = exact(answer.value)
-        kind = "number" if answer.kind == "expression" and value is not None else answer.kind
+        kind = "number" if isinstance(answer, Expression) and value is not None else answer.kind
         return kind if value is None else f"{kind} {value}"
     members = ", ".join(map(shown, answer.items))
     return f"{answer.kind} of {members}" if members else answer.kind

@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 
 from mathequal import compare, exact, read
+from mathequal.answers import Expression
 from mathequal.doubts import counted_in_brackets, of_lettered, split_words, written_twice
 from mathequal.gold_words import BARE_REMARKS, LABELS, NOT_A_NUMBER, PLACEHOLDERS, REMARKS
 
@@ -137,7 +138,7 @@ def _is_one_value(gold: str) -> bool:
     answer = read(gold)
     if answer is None:
         return False
-    return answer.kind in _SINGLE or (answer.kind == "expression" and exact(answer.value) is not None)
+    return answer.kind in _SINGLE or (isinstance(answer, Expression) and exact(answer.value) is not None)
 
 
 @lru_cache(maxsize=4096)

@@ -4,7 +4,22 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 
-from mathequal.answers import Answer
+from mathequal.answers import (
+    Answer,
+    Chain,
+    Code,
+    Date,
+    Digits,
+    Equation,
+    Expression,
+    Inequality,
+    Intervals,
+    Letters,
+    Quantity,
+    Several,
+    Text,
+    Time,
+)
 from mathequal.grammar import LONGEST, readings
 from mathequal.languages import chinese_number, number_of
 from mathequal.nodes import Event
@@ -33,13 +48,14 @@ from mathequal.phrases import (
     ungrouped,
     without_lead,
 )
+from mathequal.quantities import quantity_of
 from mathequal.rational import exact
 from mathequal.remarks import without_remarks
 from mathequal.rulebook import rewritten
 from mathequal.text import plain_latex, plain_words, word_list
 from mathequal.tokens import FUNCTIONS
 from mathequal.trees import decimal_node, integer_node, rational_node, signed
-from mathequal.typed import quantity_of, typed_values
+from mathequal.typed import typed_values
 from mathequal.units import counts_things
 
 _MOST_TEXTS = 20
@@ -87,7 +103,7 @@ def read(text: str, *, units: bool = False) -> Answer | None:
     if len(text) > LONGEST:
         return None
     if _ONLY_DIGITS.fullmatch(text):  # most answers are, and need none of what follows
-        return Answer("expression", signed("-" * (text[0] == "-"), decimal_node(text.lstrip("-"))))
+        return Expression(signed("-" * (text[0] == "-"), decimal_node(text.lstrip("-"))))
     plain = by_label(plain_latex(text))
     if "\x01" in plain or (")" in plain and TWO_LETTERS.search(plain)) or r"\because" in plain:
         plain = without_remarks(plain, number_in_words)
@@ -133,14 +149,14 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         plain = f"{plain[: count.start()]} \x01{count[1]}\x02"
     answer = _parsed(plain, units)
     if answer and event:
-        return Answer("assigned", items=(answer,), name=event, links=("=",))
+        return Chain((answer,), name=event)
     if answer is None:
         return _concluded(plain, units)
     others = (*answer.others, *filter(None, others))
     return replace(answer, others=others, said=said, hedged=hedged, over_reals=over_reals)
 
 
-def _in_base(text: str) -> Answer | None:
+def _in_base(text: str) -> Digits | None:
     """Digits with their base, 101_2; the last of several that are equal, 45_{10} = 101101_2."""
     *others, last = text.split("=")
     if others:
@@ -159,15 +175,15 @@ def _in_base(text: str) -> Answer | None:
         sign, digits = base[1], base[2].upper().lstrip("0") or "0"
     if not 2 <= radix <= 36 or not all(int(digit, 36) < radix for digit in digits.replace(".", "")):
         return None
-    return Answer("base", (sign, f"0{digits}" if digits[0] == "." else digits, radix))
+    return Digits(sign, f"0{digits}" if digits[0] == "." else digits, radix)
 
 
 def _whole_number(text: str) -> int | None:
     """The whole number that digits write, in their base or in base ten."""
     if text.isdecimal() and len(text) < 300:
         return int(text)
-    sign, digits, radix = based.value if (based := _in_base(text)) else ("", "", 10)
-    return int(sign + digits, radix) if digits.isalnum() else None
+    based = _in_base(text)
+    return int(based.sign + based.digits, based.radix) if based and based.digits.isalnum() else None
 
 
 def _concluded(plain: str, units: bool) -> Answer | None:
@@ -176,13 +192,13 @@ def _concluded(plain: str, units: bool) -> Answer | None:
     if not 1 < len(parts) <= _MOST_TEXTS:
         return None
     answers = [_parsed(part, units) for part in parts]
-    values = {exact(x.value) if x and x.kind == "expression" else None for x in answers}
+    values = {exact(x.value) if isinstance(x, Expression) else None for x in answers}
     if len(values) == 1 and None not in values:  # 10^2 ⇒ 100
-        return Answer("assigned", items=tuple(filter(None, answers)), links=("=",) * len(answers))
-    if any(x is None or x.kind not in ("equation", "inequality", "assigned", "intervals") for x in answers):
+        return Chain(tuple(filter(None, answers)), ("=",) * len(answers))
+    if not all(isinstance(x, (Equation, Inequality, Chain, Intervals)) for x in answers):
         return None
     *steps, last = filter(None, answers)
-    named = last.kind in ("assigned", "intervals") and not any(x.name == last.name for x in steps)
+    named = isinstance(last, (Chain, Intervals)) and not any(x.name == last.name for x in steps)
     return last if named else None
 
 
@@ -199,13 +215,13 @@ def _parsed(plain: str, units: bool) -> Answer | None:
 def _read_words(words: str, *, marked: bool) -> Answer | None:
     r"""Answers that are words, letters, times and dates. marked: whether \text{…} or the like was there."""
     if _LETTERS.fullmatch(words):
-        return Answer("letters", frozenset(re.findall(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", words)))
+        return Letters(frozenset(re.findall(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", words)))
     if choice := _CHOICE.fullmatch(words):
         text = choice["text"] or choice["more"] or ""
         if not _TWO_CHOICES.search(text):
             letter = choice[1] or choice[2] or choice[3] or choice[5]
-            return Answer("letters", frozenset({letter}), words=(text,) * (text != ""))
-        return Answer("text", words.lower())
+            return Letters(frozenset({letter}), text)
+        return Text(words.lower())
     if inner := re.fullmatch(r"\( ?([^\W\d_]{2,}) ?\)", words):
         words = inner[1]
     low = words.lower().replace("\\", "")
@@ -216,27 +232,27 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
                 return read(written)
     if time := _TIME.fullmatch(low):
         hour = int(time[1]) % 12 + 12 * (time[4] == "p") if time[4] else int(time[1])
-        return Answer("time", (hour, int(time[2] or time[5] or 0), int(time[3] or time[6] or 0)))
+        return Time(hour, int(time[2] or time[5] or 0), int(time[3] or time[6] or 0))
     if date := _DATE.fullmatch(low):
         year, named, day = date[1] or date[6] or date[9], date[4] or date[8], date[3] or date[5] or date[7]
         month = [n for n, name in enumerate(_MONTHS, 1) if name.startswith(named)] if named else [int(date[2])]
         if month and int(day) <= 31:
-            return Answer("date", (int(year) if year else None, month[0], int(day)))
+            return Date(int(year) if year else None, month[0], int(day))
     if _CODE.fullmatch(low):
-        return Answer("date", low)
+        return Code(low)
     if chinese := None if low.isascii() else chinese_number(low):
         number = rational_node(chinese[0])
-        return quantity_of(number, (chinese[1],)) if chinese[1] else Answer("expression", number)
+        return quantity_of(number, (chinese[1],)) if chinese[1] else Expression(number)
     if words == low and len(low) > 2 and (whole := number_of(low)) is not None:  # Nove may be a name
-        return Answer("expression", integer_node(whole))
+        return Expression(integer_node(whole))
     if re.search("[a-z]{3}", low):
         twice = re.fullmatch(r"(.+?) \( ?(.+?) ?\)", low)  # 84 (eighty-four)
         if number := number_in_words(twice[1] if twice else low):
             if twice and number_in_words(twice[2]) != number:
                 return None
-            return Answer("expression", number)
+            return Expression(number)
         if number := ordinal(low):
-            return Answer("quantity", number, words=("place",))
+            return Quantity(number, words=("place",))
         runs = low.split()[:9]
         for n in range(min(len(runs) - 1, 8), 0, -1):  # two hundred apples
             counted = tuple(re.sub("^(?:of )?an? ", "", " ".join(low.split()[n:])).split())
@@ -246,8 +262,8 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     parts = re.split(", and | and |, ", words)
     if 1 < len(parts) <= _MOST_TEXTS and not re.search(r"\bor\b", low):  # Ann and Bob
         items = [_read_words(part, marked=marked) for part in parts]
-        if all(x and x.kind in ("text", "letters") for x in items):
-            return Answer("list", items=tuple(filter(None, items)), links=(",",) * (len(items) - 1))
+        if all(isinstance(x, (Text, Letters)) for x in items):
+            return Several(tuple(filter(None, items)), (",",) * (len(items) - 1))
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:
         return None
     if re.search(r"\b\w'(?!\w)|''", words):  # A' and A''
@@ -263,4 +279,4 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     for pattern, usual in _USUAL_TEXT:
         text = re.sub(pattern, usual, text)
     named = [name for name in _CALENDAR if len(text) > 2 and name.startswith(text)]
-    return Answer("text", named[0] if len(named) == 1 else text)
+    return Text(named[0] if len(named) == 1 else text)

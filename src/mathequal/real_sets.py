@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from mathequal.answers import MINUS_INFINITY, NO_NAME, Answer
+from mathequal.answers import MINUS_INFINITY, NO_NAME, Answer, Chain, Expression, Intervals, Members, Row, Several
 from mathequal.nodes import INFINITY, Function, Node, Product, Sum, Symbol
 from mathequal.rational import exact, worked_out
 from mathequal.trees import are_expressions, integer_node, rational_node, replaced, symbols
@@ -32,16 +32,22 @@ def ends_of_distance(left: Node | None, right: Node | None) -> list[Node] | None
 def to_intervals(answer: Answer | None) -> Any:
     """The pieces (low, closed, high, closed) of a set of reals, or None."""
     match answer:
-        case Answer("intervals"):
-            return answer.value
-        case Answer("tuple", (a, b), marks="()" | "[]") if {x.kind for x in answer.items} == {"expression"}:
-            return ((a, answer.marks == "[]", b, answer.marks == "[]"),)
-        case Answer("set") | Answer("assigned", links=("=",)) if all(x.kind == "expression" for x in answer.items):
-            return tuple((x.value, True, x.value, True) for x in answer.items)
-        case Answer("list") if {*answer.links} == {"or"} and len({x.name for x in answer.items} - {None, NO_NAME}) < 2:
-            pieces = [to_intervals(x) if x.kind != "expression" else None for x in answer.items]
+        case Intervals(pieces):
+            return pieces
+        case Row(items, (low, high), "()" | "[]" as brackets) if all(isinstance(x, Expression) for x in items):
+            return ((low, brackets == "[]", high, brackets == "[]"),)
+        case Members(items) | Chain(items, ("=",)) if expressions := _expressions(items):
+            return tuple((x.value, True, x.value, True) for x in expressions)
+        case Several(items, links) if {*links} == {"or"} and len({x.name for x in items} - {None, NO_NAME}) < 2:
+            pieces = [None if isinstance(x, Expression) else to_intervals(x) for x in items]
             return None if None in pieces else tuple(piece for part in pieces for piece in part or ())
     return None
+
+
+def _expressions(items: Sequence[Answer]) -> list[Expression]:
+    """Answers that are all expressions; none if one is not."""
+    found = [x for x in items if isinstance(x, Expression)]
+    return found if len(found) == len(items) else []
 
 
 def linear(node: Node) -> tuple[Fraction, Fraction] | None:
@@ -72,14 +78,14 @@ def image_of(piece: Any, factor: Fraction, shift: Fraction) -> Any:
     return (flipped[1], also, flipped[0], closed)
 
 
-def combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
+def combined(answers: Sequence[Answer], links: Sequence[str]) -> Intervals | None:
     """Sets of reals joined by "and" or by "or"."""
     pieces = [to_intervals(answer) for answer in answers]
     if {*links} == {"or"}:
-        return Answer("intervals", tuple(piece for part in pieces for piece in part))
+        return Intervals(tuple(piece for part in pieces for piece in part))
     if "or" in links or None in pieces:
         return None
     whole = pieces[0]
     for part, link in zip(pieces[1:], links, strict=True):
         whole = (("," if link == "," else "cap", whole, part),)
-    return Answer("intervals", whole)
+    return Intervals(whole)

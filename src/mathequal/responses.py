@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from mathequal.answers import Answer
+from mathequal.answers import Answer, Chain, Expression, words_in
 from mathequal.asked import letter_asked
 from mathequal.beside import NOTHING, Around, Joined, after_it, before_it
 from mathequal.beside_units import currency_beside, unit_beside
@@ -79,7 +79,7 @@ def _with_beside(answer: str, box: Box, golds: Sequence[str], question: str) -> 
         left, right = (NOTHING if side.text == ABOUT else side for side in (left, right))
     joined, unit, currency = right.text, "", currency_beside(box.before[-20:])
     if after and (not joined or "text" in joined):
-        unit = unit_beside(after, things="\\" in after and any(gold.words for gold in around.golds))
+        unit = unit_beside(after, things="\\" in after and any(words_in(gold) for gold in around.golds))
     if (currency or unit) and _member(around.typed) != "expression":
         currency = unit = ""
     if currency:
@@ -97,7 +97,7 @@ def _with_beside(answer: str, box: Box, golds: Sequence[str], question: str) -> 
 
 def _member(typed: Answer | None) -> str:
     """The kind of an answer, or of the last member of a chain."""
-    return "" if typed is None else (typed.items[-1] if typed.kind == "assigned" else typed).kind
+    return "" if typed is None else (typed.items[-1] if isinstance(typed, Chain) else typed).kind
 
 
 class LeftSide(NamedTuple):
@@ -152,7 +152,7 @@ def _equated(member: str, around: Around) -> str:
     if not named and not (letter and letter in member):
         return ""
     left, typed = read(member), around.typed
-    if left is None or left.kind != "expression" or typed is None or typed.kind != "expression":
+    if not isinstance(left, Expression) or not isinstance(typed, Expression):
         return ""
     node = left.value
     computed = isinstance(node, (Power, Product, Sum, Negative, Quotient, Function))

@@ -1,6 +1,7 @@
 """Trees: nodes of two classes are never equal, fields have names, and no reading holds anything but nodes."""
 
 import pickle
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def test_no_reading_holds_a_tuple_in_place_of_a_node(file: Path):
     texts = [text for line in file.read_text(encoding="utf-8").splitlines() for text in line.split("\t")[1:]]
     answers = [answer for text in texts[::3] if (answer := read(text))]
     assert len(answers) > 100
-    held = [(x.name, x.value, *((item.name, item.value) for item in x.items)) for x in answers]
+    held = [[getattr(part, field.name) for field in fields(part)] for x in answers for part in (x, *x.items)]
     assert [parts for parts in held if any(map(loose, parts))] == []
 
 

@@ -197,11 +197,12 @@ def _is_told(gold: str, kind: str) -> bool:
 def _reading(gold: str) -> str:
     """A gold answer, its type, and its value if that is a number."""
     from mathequal import exact, read
+    from mathequal.answers import Expression
 
     answer = read(_typed_gold(gold, ""))
     if answer is None:
         return f"{gold} (not read)"
-    value = exact(answer.value) if answer.kind == "expression" else None
+    value = exact(answer.value) if isinstance(answer, Expression) else None
     return f"{gold} ({answer.kind if value is None else f'number {value}'})"
 
 
