@@ -3,8 +3,8 @@
 import re
 
 from mathequal.answers import VALUES, Answer, Equation
+from mathequal.asked_formulas import formulas_of
 from mathequal.budget import Budget
-from mathequal.copied import formulas_of
 from mathequal.identity import identical
 from mathequal.nodes import Function, Node, Power, Quotient, Relation
 from mathequal.numeric import is_undefined

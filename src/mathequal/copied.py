@@ -36,9 +36,9 @@ from mathequal.answers import (
     Value,
     unit_in,
 )
+from mathequal.asked_formulas import formulas_of
 from mathequal.beside_units import unit_beside
 from mathequal.budget import Budget, Unevaluable
-from mathequal.extract import FORMULA
 from mathequal.formula import Formula, formula_of
 from mathequal.identity import identical
 from mathequal.nodes import (
@@ -60,11 +60,11 @@ from mathequal.nodes import (
 from mathequal.numeric import alone, approximate, numeric_at
 from mathequal.rational import exact
 from mathequal.reading import read
-from mathequal.text import bare_text, stands_in, word_list
-from mathequal.trees import canonical, holds, integer_node, leaves, numeral, rebuilt, symbols
+from mathequal.text import bare_text, stands_in
+from mathequal.trees import canonical, holds, integer_node, leaves, numeral, parts_of, rebuilt, symbols
 from mathequal.units import DEGREE, PERCENT, Unit, read_unit
 
-_MOST_FORMULAS = 20
+_DISTANCE = re.compile(r"\||vert|abs")
 _STEPS = 4000
 _LARGEST = 10**6
 _NUMBER = re.compile(r"(?<![\w.,])-?\d[\d,]*(?:\.\d+)?")
@@ -111,40 +111,6 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
         if not isinstance(value, (Expression, Equation)) and any(_same(value, x) for _, x in asked):
             return True
         return _is_work_left(typed, known, [x for _, x in asked])
-
-
-@lru_cache(maxsize=256)
-def formulas_of(question: str) -> tuple[tuple[str, Answer], ...]:
-    """The formulas of a question, as text and as typed values."""
-    texts = ["".join(found.groups("")) for found in FORMULA.finditer(question)] or _plain_formulas(question)
-    texts = texts[:_MOST_FORMULAS]
-    return tuple((bare_text(text), typed) for text in texts if (typed := read(text)))
-
-
-_DISTANCE = re.compile(r"\||vert|abs")
-_FORMULA_WORD = re.compile(
-    r"(?:\\[A-Za-z]+|(?<![A-Za-z])(?:a?(?:sin|cos|tan|cot|sec|csc)h?|arc(?:sin|cos|tan)|log|ln|sqrt|lim|exp|pi|abs|[A-Za-z]{1,2})"
-    r"(?![A-Za-z])|[^A-Za-z])+"
-)
-_OPERATION = re.compile(r"[-+*/^=<>|()\\\u00d7\u00f7\u221a]|\d[A-Za-z]|\u00b2|\u00b3")
-
-
-def _plain_formulas(question: str) -> list[str]:
-    """The formulas of a question that stand without dollar signs: runs of signs, numbers, letters and functions."""
-    found, run = list[str](), list[str]()
-    for word in [*question.split(), "."]:
-        whole = _FORMULA_WORD.fullmatch(word) is not None
-        if whole and word not in _PROSE:
-            run.append(word)
-        if not whole or word in _PROSE or word[-1] in ".,:;?":
-            text = " ".join(run).rstrip(".,:;?")
-            if len(text) > 2 and _OPERATION.search(text):
-                found.append(text)
-            run = []
-    return found
-
-
-_PROSE = {*word_list("a I is of to in at by it an as or on if be we do so no my he me us am up A")}
 
 
 def _measured(text: str) -> Answer | None:
@@ -211,7 +177,7 @@ def _work(node: Any) -> int:
         return 1 + (form in ("frac", "mixed") and _is_unreduced(node))
     if isinstance(node, (Symbol, Constant)):
         return 1
-    own = sum(map(_work, node[1:]))
+    own = sum(map(_work, parts_of(node)))
     match node:
         case Power(base, Number(power)) if _work(base) > 1:
             return _work(base) * max(2, min(abs(int(power)), 9))
@@ -232,7 +198,7 @@ def _is_unreduced(node: Any) -> bool:
         case Negative(inner):
             return _is_unreduced(inner)
         case Number():
-            return len(node) > 3 and node[3] > 1
+            return (node.detail or 0) > 1
         case Quotient(Number(top, "int"), Number(bottom, "int")):
             return (top / bottom).denominator != bottom
     return True
@@ -348,8 +314,7 @@ def _simple(node: Any, budget: Budget) -> Any:
         return _simple(without, budget)
     if (constant := _constant(node, budget)) is not None:
         return constant
-    parts = node.parts if isinstance(node, Node) else node
-    simple = rebuilt(node, (_simple(part, budget) if isinstance(part, tuple) else part for part in parts))
+    simple = rebuilt(node, (_simple(part, budget) if isinstance(part, tuple) else part for part in parts_of(node)))
     return simple if simple == node or (without := _without_wrapper(simple)) is simple else _simple(without, budget)
 
 

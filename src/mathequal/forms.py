@@ -23,7 +23,7 @@ from mathequal.nodes import (
     Symbol,
 )
 from mathequal.rational import exact
-from mathequal.trees import canonical, contains, holds, integer_node, is_number, numeral, symbols, walk
+from mathequal.trees import canonical, contains, holds, integer_node, is_number, numeral, parts_of, symbols, walk
 
 
 def _factors(node: Node) -> Iterator[tuple[Node, int]]:
@@ -77,7 +77,7 @@ def number_of_factors(node: Node) -> int:
 
 def is_expanded(node: Node) -> bool:
     """Whether an expression is a sum of terms without products of sums, like terms or common brackets."""
-    terms = [x[1] if isinstance(x, Negative) else x for x in (node[1:] if isinstance(node, Sum) else (node,))]
+    terms = [x.inner if isinstance(x, Negative) else x for x in (node.terms if isinstance(node, Sum) else (node,))]
     sums = [[(f, p) for f, p in _factors(term) if isinstance(f, Sum) and p > 0] for term in terms]
     if any(len(some) > 1 or any(power > 1 for _, power in some) for some in sums):
         return False
@@ -87,7 +87,7 @@ def is_expanded(node: Node) -> bool:
 
 def is_without_brackets(node: Node) -> bool:
     """Whether no term of an expanded sum multiplies a sum."""
-    terms = [x[1] if isinstance(x, Negative) else x for x in (node[1:] if isinstance(node, Sum) else (node,))]
+    terms = [x.inner if isinstance(x, Negative) else x for x in (node.terms if isinstance(node, Sum) else (node,))]
     multiplied = any(
         isinstance(x, Product) and any(isinstance(f, Sum) and p > 0 for f, p in _factors(x)) for x in terms
     )
@@ -98,7 +98,7 @@ def _holds_power_of_numbers(node: Any) -> bool:
     match node:
         case Power(Number(), Number(_, "int")):
             return True
-    return isinstance(node, tuple) and any(map(_holds_power_of_numbers, node[1:]))
+    return isinstance(node, tuple) and any(map(_holds_power_of_numbers, parts_of(node)))
 
 
 def is_finished(node: Node) -> bool:
@@ -141,13 +141,13 @@ def is_reduced(node: Node) -> bool:
 
 def is_of_primes(node: Node) -> bool:
     """Whether a number is written as a product of powers of primes."""
-    factors = node[1:] if isinstance(node, Product) else (node,)
-    bases = [x[1] if isinstance(x, Power) and isinstance(x[2], Number) else x for x in factors]
+    factors = node.factors if isinstance(node, Product) else (node,)
+    bases = [x.base if isinstance(x, Power) and isinstance(x.exponent, Number) else x for x in factors]
     return (len(factors) > 1 or bases != [node]) and all(map(_is_prime, bases))
 
 
 def _is_prime(node: Node) -> bool:
-    value = node[1] if isinstance(node, Number) and node[2] == "int" else 0
+    value = node.value if isinstance(node, Number) and node.form == "int" else 0
     return 1 < value < 10**6 and all(int(value) % n for n in range(2, int(float(value) ** 0.5) + 1))
 
 
@@ -163,11 +163,11 @@ def is_simple_radical(node: Any) -> bool:
         return _is_without_powers(inner, index)
     if isinstance(node, Power) and not isinstance(node.base, Sum) and numeral(node.exponent) and _holds_root(node.base):
         return False
-    if isinstance(node, Product) and sum(_root(x) is not None and not symbols(x) for x in node[1:]) > 1:
+    if isinstance(node, Product) and sum(_root(x) is not None and not symbols(x) for x in node.factors) > 1:
         return False
-    if isinstance(node, Quotient) and _holds_root(node[2]):
+    if isinstance(node, Quotient) and _holds_root(node.bottom):
         return False
-    return all(map(is_simple_radical, node[1:]))
+    return all(map(is_simple_radical, parts_of(node)))
 
 
 def _root(node: Any) -> tuple[Node, int] | None:
@@ -185,7 +185,7 @@ def _root(node: Any) -> tuple[Node, int] | None:
 
 
 def _holds_root(node: Any) -> bool:
-    return isinstance(node, tuple) and node != () and (_root(node) is not None or any(map(_holds_root, node[1:])))
+    return isinstance(node, tuple) and node != () and (_root(node) is not None or any(map(_holds_root, parts_of(node))))
 
 
 def _is_without_powers(node: Node, index: int) -> bool:
@@ -300,9 +300,9 @@ def is_without_logs_of_products(node: Node) -> bool:
 def is_single_log(node: Node) -> bool:
     return (
         isinstance(node, Function)
-        and node[1] in ("ln", "log", "logb")
-        and not holds(node[2], Function)
-        and not is_unfinished(node[2])
+        and node.name in ("ln", "log", "logb")
+        and not holds(node.arguments[0], Function)
+        and not is_unfinished(node.arguments[0])
     )
 
 
@@ -314,7 +314,7 @@ def has_one_letter_once(node: Node) -> bool:
 def _places(node: Any) -> int:
     if not isinstance(node, tuple) or not node:
         return 0
-    return 1 if isinstance(node, Symbol) else sum(map(_places, node[1:]))
+    return 1 if isinstance(node, Symbol) else sum(map(_places, parts_of(node)))
 
 
 def is_form(*forms: str) -> Callable[[Node], bool]:

@@ -21,7 +21,7 @@ from mathequal.nodes import (
     Symbol,
 )
 from mathequal.rational import BITS, fitted
-from mathequal.trees import contains, integer_node, is_number
+from mathequal.trees import contains, integer_node, is_number, parts_of
 
 Monomial = frozenset[tuple[Any, int]]
 """Factors and their powers; a factor is a `Formula`, for a sum, or else a tuple."""
@@ -57,8 +57,8 @@ def formula_of(node: Any) -> Formula:
             return _product([(base, int(power))])
         case Power(Constant("e"), Function("ln", [inner])):
             return formula_of(inner)
-    parts = [formula_of(part) if isinstance(part, tuple) and part else part for part in node[1:]]
-    return _sum([(frozenset([((node[0], *parts), 1)]), Fraction(1))])
+    parts = [formula_of(part) if isinstance(part, tuple) and part else part for part in parts_of(node)]
+    return _sum([(frozenset([((node.sign if isinstance(node, Node) else "", *parts), 1)]), Fraction(1))])
 
 
 def _sum(terms: Sequence[tuple[Monomial, Fraction]]) -> Formula:
@@ -108,22 +108,22 @@ def is_unfinished(node: Any) -> bool:
         return False
     match node:
         case Sum(parts):
-            terms = [term for part in parts for term in (part[1:] if isinstance(part, Sum) else (part,))]
+            terms = [term for part in parts for term in (part.terms if isinstance(part, Sum) else (part,))]
             unfinished = len(formula_of(node)) < sum(not is_number(term, 0) for term in terms)
         case Product(factors):
             complex_ones = sum(contains(x, IMAGINARY) for x in factors)
-            letters = [x[1] if isinstance(x, Power) and isinstance(x[2], Number) else x for x in factors]
+            letters = [x.base if isinstance(x, Power) and isinstance(x.exponent, Number) else x for x in factors]
             several = len(letters) > len({*letters}) and any(
                 letters.count(x) > 1 for x in letters if isinstance(x, Symbol)
             )
             unfinished = (
                 complex_ones > 1
-                or sum(isinstance(x, Number) and x[2] in ("int", "dec") for x in factors) > 1
+                or sum(isinstance(x, Number) and x.form in ("int", "dec") for x in factors) > 1
                 or several
             )
         case Power(base, Number(power, "int")):
             unfinished = contains(base, IMAGINARY) and power != 1
         case _:
             unfinished = False
-    parts = node[1:2] if isinstance(node, Quotient) else node[1:] if isinstance(node, (Sum, Negative, Product)) else ()
-    return unfinished or any(map(is_unfinished, parts))
+    parts = node.parts if isinstance(node, (Sum, Negative, Product)) else ()
+    return unfinished or any(map(is_unfinished, (node.top,) if isinstance(node, Quotient) else parts))

@@ -1,26 +1,23 @@
-r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation (long: one class).
+r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
 
 A construct that is not understood is an error; it is never skipped.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from math import gcd
 from typing import Any
 
 from mathequal.budget import Budget, Unevaluable
+from mathequal.grammar_constructs import BIG, ConstructParser
+from mathequal.grammar_units import AFTER_CASE
 from mathequal.nodes import (
-    Big,
     Brackets,
-    Call,
-    Cases,
-    Constant,
     Degrees,
     DoubleFactorial,
     Factorial,
     Function,
-    Matrix,
     Measured,
     Measures,
     Modulo,
@@ -37,70 +34,31 @@ from mathequal.nodes import (
     SetOperation,
     Sum,
     Symbol,
-    Where,
     Words,
 )
 from mathequal.text import word_list
-from mathequal.tokens import CURRENCIES, LINKS, SETS, Token, tokens
+from mathequal.tokens import CURRENCIES, LINKS, SETS, tokens
 from mathequal.trees import (
     ParseError,
     decimal_node,
     fraction,
     holds,
     integer_node,
+    mixed_number,
     repeating,
-    replaced,
     signed,
     ten_power,
     times,
 )
-from mathequal.units import unit_of
 
 LONGEST = 2000
-_DEEPEST = 32  # brackets within brackets
 _DEEPEST_TREE = 128
 _RELATIONS = {*word_list(r"= < > <= >= != ~ \equiv \in \notin \sim \to \subset \perp \parallel")}
 _WITHOUT_LEFT = {*word_list("= ~ < > <= >= !=")}
-_INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
-_BIG = (r"\sum", r"\prod", r"\int", r"\oint", r"\lim")
-_MATRICES = {*word_list("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")}
-_SYSTEMS = {*word_list("cases aligned align gathered gather equation split")}
-_AFTER_CASE = {*word_list("if for when otherwise else")}
 
 
-class Parser:
-    """Parses tokens. tight: a/bc is a/(bc)."""
-
-    def __init__(self, found: Sequence[Token], budget: Budget, *, tight: bool = False) -> None:
-        self.tokens, self.budget, self.tight = found, budget, tight
-        self.place = self.depth = self.bars = 0
-        self.ambiguous, self.colon = False, True
-
-    def peek(self, ahead: int = 0) -> Token:
-        return self.tokens[min(self.place + ahead, len(self.tokens) - 1)]
-
-    def take(self) -> Token:
-        self.budget.spend()
-        self.place += 1
-        return self.tokens[self.place - 1]
-
-    def at(self, *operators: str) -> bool:
-        kind, value = self.peek()
-        return kind == "op" and value in operators
-
-    def accept(self, *operators: str) -> str:
-        return self.take()[1] if self.at(*operators) else ""
-
-    def expect(self, *operators: str) -> str:
-        return self.accept(*operators) or self.fail()
-
-    def fail(self) -> Any:
-        raise ParseError(f"unexpected {self.peek()[1]!r}")
-
-    def deeper(self, step: int) -> None:
-        self.depth += step
-        if self.depth > _DEEPEST:
-            raise ParseError("too deep")
+class Parser(ConstructParser):
+    """Parses tokens."""
 
     # Lists and relations.
     def answer(self) -> tuple[list[Node], list[str]]:
@@ -115,7 +73,7 @@ class Parser:
         return items, [link.replace(" ", ",") for link in links]
 
     def link(self) -> str:
-        """The connector before the next item: ",", ";", "and" or "or"."""
+        """The connector before the next item: ",", ";", "and" or "or"; "" if there is none."""
         link = ""
         while (token := self.peek())[0] == "break" or (token[0] in ("op", "text") and token[1] in LINKS):
             self.take()
@@ -188,7 +146,7 @@ class Parser:
             after = self.peek(1)
             return after[0] not in ("eof", "text") and after not in (("op", x) for x in (r"\cup", r"\}", ",", ")", ";"))
         opens = (r"\frac", r"\binom", r"\{", r"\lfloor", r"\lceil", r"\langle", r"\boxed")
-        return value in ("(", "{", *opens, *_BIG, *SETS) or (value in ("|", r"\|") and not self.bars)
+        return value in ("(", "{", *opens, *BIG, *SETS) or (value in ("|", r"\|") and not self.bars)
 
     def product(self) -> Node:
         left, slash = self.power(), False
@@ -212,7 +170,7 @@ class Parser:
             elif not self.starts() or ((kind, value) == ("id", "U") and isinstance(left, (Brackets, SetOf, NamedSet))):
                 return left
             elif isinstance(left, (Measured, Measures, Percent)) and kind in ("num", "rep"):  # 5 ft 6 in
-                left = Measures(*(left[1:] if isinstance(left, Measures) else (left,)), self.unit(self.power()))
+                left = Measures(*(left.quantities if isinstance(left, Measures) else (left,)), self.unit(self.power()))
             elif kind in ("num", "rep") and (
                 isinstance(left, Number) or self.tokens[self.place - 1][0] in ("num", "rep")
             ):
@@ -223,17 +181,18 @@ class Parser:
                 self.ambiguous |= slash
                 bracketed = self.at("(") or self.tokens[self.place - 1] == ("op", ")")  # 2(1/2) is 1
                 right = self.power()
-                forms = (left[2], right[2]) if left[0] == right[0] == "n" else ()
-                mixed = forms == ("int", "frac") and 0 < right[1] < 1 and not bracketed
-                left = Number(left[1] + right[1], "mixed", right[3]) if mixed else times(left, right)
+                whole = None if bracketed else mixed_number(left, right)
+                left = whole or times(left, right)
 
     def mixed(self, whole: Node) -> Node | None:
         """`1 1/2`: an integer, a blank and a proper fraction of digits; None if something else follows."""
         (_, top), slash, (kind, bottom) = self.peek(), self.peek(1), self.peek(2)
-        if whole[2:3] == ("int",) and slash == ("op", "/") and kind == "num" and top.isdigit() and bottom.isdigit():
+        if not isinstance(whole, Number) or whole.form != "int":
+            return None
+        if slash == ("op", "/") and kind == "num" and top.isdigit() and bottom.isdigit():
             self.place += 3
             if len(bottom) < 20 and int(bottom) > int(top) > 0 and not self.starts() and not self.at("^", "!"):
-                return Number(whole[1] + Fraction(int(top), int(bottom)), "mixed", gcd(int(top), int(bottom)))
+                return Number(whole.value + Fraction(int(top), int(bottom)), "mixed", gcd(int(top), int(bottom)))
             self.place -= 3
         return None
 
@@ -253,8 +212,8 @@ class Parser:
                 base = Degrees(base)
             else:
                 exponent = signed(self.sign(), self.argument(whole=True))
-                if isinstance(base, Symbol) and re.fullmatch(r"C_\w+", base[1]):  # C_n^k
-                    total = base[1][2:]
+                if isinstance(base, Symbol) and re.fullmatch(r"C_\w+", base.name):  # C_n^k
+                    total = base.name[2:]
                     return Function("binom", integer_node(int(total)) if total.isdigit() else Symbol(total), exponent)
                 base = ten_power(exponent) if base == integer_node(10) else Power(base, exponent)
                 if self.at("^"):
@@ -313,7 +272,7 @@ class Parser:
                 node = self.function(value)
             case "begin":
                 node = self.matrix(value)
-            case "text" if value not in LINKS and value not in _AFTER_CASE:
+            case "text" if value not in LINKS and value not in AFTER_CASE:
                 node = Words(value)
             case "op":
                 node = self.construct(value)
@@ -321,214 +280,6 @@ class Parser:
                 node = self.fail()
         self.depth -= 1
         return node
-
-    def construct(self, operator: str) -> Node:
-        """A term that begins with an operator or a command."""
-        match operator:
-            case "(" | "[" | "]":
-                return self.bracket(operator)
-            case "{":
-                self.place -= 1
-                return self.group()
-            case "|" | r"\|":
-                self.bars += 1
-                inner = self.union()
-                self.bars -= 1
-                self.expect(operator)
-                return Function("abs" if operator == "|" else "norm", inner)
-            case r"\frac":
-                return fraction(self.argument(), self.argument())
-            case r"\binom":
-                return Function("binom", self.argument(), self.argument())
-            case r"\{":
-                return self.set()
-            case r"\lfloor" | r"\lceil":
-                inner = self.sum()
-                self.expect(operator.replace("l", "r", 1))
-                return Function({r"\lfloor": "floor", r"\lceil": "ceil"}[operator], inner)
-            case r"\langle":
-                return Brackets("<", self.items(","), self.expect(r"\rangle"))
-            case _ if operator in CURRENCIES:
-                return Measured(signed(self.sign(), self.product()), (operator[1:],))
-            case r"\boxed":
-                return self.argument()
-            case _ if operator in SETS:
-                return self.named(SETS[operator])
-            case _ if operator in _BIG:
-                return self.big(operator)
-        raise ParseError(f"unexpected {operator!r}")
-
-    def named(self, name: str) -> Node:
-        """ℝ, and ℝ^+ or ℝ_{>0}."""
-        rest = "".join(str(self.peek(n)[1]) for n in range(6))
-        if sign := re.match(r"[\^_](?:\{([-+]|>0|<0|>=0|<=0)\}|([-+]))", rest):
-            self.place += 2 if sign[2] else len(sign[0].replace(">=", ">").replace("<=", "<"))
-            name += {"+": ">0", "-": "<0"}.get(sign[1] or sign[2], sign[1])
-        return NamedSet(name)
-
-    def symbol(self, name: str) -> Node:
-        if name in ("e", "i"):
-            return Constant(name)
-        if name[-1] == "(":
-            arguments = self.items(",")
-            self.expect(")", "]")
-            return Call(name[:-1], *arguments)
-        return Symbol(name)
-
-    def function(self, name: str) -> Node:
-        if name in ("sqrt", "cbrt"):
-            index = integer_node(3) if name == "cbrt" else None
-            if self.accept("["):
-                index = self.sum()
-                self.expect("]")
-            inner = self.argument(whole=True)
-            return Function("sqrt", inner) if index is None else Function("root", inner, index)
-        base, exponent = self.scripts()
-        if self.at("="):  # max = 5
-            return Words(name)
-        if self.accept("(", "["):
-            arguments = self.items(",")
-            self.expect(")", "]")
-        elif self.accept(r"\{"):  # \max\{x, 5\}
-            arguments = self.items(",")
-            self.expect(r"\}")
-        elif self.at("{"):
-            inner = self.group()
-            arguments = inner[1] if isinstance(inner, SetOf) else (inner,)
-        else:
-            inner = signed(self.sign(), self.power())
-            while self.starts() and self.peek()[0] != "fn" and not self.at("(", "[", "{", "|"):
-                inner = times(inner, self.power())
-            arguments = (inner,)
-        if name in ("exp", "cis"):
-            [argument] = arguments if exponent is None and len(arguments) == 1 else self.fail()
-            return Power(Constant("e"), argument if name == "exp" else times(Constant("i"), argument))
-        if exponent == integer_node(-1) and name in _INVERSE:
-            return Function(_INVERSE[name], *arguments)
-        if name in ("log", "lg") and (base is not None or name == "lg"):
-            whole = Function("logb", arguments[0], base or integer_node(10))
-        else:
-            whole = Function(name, *arguments) if base is None else self.fail()
-        return whole if exponent is None else Power(whole, exponent)
-
-    def scripts(self) -> tuple[Node | None, Node | None]:
-        """The nodes after _ and after ^, in either order."""
-        nodes: dict[str, Node] = {}
-        while (mark := self.accept("_", "^")) and mark not in nodes:
-            nodes[mark] = signed(self.sign(), self.argument(whole=True))
-        return nodes.get("_"), nodes.get("^")
-
-    def bracket(self, opens: str) -> Node:
-        bars, self.bars = self.bars, 0
-        items, closes = self.items(",", ";"), self.expect(")", "]", "[")
-        if len(items) == 1 and opens + closes not in ("()", "[]"):
-            raise ParseError("half-open group")
-        self.bars, opens, closes = bars, opens.replace("]", "("), closes.replace("[", ")")
-        group = len(items) == 1 and not (opens == "[" and isinstance(items[0], Brackets) and items[0].opens == "[")
-        return items[0] if group else Brackets(opens, items, closes)
-
-    def items(self, *separators: str) -> tuple[Node, ...]:
-        items = [self.item()]
-        while self.accept(*separators):
-            items.append(self.item())
-        return (*items,)
-
-    def set(self) -> Node:
-        if self.accept(r"\}"):
-            return NamedSet("0")
-        bars, colon, self.bars, self.colon = self.bars, self.colon, 1, False
-        items = self.items(",", ";")
-        self.colon = colon
-        if self.accept("|", ":"):
-            self.bars, conditions, links = 0, [self.item()], []
-            while link := self.link():
-                links.append(link)
-                conditions.append(self.item())
-            whole = Where(items[0] if len(items) == 1 else SetOf(items), (*conditions,), (*links,))
-        else:
-            whole = SetOf(items)
-        self.expect(r"\}")
-        self.bars = bars
-        return whole
-
-    def matrix(self, environment: str) -> Node:
-        if environment not in _MATRICES and environment not in _SYSTEMS:
-            raise ParseError(environment)
-        bars, self.bars, rows, row = self.bars, 0, [], []
-        while True:
-            if environment not in _MATRICES:  # a condition may follow "if"
-                while self.at(",") or (self.peek()[0] == "text" and self.peek()[1].strip(" ,") in _AFTER_CASE):
-                    word = self.take()[1].strip(" ,")
-                    if word in ("otherwise", "else"):
-                        row.append(Words("otherwise"))
-            if self.peek()[0] not in ("end", "break") and not (row and isinstance(row[-1], Words)):
-                row.append(self.item())
-            if environment not in _MATRICES:
-                self.accept(",")
-            kind, value = self.take()
-            if kind in ("break", "end") and row:
-                rows.append((*row,))
-                row = []
-            if kind == "end":
-                break
-            if kind != "break" and (kind, value) != ("op", "&"):
-                raise ParseError("matrix")
-        self.bars = bars
-        if len({*map(len, rows)}) != 1:
-            raise ParseError("rows of different length")
-        if len(rows) == len(rows[0]) == 1:
-            return rows[0][0]
-        if environment in _MATRICES:
-            whole = Matrix((*rows,))
-            return Function("det", whole) if environment == "vmatrix" else whole
-        return Cases((*rows,))
-
-    def big(self, kind: str) -> Node:
-        sub, sup = self.scripts()
-        body = self.product()
-        if sub and isinstance(sub, Relation) and sub[1][0] == Constant("i"):  # the index i
-            sub, body = (replaced(node, {Constant("i"): Symbol("i")}) for node in (sub, body))
-        return Big(kind[1:], sub, sup, body)
-
-    # Units.
-    def unit_fraction(self) -> bool:
-        r"""Whether \frac{m}{s} of words follows."""
-        return self.at(r"\frac") and self.peek(1) == ("op", "{") and self.is_word(self.peek(2))
-
-    @staticmethod
-    def is_word(token: Token) -> bool:
-        return token[0] == "text" and token[1] not in LINKS and token[1] not in _AFTER_CASE
-
-    def unit(self, value: Node) -> Node:
-        """A value and the words after it."""
-        return Measured(value, (*(self.words() or self.fail()).split(),))
-
-    def words(self) -> str:
-        """Words with their exponents and quotients."""
-        spec = ""
-        while True:
-            if self.is_word(self.peek()):
-                spec += f" {self.take()[1]}"
-            elif self.unit_fraction():
-                self.take()
-                parts = []
-                for _ in range(2):
-                    self.expect("{")
-                    parts.append(self.words())
-                    self.expect("}")
-                spec += " " + "/".join(parts)
-            elif spec and self.accept("^"):
-                exponent = signed(self.sign(), self.argument(whole=True))
-                if not isinstance(exponent, Number) or exponent[1].denominator != 1 or abs(exponent[1]) > 9:
-                    self.fail()
-                spec += f"^{exponent[1]}"
-            elif (self.at("/") or (spec and self.at("*"))) and self.names_unit(self.peek(1), spec):
-                spec += ("/" if self.take()[1] == "/" else " ") + self.take()[1]
-            else:
-                return spec
-
-    def names_unit(self, token: Token, before: str) -> bool:
-        return self.is_word(token) or bool(before and token[0] in ("id", "fn") and unit_of(token[1]))
 
 
 def _is_shallow(nodes: list[Any]) -> bool:

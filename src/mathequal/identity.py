@@ -9,7 +9,7 @@ from mathequal.budget import Budget, Unevaluable
 from mathequal.nodes import Constant, Function, Node, Number, Power, Product, Quotient, Sum, Symbol
 from mathequal.numeric import MAGNITUDE, Numeric, digits, mp, numeric
 from mathequal.rational import PRIMES, Exact, Formal, Residue, Undefined, seed_of
-from mathequal.trees import canonical, functions, is_number, operations, replaced, symbols, walk
+from mathequal.trees import canonical, functions, is_number, operations, parts_of, rebuilt, replaced, symbols, walk
 
 _DISCRETE = {"floor", "ceil", "!", "binom", "gcd", "lcm", "det", "mod", "sum", "prod"}
 
@@ -54,7 +54,7 @@ def _largest(node: Any) -> Fraction:
     if not isinstance(node, tuple):
         return Fraction(1)
     if node and isinstance(node, Number):
-        return min(max(abs(node[1]), Fraction(1)), Fraction(10_000))
+        return min(max(abs(node.value), Fraction(1)), Fraction(10_000))
     return max(map(_largest, node), default=Fraction(1))
 
 
@@ -87,19 +87,19 @@ def _divides(node: Any) -> bool:
     """Whether an expression divides by a letter, which is then no matrix."""
     if not isinstance(node, tuple) or not node:
         return False
-    return (isinstance(node, Quotient) and symbols(node[2]) != set()) or any(map(_divides, node))
+    return (isinstance(node, Quotient) and symbols(node.bottom) != set()) or any(map(_divides, node))
 
 
 def _of_inverses(node: Any) -> Any:
     """An expression of matrices with inverses in place of divisions, and numbers before the letters of a product."""
     if not isinstance(node, tuple) or not node or not symbols(node):
         return node
-    parts = [_of_inverses(part) for part in node[1:]]
-    if isinstance(node, Quotient) and symbols(node[2]):
+    parts = [_of_inverses(part) for part in parts_of(node)]
+    if isinstance(node, Quotient) and symbols(node.bottom):
         parts[1] = Power(parts[1], Number(Fraction(-1), "int"))
     elif not isinstance(node, Product):
-        return node.with_parts(parts) if isinstance(node, Node) else (node[0], *parts)
-    factors = [factor for part in parts for factor in (part[1:] if isinstance(part, Product) else (part,))]
+        return rebuilt(node, parts)
+    factors = [factor for part in parts for factor in (part.factors if isinstance(part, Product) else (part,))]
     numbers = [factor for factor in factors if not symbols(factor) and not is_number(factor, 1)]
     whole = [*numbers, *(factor for factor in factors if symbols(factor))]
     return Product(*whole) if len(whole) > 1 else whole[0]

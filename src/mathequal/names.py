@@ -22,7 +22,7 @@ from mathequal.nodes import (
     Words,
 )
 from mathequal.tokens import FUNCTIONS
-from mathequal.trees import symbols
+from mathequal.trees import parts_of, symbols
 from mathequal.units import introduces
 
 DERIVATIVE = re.compile(r"\\?frac(?:d|\\?partial)(?:\^\d)?(?:d|\\?partial)[a-z]")
@@ -43,19 +43,21 @@ def is_name(node: Any) -> bool:
         case Ratio(parts):
             return all(map(is_name, parts))
         case Quotient(parts=parts):
-            return all(is_name(part) and (isinstance(part, Product) or part[1][0].isupper()) for part in parts)
+            return all(
+                is_name(part) and (isinstance(part, Product) or str(part.parts[0])[0].isupper()) for part in parts
+            )
         case Product([Symbol(name), *_]) if DERIVATIVE.match(name):  # the derivative of what follows
             return True
         case Product(parts):
             return len(parts) < 6 and all(
-                isinstance(part, Symbol) and len(part[1]) == 1 and part[1].isupper() for part in parts
+                isinstance(part, Symbol) and len(part.name) == 1 and part.name.isupper() for part in parts
             )
         case Brackets(_, parts, _):
             return all(isinstance(part, (Symbol, Constant)) and is_name(part) for part in parts)
         case Power(Symbol(name), Number(power, detail=None)):
             return power == -1 and name[0].isupper()
         case Function("abs", [inner]):
-            return is_name(inner) and not re.fullmatch("[a-y]", str(inner[1]))
+            return is_name(inner) and not re.fullmatch("[a-y]", str(inner.parts[0]))
         case Function("norm" | "gcd" | "lcm" | "max" | "min" | "det", inner):
             return all(map(is_name, inner))
     return False
@@ -96,14 +98,16 @@ def gives_value(node: Any) -> bool:
         case Power(base, Number()):
             return isinstance(base, Product) and gives_value(base)
         case Sum(parts) | Product(parts) | Quotient(parts=parts):
-            terms = [x[1] if isinstance(x, Negative) else x for x in parts]
-            return all(gives_value(x) or is_name(x) or (isinstance(x, Power) and is_name(x[1])) for x in terms)
+            terms = [x.inner if isinstance(x, Negative) else x for x in parts]
+            return all(gives_value(x) or is_name(x) or (isinstance(x, Power) and is_name(x.base)) for x in terms)
     return is_name(node)
 
 
 def is_to_be_solved(node: Any) -> bool:
     """Whether an expression has one unknown, not only as the argument of a function: x² + x = 5."""
     known = (
-        [part for part in node[1:] if isinstance(part, tuple)] if not isinstance(node, (Function, Big, Call)) else []
+        [part for part in parts_of(node) if isinstance(part, tuple)]
+        if not isinstance(node, (Function, Big, Call))
+        else []
     )
     return len(symbols(node)) == 1 and (isinstance(node, Symbol) or any(map(is_to_be_solved, known)))

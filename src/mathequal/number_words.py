@@ -3,7 +3,6 @@
 import re
 from fractions import Fraction
 from itertools import product
-from typing import Any
 
 from mathequal.nodes import Node, Number
 from mathequal.text import word_list
@@ -22,33 +21,34 @@ _PARTS = {"half": 2, "halve": 2, "quarter": 4, "hundredth": 100, "thousandth": 1
 _ORDINALS = dict(first="one", second="two", third="three", fifth="five", eighth="eight", ninth="nine", twelfth="twelve")
 
 
-def number_in_words(words: str) -> Any:
+def number_in_words(words: str) -> Number | None:
     """The number that words name: two thousand and nineteen, minus five, three quarters, two and a half million."""
     words = re.sub("^an? ", "one ", re.sub("[-,] ?", " ", words).removeprefix("and "))
     if len(words) > 150:
         return None
     if negative := re.fullmatch("(?:minus|negative) (.+)", words):
         inner = number_in_words(negative[1])
-        return inner and Number(-inner[1], inner[2])
+        return inner and Number(-inner.value, inner.form)
     for scale, size in _SCALES.items():
         before, found, after = f"{words} ".partition(f" {scale} ")
         if found:
             high, low = number_in_words(before), number_in_words(after.strip() or "zero")
-            whole = high and low and 0 < high[1] < 1000 and 0 <= low[1] < size and (high[2] == "int" or not low[1])
-            return rational_node(high[1] * size + low[1]) if whole else None
+            if not high or not low or not 0 < high.value < 1000 or not 0 <= low.value < size:
+                return None
+            return rational_node(high.value * size + low.value) if high.form == "int" or not low.value else None
     if share := re.fullmatch("(.+) (?:out of|in) (.+)", words):
         top, bottom = map(number_in_words, share.groups())
-        return rational_node(top[1] / bottom[1]) if top and bottom and bottom[1] else None
+        return rational_node(top.value / bottom.value) if top and bottom and bottom.value else None
     count, _, part = words.removesuffix("s").rpartition(" ")
     before, both, after = words.rpartition(" and ")
     number, top = (int(x) if x.isdecimal() else NUMBER_WORDS.get(x) for x in (words, count))
     if words == "half" or (part in _PARTS and top and (top == 1) != words.endswith("s")):
         number = Fraction(top or 1, _PARTS[part])
     elif both and (whole := number_in_words(before)) and (low := number_in_words(after)):
-        number = whole[1] + low[1] if whole[2] == "int" and 0 < low[1] < 1 else None
+        number = whole.value + low.value if whole.form == "int" and 0 < low.value < 1 else None
     elif point := re.fullmatch(rf"(.*\w) point((?: (?:{'|'.join(_ONES[:10])}))+)", words):
         whole, places = number_in_words(point[1]), "".join(str(_ONES.index(word)) for word in point[2].split())
-        number = whole and whole[1] + Fraction(int(places), 10 ** len(places))
+        number = whole.value + Fraction(int(places), 10 ** len(places)) if whole else None
     return None if number is None else rational_node(Fraction(number))
 
 

@@ -75,7 +75,7 @@ class Numeric(Exact):
         try:
             value = mp.convert(super().__call__(node))
         except (ZeroDivisionError, ValueError, mp.NoConvergence):
-            raise Undefined(node[0]) from None
+            raise Undefined(node.sign) from None
         size = abs(value)
         if not mp.isfinite(size):
             raise Undefined("not finite")
@@ -151,9 +151,9 @@ class Numeric(Exact):
             case Call(name, arguments):
                 key = ",".join(mp.nstr(self(argument), 18) for argument in arguments)
                 return mp.mpf(seed_of(f"{name}({key}", self.at) % 1_000_003) / 1_000_003 + 1
-            case Big("sum" | "prod" as kind):
-                return self.series(node, kind)
-        raise Unevaluable(node[0])
+            case Big("sum" | "prod"):
+                return self.series(node)
+        raise Unevaluable(node.sign)
 
     def symbol(self, name: str) -> Any:
         seed = seed_of(name, self.at)
@@ -172,17 +172,17 @@ class Numeric(Exact):
             raise Unevaluable("argument")
         return value
 
-    def series(self, node: Node, kind: str) -> Any:
-        _, _, sub, sup, body = node
+    def series(self, node: Big) -> Any:
+        _, sub, sup, body = node.parts
         name = index_of(node)
-        if name is None or name in self.bound or sup is None or sub[2] != ("=",):
-            raise Unevaluable(kind)
-        low, high = (int(self.real_value(end, whole=True)) for end in (sub[1][1], sup))
+        if name is None or name in self.bound or sup is None or sub.operators != ("=",):
+            raise Unevaluable(node.kind)
+        low, high = (int(self.real_value(end, whole=True)) for end in (sub.sides[1], sup))
         if high - low > _TERMS:
             raise Unevaluable("range")
-        value = mp.mpf(kind == "prod")
+        value = mp.mpf(node.kind == "prod")
         for self.bound[name] in map(mp.mpf, range(low, high + 1)):
-            value = value + self(body) if kind == "sum" else value * self(body)
+            value = value + self(body) if node.kind == "sum" else value * self(body)
         self.bound.pop(name, None)
         return value
 
@@ -250,7 +250,7 @@ def _approximate(node: Node, magnitudes: list[float]) -> float:
         case Function("root", [argument, index]):
             value = math.pow(_approximate(argument, magnitudes), 1 / _approximate(index, magnitudes))
         case _:
-            raise ValueError(node[0])
+            raise ValueError(node.sign)
     magnitudes.append(abs(value))
     return value
 

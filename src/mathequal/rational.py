@@ -7,7 +7,20 @@ from hashlib import blake2b
 from typing import Any
 
 from mathequal.budget import Budget, Unevaluable
-from mathequal.nodes import Constant, Factorial, Function, Node, Power, Symbol
+from mathequal.nodes import (
+    Constant,
+    Factorial,
+    Function,
+    Negative,
+    Node,
+    Number,
+    Percent,
+    Power,
+    Product,
+    Quotient,
+    Sum,
+    Symbol,
+)
 from mathequal.trees import canonical, rational_node, symbols
 
 BITS = 60_000  # of an exact number
@@ -26,21 +39,21 @@ class Exact:
 
     def __call__(self, node: Node) -> Any:
         self.budget.spend()
-        match node[0]:
-            case "n":
-                return self.number(node[1])
-            case "+":
-                return self.fit(sum(map(self, node[1:])))
-            case "*":
-                return reduce(lambda value, factor: self.fit(value * self(factor)), node[2:], self(node[1]))
-            case "-":
-                return -self(node[1])
-            case "/":
-                return self.quotient(self(node[1]), self(node[2]))
-            case "^":
-                return self.power(node[1], node[2])
-            case "%":
-                return self.quotient(self(node[1]), self.number(Fraction(100)))
+        if isinstance(node, Number):
+            return self.number(node.value)
+        if isinstance(node, Sum):
+            return self.fit(sum(map(self, node.terms)))
+        if isinstance(node, Product):
+            first, *others = node.factors
+            return reduce(lambda value, factor: self.fit(value * self(factor)), others, self(first))
+        if isinstance(node, Negative):
+            return -self(node.inner)
+        if isinstance(node, Quotient):
+            return self.quotient(self(node.top), self(node.bottom))
+        if isinstance(node, Power):
+            return self.power(node.base, node.exponent)
+        if isinstance(node, Percent):
+            return self.quotient(self(node.inner), self.number(Fraction(100)))
         return self.fit(self.special(node))
 
     def number(self, value: Fraction) -> Any:
@@ -74,7 +87,7 @@ class Exact:
                 return Fraction(math.factorial(self.whole(argument)))
             case Function("binom", [total, chosen]):
                 return Fraction(math.comb(self.whole(total), self.whole(chosen)))
-        raise Unevaluable(node[0])
+        raise Unevaluable(node.sign)
 
     def whole(self, node: Node) -> int:
         value = self(node)
@@ -109,8 +122,8 @@ class Residue(Exact):
 
     def special(self, node: Node) -> Any:
         if isinstance(node, Symbol):
-            return seed_of(node[1], self.prime)
-        raise Unevaluable(node[0])
+            return seed_of(node.name, self.prime)
+        raise Unevaluable(node.sign)
 
 
 class Formal(Exact):
@@ -127,7 +140,7 @@ class Formal(Exact):
         return self.letter(Power(base, exponent))
 
     def special(self, node: Node) -> Any:
-        if isinstance(node, (Constant, Function)) and node[1] != "binom":
+        if isinstance(node, (Constant, Function)) and node.name != "binom":
             return self.letter(node)
         return super().special(node)
 

@@ -82,5 +82,5 @@ def _is_empty(content: str, value: str, number_in_words: Callable[[str], Any]) -
         return bool(_VALUE.fullmatch(other)) and other.replace(" ", "") != value.replace(" ", "")
     if value.isdecimal() and low.replace(" ", "").replace("-", "").isalpha():
         number = number_in_words(low)
-        return bool(number) and number[1] == int(value)
+        return number is not None and number.value == int(value)
     return False

@@ -116,6 +116,14 @@ def fraction(top: Node, bottom: Node) -> Node:
     return Quotient(top, bottom)
 
 
+def mixed_number(whole: Node, part: Node) -> Number | None:
+    """1½: a whole number and a proper fraction beside it; None for other factors."""
+    match whole, part:
+        case Number(value, "int"), Number(share, "frac") if 0 < share < 1:
+            return Number(value + share, "mixed", part.detail)
+    return None
+
+
 def ten_power(exponent: Node) -> Node:
     """A power of ten; a number if the exponent is a whole one."""
     if isinstance(exponent, Number) and exponent.value.denominator == 1 and abs(exponent.value) <= _LARGEST:
@@ -141,7 +149,8 @@ def signed(signs: str, node: Node) -> Node:
     if signs.count("-") % 2 == 0:
         return node
     if isinstance(node, Number) and node.form != "frac":
-        return Number(-node.value, *node[2:])
+        _, *written = node.parts
+        return Number(-node.value, *written)
     return Negative(node)
 
 
@@ -176,13 +185,18 @@ def holds(node: Any, *kinds: type[Node]) -> bool:
     if isinstance(node, kinds):
         return True
     # k = 1 below a sum is not a relation of the answer, and words after a value are not nodes
-    parts = node[3:] if isinstance(node, Big) else node[:2] if isinstance(node, Measured) else node
+    parts = (node.sup, node.body) if isinstance(node, Big) else (node.value,) if isinstance(node, Measured) else node
     return any(holds(part, *kinds) for part in parts if isinstance(part, tuple))
 
 
 def are_expressions(*nodes: Node) -> bool:
     """Whether nodes are expressions only."""
     return not any(holds(node, *_NOT_IN_EXPRESSIONS) for node in nodes)
+
+
+def parts_of(tree: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The parts of a node, or the members of a tuple of trees."""
+    return tree.parts if isinstance(tree, Node) else tree
 
 
 def rebuilt(tree: tuple[Any, ...], parts: Any) -> Any:
@@ -196,7 +210,7 @@ def replaced(node: Any, new: Mapping[Any, Node]) -> Any:
         return node
     if node in new:
         return new[node]
-    return rebuilt(node, (replaced(part, new) for part in (node.parts if isinstance(node, Node) else node)))
+    return rebuilt(node, (replaced(part, new) for part in parts_of(node)))
 
 
 def with_sign(node: Any, sign: str) -> Any:
@@ -206,7 +220,7 @@ def with_sign(node: Any, sign: str) -> Any:
     if isinstance(node, PlusMinus):
         inner = with_sign(node.inner, sign)
         return inner if node.which == sign else Negative(inner)
-    return rebuilt(node, (with_sign(part, sign) for part in (node.parts if isinstance(node, Node) else node)))
+    return rebuilt(node, (with_sign(part, sign) for part in parts_of(node)))
 
 
 def symbols(node: Any) -> set[str]:
