@@ -21,7 +21,6 @@ _AMBIGUOUS = re.compile(
     r"-?\d[\d.,]*\s+\((?:\d{1,2}|[A-H])\)|"  # times 2, or a remark
     r"\d+(?:\.\d+)?\s?[-\u2013]\s?\d+(?:\.\d+)?|"  # a range, a score or a difference
     r"\d+-\d+/\d+|"  # a mixed number, or a difference
-    r"-?\d+(?: \d{1,2}(?!\d))+(?: \d+)*|"  # digits apart, a list or a product; 1 234 is one number
     r".*~~.*"  # struck out
 )
 _OF_SHEETS = re.compile(
