@@ -1,6 +1,9 @@
 """The presets against the paper's Tables 5 to 7 and against each other for equal budgets."""
 
+import re
 from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -120,3 +123,10 @@ def test_mara_has_one_beta():
     two = replace(weaker, advantage=replace(mara.advantage, options={"beta": "0.1"}))
     with pytest.raises(SettingsError, match="one β for both"):
         _ = two.advantage_options
+
+
+def test_every_page_that_a_preset_names_exists():
+    root = Path(__file__).parents[2]
+    named = {page for file in files("dph.presets").iterdir() if file.name.endswith(".toml")
+             for page in re.findall(r"docs/[\w/-]+\.md", file.read_text(encoding="utf-8"))}  # fmt: skip
+    assert named and [page for page in named if not (root / page).is_file()] == []
