@@ -22,7 +22,7 @@ from experiments.word_problems import style_of as solution_style
 
 MIX = {"bird": 0.45, "spider": 0.35, "maths": 0.2}
 """Share of each source among the demonstrations."""
-_SPLITS = {"train": ("bird", "train"), "bird": ("bird", "dev"), "spider": ("spider", "dev"), "maths": ("maths", "test")}
+SPLITS = {"train": ("bird", "train"), "bird": ("bird", "dev"), "spider": ("spider", "dev"), "maths": ("maths", "test")}
 _AT_ONCE = 512  # gold queries that are executed together
 
 
@@ -70,9 +70,9 @@ class BirdSmall(Task):
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError for an unknown split or missing files."""
-        if split not in _SPLITS:
-            raise SettingsError(f"bird_small has no split {split!r}; it has {', '.join(_SPLITS)}")
-        problems = self._read(*_SPLITS[split])
+        if split not in SPLITS:
+            raise SettingsError(f"bird_small has no split {split!r}; it has {', '.join(SPLITS)}")
+        problems = self._read(*SPLITS[split])
         if split != "spider" or not 0 < self._spider < len(problems):
             return problems
         return random.Random("bird_small/spider").sample(problems, self._spider)

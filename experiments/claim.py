@@ -7,6 +7,7 @@ worlds or runs; none is over the problems of one run. `--figure FILE` draws the 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -54,6 +55,8 @@ FRONTIER: Sequence[Names] = (
     *((f"grpo-{lr}", f"grpo-{lr}-again") for lr in ("2.5e-5", "5e-5", "1e-4", "2e-4")),
 )
 """The base model and GRPO's learning rates in experiment B, each over two training seeds."""
+GRPO_STOPS = ((0, "base"), *((step, f"grpo-1e-4-step{step}") for step in (50, 75, 100)), (125, "grpo-1e-4"))
+"""Steps of one training run of GRPO, and the evaluations of its models."""
 WIDE: Sequence[Names] = (("base",), *((f"grpo-24-{lr}",) for lr in ("1.25e-5", "2.5e-5", "5e-5")))
 """The same in experiment F, with as many responses as its other arms."""
 WIDE_E: Sequence[Names] = (("base",), *((f"grpo-24-{lr}",) for lr in ("2.5e-5", "5e-5", "1e-4")))
@@ -142,6 +145,35 @@ def one_rate_table(folder: Path) -> Iterator[str]:
     for title, one, other in pairs:
         rows.append([title, *_difference(starts, one, other)])
     yield from table(["Countdown, learning rate 1e-4, twelve starts", "mean@64", "pass@8", "pass@32"], rows)
+
+
+def speed_table(folder: Path) -> Iterator[str]:
+    """Steps to an accuracy: the step at which GRPO, at the same learning rate and with the same rollouts, had the mean
+    of samples that an arm has after 125 steps. Lines join GRPO's stops; where GRPO never had it, the last counts."""
+    starts, rows = countdown(folder), []
+    for title, names in ARMS.items():
+        if names == GRPO or "halfway" in title:
+            continue
+        steps, ahead, drawn = [], 0, set()
+        for start in starts.values():
+            reached = level(start, names, "mean")
+            curve = [(step, level(start, (name,), "mean")) for step, name in GRPO_STOPS]
+            steps.append(_first_step(curve, reached))
+            ahead += reached > curve[-1][1]
+            drawn |= {start[name].rollouts for name in names}
+        found = student_interval(steps)
+        cell = f"{found.estimate:.0f} ({found.low:.0f} to {found.high:.0f})"
+        rows.append([title, cell, f"{ahead} of {len(starts)}", f"{min(drawn) / 1000:.0f}"])
+    head = ["after 125 steps as accurate as GRPO 1e-4", "GRPO's step", "starts above GRPO's end", "thousand responses"]
+    yield from table(head, rows)
+
+
+def _first_step(curve: Sequence[tuple[int, float]], reached: float) -> float:
+    """Where the lines between the points (step, level) of a curve first reach a level; the last step if nowhere."""
+    for (step, value), (later, other) in pairwise(curve):
+        if value < reached <= other:
+            return step + (later - step) * (reached - value) / (other - value)
+    return curve[-1][0] if reached > curve[0][1] else curve[0][0]
 
 
 def equal_table(folder: Path) -> Iterator[str]:
@@ -247,6 +279,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Path], Iterator[str]]]] = {
     "losable": ("Which problems can lose pass@k", losable_table),
     "elsewhere": ("The same in other worlds", elsewhere_table),
     "rate": ("At one learning rate, Countdown", one_rate_table),
+    "speed": ("Steps to an accuracy", speed_table),
     "worlds": ("At one learning rate, other worlds", worlds_table),
     "equal": ("The mean at equal pass@k", equal_table),
     "free": ("What needs no other training", free_table),

@@ -165,6 +165,27 @@ def theorem_1(mdp: MDP, policy: FloatArray, old_policy: FloatArray, pef_policy: 
     return Bound(new.expected_return, surrogate(mdp, policy, old), float(old_penalty), delta, float(bonus))
 
 
+def reference_floor(mdp: MDP, policy: FloatArray, reference: FloatArray, divergence: str) -> float:
+    """What J(π) is at least because π is close to π_pef, for every γ in [0, 1): J(π_pef) − √(C_f α₂) ε_pef / (1−γ).
+
+    Proof: J(π) = J(π_pef) + 1/(1−γ) · E_{s ~ d_π}[ Σ_a π(a|s) A_pef(s, a) ] (Lemma 2). As Σ_a π_pef A_pef = 0, the sum
+    is Σ_a (π − π_pef) A_pef ≥ −2 TV ε_pef, and 2 TV ≤ √(C_f D_f) by Lemma 1. Where π_pef is π, TV is 0.
+    """
+    pef, measure = evaluate(mdp, reference), DIVERGENCES[divergence]
+    gap = measure.constant * float(measure.by_state(policy, reference).max())
+    return pef.expected_return - np.sqrt(max(gap, 0.0)) * float(np.abs(pef.advantage).max()) / (1 - mdp.discount)
+
+
+def state_gap(mdp: MDP, policy: FloatArray, other: FloatArray, values: FloatArray, steps: int) -> float:
+    """E[f(s_t)] under π minus that under another policy, with f = values [S] and t = steps: what Lemma 3 bounds by
+    2 (1 − (1 − α)^t) max |f| for α-coupled policies, that is, of a total variation of at most α in every state."""
+    visited = [mdp.start, mdp.start]
+    moves = [np.einsum("sa,sat->st", taken, mdp.transition) for taken in (policy, other)]
+    for _ in range(steps):
+        visited = [states @ move for states, move in zip(visited, moves, strict=True)]
+    return float((visited[0] - visited[1]) @ values)
+
+
 def random_mdp(rng: np.random.Generator, *, states: int, actions: int, discount: float) -> MDP:
     """Transitions from a flat Dirichlet, rewards uniform in [0, 1], every state equally likely at the start."""
     return MDP(

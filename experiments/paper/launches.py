@@ -113,7 +113,7 @@ def _write_before(recipe: Recipe, folder: Path, data: Path) -> None:
     """What is done once for all arms: the supervised base model if there is one, and pre-sampling."""
     task, default = recipe.task(data), from_dict(PresampleConfig, merge_settings("presample", [recipe.preset], []))
     model = {"path": _base(recipe, folder)}
-    own = {"out": str(folder / "presample"), "model": model, "sampler": {"engine": "vllm"}}
+    own = {"out": str(folder / "presample"), "model": model, "sampler": {"engine": "vllm"}, **recipe.judge}
     presample = from_dict(PresampleConfig, own | task, default=default)
     title = f"Partition and rehearsal set for every method of {recipe.name}, sampled through vLLM."
     files = {
@@ -153,7 +153,7 @@ def _write_launch(recipe: Recipe, arm: Arm, seed: int, folder: Path, data: Path,
         "seed": seed,
     }
     out = _launch_folder(folder, arm.name, seed)
-    settings |= {**recipe.task(data), **_monitor(recipe, data), **arm.settings}
+    settings |= {**recipe.task(data), **recipe.judge, **_monitor(recipe, data), **arm.settings}
     preset_launch([recipe.preset, *arm.presets], out, settings, recipe.shape)
     return out
 
@@ -162,17 +162,21 @@ def _evaluation(recipe: Recipe, seeds: Mapping[Arm, Sequence[int]], folder: Path
     """`dph eval` of every benchmark for the base model, the base model again, and each training run's last model."""
     lines = ['newest() { ls -d "$1"/models/step-* | sort -V | tail -n 1; }', ""]
 
+    def rule(name: str) -> list[str]:
+        return ["--verifier.comparator", recipe.rule] if recipe.rule and recipe.judges_sql(name) else []
+
     def add(label: str, model: str, out: Path, seed: int) -> None:
         for name in [*recipe.benchmarks, *recipe.out_of_domain]:
             preset = recipe.other_preset if name in recipe.out_of_domain else recipe.preset
             words = ["--preset", preset, "--task", name, "--data", str(data / BENCHMARKS[name].task)]
-            words += ["--rollout.n", str(2 * BENCHMARKS[name].k), "--label", label]
+            words += ["--rollout.n", str(2 * BENCHMARKS[name].k), "--label", label, *rule(name)]
             words += ["--seed", str(seed), "--sampler.engine", "vllm", "--out", str(out / name), "--resume"]
             lines.append(f'"$python" -m dph eval {shlex.join(words)} --model.path {model}')
         if recipe.splits:
             words = ["--preset", recipe.preset, "--plugin", *recipe.plugins, "--task.name", recipe.data]
             words += ["--task.options", "root", str(data), "--task.split", ",".join(recipe.splits)]
             words += ["--rollout.n", "32", "--label", label, "--seed", str(seed), "--sampler.engine", "vllm"]
+            words += rule(recipe.data)
             words += ["--out", str(out / recipe.data), "--resume"]
             lines.append(f'"$python" -m dph eval {shlex.join(words)} --model.path {model}')
 
@@ -190,6 +194,13 @@ def _evaluation(recipe: Recipe, seeds: Mapping[Arm, Sequence[int]], folder: Path
     return script(folder, title, "dph-rl[vllm]", "\n".join(lines) + "\n")
 
 
+def _told_rule(runs: Mapping[Recipe, Sequence[Arm]]) -> list[str]:
+    """The sentence about the rule that compares results of SQL, if a recipe has one."""
+    rules = {recipe.rule for recipe in runs if recipe.rule}
+    told = "SQL is judged by the rule `{}` in every role: partition, reward, through training, and evaluation."
+    return [told.format(rule) for rule in sorted(rules)]
+
+
 def _readme(study: Study, runs: Mapping[Recipe, Sequence[Arm]], given: Sequence[int], out: Path, data: Path) -> str:
     parts = [
         "# The paper's experiments at their own size",
@@ -197,6 +208,7 @@ def _readme(study: Study, runs: Mapping[Recipe, Sequence[Arm]], given: Sequence[
         f"80 GB as in the paper. The data are expected in {data}, a folder for each data set; every node must see both "
         "directories under the same path.",
         study.hours_table(runs, given),
+        *_told_rule(runs),
     ]
     root = shlex.quote(str(Path(__file__).resolve().parents[2]))
     for recipe, arms in runs.items():

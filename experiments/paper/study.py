@@ -39,10 +39,21 @@ class Recipe:
     """Splits of this task to evaluate with 32 samples, in the place of benchmarks (Figure 2)."""
     supervised: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Settings of `dph sft` that make the base model of `model`; empty: it is `model` itself."""
+    rule: str = ""
+    """Comparator of SQL results in training and evaluation; empty: `strict` in training, then the benchmark's."""
 
     @property
     def plugins(self) -> tuple[str, ...]:
         return (str(FILE.parents[1] / self.plugin),) if self.plugin else ()
+
+    @property
+    def judge(self) -> dict[str, Any]:
+        """The settings of who judges the training task."""
+        return {"verifier": {"comparator": self.rule}} if self.rule and self.judges_sql(self.data) else {}
+
+    def judges_sql(self, name: str) -> bool:
+        """Whether a benchmark, or the task of a plug-in, is judged by comparing results of SQL."""
+        return bool(self.plugin) if name not in BENCHMARKS else bool(BENCHMARKS[name].rule)
 
     def task(self, data: Path) -> dict[str, Any]:
         """The settings of the training task with its data."""
@@ -159,7 +170,7 @@ def read_study() -> Study:
     recipes = []
     for name, value in tree["recipes"].items():
         lists = {key: tuple(value.get(key, ())) for key in ("benchmarks", "out_of_domain", "splits")}
-        recipes.append(Recipe(name, **{**value, **lists, "shape": ModelShape(**value["shape"])}))
+        recipes.append(Recipe(name, **{**value, **lists, "shape": ModelShape(**value["shape"]), "rule": tree["rule"]}))
     arms = {}
     for name, value in tree["arms"].items():
         lists = {"presets": tuple(value.get("presets", (name,))), "seeds": tuple(value.get("seeds", (1,)))}

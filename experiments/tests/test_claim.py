@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.anchor.counts import Evaluated
-from experiments.claim import COUNTS, TABLES, _losable, main
+from experiments.claim import COUNTS, TABLES, _first_step, _losable, main
 from experiments.factorial.tables import by_class, class_shares
 from experiments.worlds import power
 
@@ -20,6 +20,7 @@ PAGES = {
     "elsewhere": ["docs/results/findings.md"],
     "rate": ["docs/results/findings.md", "experiments/results/anchor.md"],
     "worlds": ["docs/results/findings.md"],
+    "speed": ["docs/concepts/theory.md"],
     "equal": ["docs/results/findings.md", "experiments/results/anchor.md"],
     "free": ["docs/results/findings.md"],
     "sft": ["docs/results/findings.md"],
@@ -41,6 +42,14 @@ def test_every_table_of_the_pages_is_computed_from_the_counts(name: str, monkeyp
     for page in PAGES[name]:
         known = (ROOT / page).read_text(encoding="utf-8").splitlines()
         assert [line for line in lines if line not in known] == [], page
+
+
+def test_the_step_that_first_reached_a_level() -> None:
+    curve = [(0, 0.3), (50, 0.4), (75, 0.35), (125, 0.5)]
+    # A quarter of the way from 0.3 to 0.4; at the start; 0.4 first at step 50, although the curve falls again
+    assert [_first_step(curve, level) for level in (0.325, 0.2, 0.4, 0.5, 0.6)] == pytest.approx(
+        [12.5, 0, 50, 125, 125]
+    )
 
 
 def cells(lines: list[str], row: str) -> list[str]:

@@ -10,7 +10,8 @@ import pytest
 
 from dph.errors import SettingsError
 from dph.report.data import read_runs
-from experiments.figures import MODES, figures_of_runs, gaussian_fits, modes_figure
+from experiments.drawings import MODES, gaussian_fits, modes_figure
+from experiments.figures import figures_of_runs
 from report_support import interval, write_eval, write_train
 
 
@@ -63,9 +64,9 @@ def test_every_figure_comes_from_runs_of_any_place(runs: list[Path], tmp_path: P
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
         *("fig1_gap.png", "fig1_modes.png", "fig3_sweeps.png", "fig5_training.png"),
-        *(f"{name}_{task}-dev.png" for name in ("fig2_styles", "figG_seeds") for task in ("bird", "spider")),
+        *(f"{name}_{task}.png" for name in ("fig2_styles", "figG_seeds") for task in ("bird", "spider")),
     }
-    assert "App. G.1: every training seed, spider dev" in done.stdout + done.stderr
+    assert "App. G.1: every training seed, spider" in done.stdout + done.stderr
     alone = [sys.executable, "-m", "experiments.figures", "--out", str(tmp_path / "alone")]
     subprocess.run(alone, check=True, capture_output=True)
     assert [file.name for file in (tmp_path / "alone").iterdir()] == ["fig1_modes.png"]
@@ -74,7 +75,7 @@ def test_every_figure_comes_from_runs_of_any_place(runs: list[Path], tmp_path: P
 def test_the_figures_hold_what_the_runs_have(runs: list[Path]) -> None:
     drawn = {name: figure for name, (figure, _) in figures_of_runs(*read_runs(runs), "base").items()}
     gap = drawn["fig1_gap"].axes[0]
-    assert [tick.get_text() for tick in gap.get_xticklabels()] == ["bird dev", "spider dev"]
+    assert [tick.get_text() for tick in gap.get_xticklabels()] == ["bird", "spider"]
     sweep = drawn["fig3_sweeps"].axes[0]
     assert sweep.get_xlabel() == "loss.eta" and np.array_equal(sweep.lines[0].get_xdata(), [0.05, 0.2])
     assert [axes.get_title("left") for axes in drawn["fig5_training"].axes] == [

@@ -12,6 +12,7 @@ import pytest
 from dph.cli.main import parse
 from dph.config import STAGES, flatten, from_dict
 from dph.errors import UserError
+from experiments.bird import SPLITS
 from experiments.config import ReproduceConfig
 from experiments.figures import figures
 from experiments.finished import difference, mean_value, read_results, values
@@ -27,6 +28,7 @@ from experiments.tables import (
     variants_table,
 )
 from experiments.tests.support import small_grid
+from experiments.word_problems import SHARES
 from report_support import write_eval, write_train
 
 SAMPLES = 32
@@ -195,6 +197,24 @@ def test_settings_that_a_stage_would_refuse_are_found_before_anything_runs(tmp_p
         with pytest.raises(UserError, match=re.escape(message)):
             write_settings(choice, RunPaths(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "known"), [("maths", {*SHARES, "longer"}), ("bird", {*SPLITS})])
+@pytest.mark.parametrize("smoke", [False, True])
+def test_a_language_models_grid_measures_splits_that_its_world_has(
+    name: str, known: set[str], smoke: bool, tmp_path: Path
+) -> None:
+    """And it trains on the problems of which some were presampled: of another split nothing could be rehearsed."""
+    grid = read_grid(name)
+    paths = RunPaths(tmp_path)
+    write_settings(Choice(grid, {"dph_js": (1,)}, data="d" if grid.needs_data else "", smoke=smoke), paths)
+    train, presample = (
+        from_dict(STAGES[stage], tomllib.loads((tmp_path / "settings" / f"{stage}-{of}.toml").read_text()))
+        for stage, of in (("train", "dph_js"), ("presample", "one"))
+    )
+    assert presample.task.split == train.task.split and train.task.split in known
+    if train.monitor.every:
+        assert {train.monitor.split, *(one.split for one in train.monitor.sets.values())} <= known
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
 """The presets against the paper's Tables 5 to 7 and against each other for equal budgets."""
 
+import re
 from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -120,3 +123,36 @@ def test_mara_has_one_beta():
     two = replace(weaker, advantage=replace(mara.advantage, options={"beta": "0.1"}))
     with pytest.raises(SettingsError, match="one β for both"):
         _ = two.advantage_options
+
+
+@pytest.mark.parametrize("method", ["dph_js", "dph_f", "dph_js_def", "alpha", "grpo"])
+def test_refill_adds_dynamic_sampling_to_a_method_and_nothing_else(method):
+    for stage in ("train", "verl"):
+        alone, refilled = settings(stage, "llama_sql", method), settings(stage, "llama_sql", method, "refill")
+        assert refilled.dynamic_sampling.enabled and not alone.dynamic_sampling.enabled
+        assert replace(refilled, dynamic_sampling=alone.dynamic_sampling) == alone
+
+
+def test_the_authors_settings_are_those_of_their_scripts():
+    ours = {method: settings("train", "llama_sql_authors", method) for method in METHODS}
+    for method in ("dph_js", "dph_f", "dph_js_def", "alpha"):
+        config = ours[method]
+        assert (config.stored_rows, config.loss.eta, config.loss.dual_clip, config.steps) == (512, 0.01, 3.0, 5 * 52)
+        assert (config.verifier.comparator, config.verifier.reward) == ("paper_bird", "paper")
+        assert config.rollout.top_p == 0.9 and config.loss.clip_high == 0.28
+    assert ours["dph_f"].loss.official and ours["dph_js_def"].loss.js_scale == 2.0
+    dapo = ours["dapo"]
+    assert (dapo.loss.kl, dapo.loss.kl_coef, dapo.dynamic_sampling.enabled, dapo.overlong.buffer) == (
+        "k3",
+        0.01,
+        False,
+        0,
+    )
+    assert ours["grpo"].loss.clip_high == 0.2 and settings("presample", "llama_sql_authors").threshold == 8
+
+
+def test_every_page_that_a_preset_names_exists():
+    root = Path(__file__).parents[2]
+    named = {page for file in files("dph.presets").iterdir() if file.name.endswith(".toml")
+             for page in re.findall(r"docs/[\w/-]+\.md", file.read_text(encoding="utf-8"))}  # fmt: skip
+    assert named and [page for page in named if not (root / page).is_file()] == []

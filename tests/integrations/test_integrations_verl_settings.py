@@ -42,6 +42,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
 
 BESIDE: dict[str, dict[str, Any]] = {
     "loss.js_scale": {"loss": {"estimator": "definition"}},
+    "loss.js_ratio": {"loss": {"estimator": "definition"}},
     "loss.kl_coef": {"loss": {"kl": "k3"}},
 }
 """Settings without which another value would be refused."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from eq18 import DISCOUNTS, broken, example
 from theory import (
     DIVERGENCES,
     MDP,
@@ -16,8 +17,10 @@ from theory import (
     js_floor,
     random_mdp,
     random_policy,
+    reference_floor,
     rehearse,
     softmax,
+    state_gap,
     success_floor,
     surrogate,
     theorem_1,
@@ -133,6 +136,52 @@ def test_the_theorem_fails_by_delta_without_a_future(name: str):
     bound = theorem_1(mdp, old_policy, old_policy, expert, name)
     assert bound.delta > 0
     assert bound.slack == pytest.approx(-bound.delta)
+
+
+@pytest.mark.parametrize("discount", DISCOUNTS)
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_the_theorem_is_false_at_every_discount_below_one(name: str, discount: float):
+    """π = π_old, so eq. 8 claims J(π) ≥ J(π) + ε_f; and by the form of ε_f no other constant in C_f's place helps."""
+    shift, bound = broken(discount, name)
+    assert bound.surrogate == pytest.approx(bound.expected_return, rel=1e-12)
+    assert bound.old_penalty == pytest.approx(0, abs=1e-12)
+    assert bound.delta == pytest.approx(shift, rel=1e-9)  # q·1 + (1 − q)·0 − 1/2 by hand, q = 1/2 + shift
+    assert bound.bonus > 0 and bound.slack == pytest.approx(-bound.bonus, rel=1e-9)
+    penalty = []
+    for h in (1e-2, 1e-3):  # the penalty falls with the square of the shift, δ with the shift
+        mdp, policy, pef = example(max(discount, 0.3), h)
+        small = theorem_1(mdp, policy, policy, pef, name)
+        penalty.append((small.delta / (1 - mdp.discount) - small.bonus) / small.delta)
+    assert penalty[1] == pytest.approx(penalty[0] / 10, rel=0.1)
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.3, 0.9, 0.99])
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_the_return_is_at_least_what_closeness_to_the_reference_says(name: str, discount: float):
+    for seed in range(40):
+        mdp, policy, pef = _setting(discount, seed)
+        if seed % 2:  # half of the states outside D_pef, where the reference is the policy
+            pef[:2] = policy[:2]
+        assert evaluate(mdp, policy).expected_return >= reference_floor(mdp, policy, pef, name) - 1e-9
+    mdp, policy, _ = _setting(discount)
+    assert reference_floor(mdp, policy, policy, name) == pytest.approx(evaluate(mdp, policy).expected_return)
+
+
+def test_lemma_3_holds_and_is_met():
+    """Over random processes; with equality if the one step on which the policies differ decides the state for good."""
+    for seed in range(60):
+        mdp, policy, other = _setting(0.5, seed)
+        values = np.random.default_rng(seed).normal(size=5)
+        alpha = total_variation(policy, other).max()
+        for steps in (0, 1, 2, 5, 20):
+            bound = 2 * (1 - (1 - alpha) ** steps) * np.abs(values).max()
+            assert abs(state_gap(mdp, policy, other, values, steps)) <= bound + 1e-12
+    # State 0: the first action stays, the second leads to state 1 for good. π always stays, the other leaves with
+    # chance 0.1, so after three steps it is in state 1 with chance 1 − 0.9³ = 0.271; f = 1 in state 0 and −1 in 1.
+    stay = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]])
+    mdp = MDP(stay, np.zeros((2, 2)), np.array([1.0, 0.0]), 0.5)
+    policy, other = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[0.9, 0.1], [1.0, 0.0]])
+    assert state_gap(mdp, policy, other, np.array([1.0, -1.0]), 3) == pytest.approx(2 * 0.271)
 
 
 def test_nothing_is_added_where_the_reference_is_the_policy():

@@ -96,6 +96,7 @@ VALUES = {
     "loss.kl-coef 0.1": "loss.kl_coef is 0.1 but loss.kl is 'none'",
     "loss.entropy-coef nan": "loss.entropy_coef is nan; it must be finite",
     "loss.js-scale 2": "loss.js_scale applies to loss.estimator 'definition' only",
+    "loss.js-ratio 0.3": "loss.js_ratio applies to loss.estimator 'definition' only",
     "loss.aggregation dr_grpo --loss.dr-grpo-length 0": "loss.dr_grpo_length is 0; it must be at least 1",
     "loss.divergence nope": "no divergence is named 'nope'; known are: ",
     "loss.divergence alpha --loss.alpha 2": "alpha",

@@ -5,6 +5,7 @@
     reduction   w_exp              w_pef              λ (JS by its definition only)
     pooled      1/(N_exp + N_pef)  η/(N_exp + N_pef)  η·N_pef/N_exp
     per_set     1/N_exp            η/N_pef            η
+    (either, with loss.js_ratio r: λ = η·r)
 
 N counts the response tokens of the *whole mini-batch*, over all of its micro-batches and all ranks. The two
 aggregations by sequence count sequences instead. Every micro-batch contributes its sums divided by these global counts.
@@ -144,18 +145,19 @@ class Objective:
     def weights(self, counts: LossCounts) -> tuple[float, float, float]:
         """w_exp, w_pef (with η) and λ, from the global counts. The N of a set without tokens counts as 1.
 
-        λ gives both halves of JS the same weight in the mini-batch. The paper says that λ depends only on the sizes of
-        the sets and on η (eq. 16). The paper does not give the formula; this one is our reading.
+        λ gives both halves of JS the same weight in the mini-batch. The paper says that λ depends only on "the dataset
+        size" and on η (eq. 16, whose formula is lost). With `loss.js_ratio` r, λ = η·r: of the whole data sets' sizes.
         """
         config = self.config
         if config.aggregation == "token":
             n_exp, n_pef = counts.exp_tokens, counts.pef_tokens
         else:
             n_exp, n_pef = counts.exp_sequences, counts.pef_sequences
+        given = config.eta * config.js_ratio
         if config.reduction == "pooled":
             total = max(n_exp + n_pef, 1.0)
-            return 1.0 / total, config.eta / total, config.eta * n_pef / max(n_exp, 1.0)
-        return 1.0 / max(n_exp, 1.0), config.eta / max(n_pef, 1.0), config.eta
+            return 1.0 / total, config.eta / total, given or config.eta * n_pef / max(n_exp, 1.0)
+        return 1.0 / max(n_exp, 1.0), config.eta / max(n_pef, 1.0), given or config.eta
 
     def __call__(
         self,

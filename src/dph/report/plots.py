@@ -5,6 +5,7 @@ so that a figure stays readable in greyscale. The reference policy ("base") is a
 """
 
 import io
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from dph.errors import visible
@@ -31,6 +32,8 @@ _SOLUTIONS = "distinct_solutions_correct"
 MOST_PANELS = 16
 """The largest number of sets whose pass@k through training is drawn. The interactive page has the curves of all
 sets."""
+MOST_LABELS = 8
+"""Labels besides the base model in one panel; more lines cannot be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,42 @@ def looks(labels: Sequence[str], base: str | None = None) -> dict[str, Look]:
             style = "-" if i < len(_SERIES) else "-."
             chosen[label] = Look(_SERIES[i % len(_SERIES)], _OF_FIGURESERS[i % len(_OF_FIGURESERS)], style)
     return chosen
+
+
+def label_rows(labels: Sequence[str], base: str | None = None) -> list[list[str]]:
+    """The labels in rows of at most `MOST_LABELS` and the base model, which is in every row.
+
+    >>> label_rows(["base", *"abcdefghij"], "base")
+    [['base', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'], ['base', 'i', 'j']]
+    """
+    own = [base] if base is not None and base in labels else []
+    others = [label for label in dict.fromkeys(labels) if label != base]
+    return [[*own, *others[start : start + MOST_LABELS]] for start in range(0, max(1, len(others)), MOST_LABELS)]
+
+
+def legend_shape(labels: Sequence[str], width: float) -> tuple[int, float]:
+    """The columns of a legend that is no wider than `width`, and its height, both lengths in inches."""
+    if not labels:
+        return 1, 0.0
+    longest = max(map(len, labels), default=1)
+    columns = max(1, min(len(labels), 4, int(width / (0.07 * longest + 0.6))))
+    return columns, 0.2 * math.ceil(len(labels) / columns)
+
+
+def legend_below(part: Figure | SubFigure, width: float) -> None:
+    """Draw one legend below all panels of a figure, or of a row of panels, that is `width` inches wide."""
+    shown = {name: handle for axes in part.axes for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    columns, _ = legend_shape(list(shown), width)
+    part.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+
+
+def panel_rows(labels: Sequence[Sequence[str]], width: float, height: float) -> list[Figure | SubFigure]:
+    """A figure of rows of panels, each `height` inches high and a legend of its labels below."""
+    heights = [height + legend_shape(names, width)[1] for names in labels]
+    figure = canvas(width, sum(heights))
+    if len(labels) == 1:
+        return [figure]
+    return list(figure.subfigures(len(labels), 1, height_ratios=heights))  # type: ignore[arg-type]
 
 
 def style_colors(styles: Sequence[str]) -> dict[str, str]:
@@ -265,14 +304,17 @@ def training_curves(trains: Sequence[TrainRun]) -> dict[str, list[Series]]:
 
 
 def training_figure(sets: Mapping[str, Sequence[Series]], base: str | None = None) -> Figure:
-    """Curves through training, with a panel for each title."""
-    look = looks([curve.label for curves in sets.values() for curve in curves], base)
-    figure = canvas(5.2 * len(sets), 4.2)
-    for place, (title, curves) in enumerate(sets.items(), 1):
-        axes = figure.add_subplot(1, len(sets), place)
-        _draw_curves(axes, curves, look, title, "training step", title.rpartition(": ")[2])
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    return figure
+    """Curves through training, with a panel for each title. Many labels are shared out among several rows of panels."""
+    labels = list(dict.fromkeys(curve.label for curves in sets.values() for curve in curves))
+    look, of_rows, width = looks(labels, base), label_rows(labels, base), 5.2 * len(sets)
+    rows = panel_rows(of_rows, width, 4.0)
+    for names, row in zip(of_rows, rows, strict=True):
+        for place, (title, curves) in enumerate(sets.items(), 1):
+            axes = row.add_subplot(1, len(sets), place)
+            shown = [curve for curve in curves if curve.label in names]
+            _draw_curves(axes, shown, look, title, "training step", title.rpartition(": ")[2])
+        legend_below(row, width)
+    return rows[0].get_figure(root=True)  # type: ignore[return-value]
 
 
 def _pass_series(summaries: Mapping[str, Split]) -> list[Series]:

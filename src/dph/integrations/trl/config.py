@@ -19,7 +19,7 @@ _AGGREGATIONS = {
 
 _TERM = {one.name: one.name for one in fields(RehearsalTerm)} | {"alpha": "divergence_alpha"}
 """TRL's name for each field of the rehearsal term: among TRL's many settings, `alpha` alone would say too little."""
-for _name in ("estimator", "js_scale", "divergence_options"):
+for _name in ("estimator", "js_scale", "js_ratio", "divergence_options"):
     del _TERM[_name]  # JS by its definition needs log π_ref of the rollouts; TRL's parser takes no tables
 
 
