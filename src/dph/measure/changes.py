@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.errors import DataError, SettingsError, counted
+from dph.measure.bands import Band, band
 from dph.measure.intervals import FloatArray, mean_interval
 from dph.measure.losses import cover_among, losses
 from dph.measure.passk import (
@@ -97,6 +98,8 @@ class Change:
     """Whether the sides have unequal numbers of samples."""
     common: bool = False
     """Whether a side has problems that are left out, because another one lacks them."""
+    band: Band | None = None
+    """The change of pass@k at all k at once; None if a problem has one sample only."""
     strata: list[Stratum] = field(default_factory=list)
     """The change by how often BEFORE solves a problem, in pass@k for the largest k of `differences` that half of
     BEFORE's samples allow; empty if BEFORE has too few samples (`dph.measure.strata.FEWEST`)."""
@@ -317,6 +320,7 @@ def _change(sides: tuple[Samples, Samples], metrics: tuple[Metrics, Metrics], le
         found.by_chance,
         bool((n[0] != n[1]).any()),
         left_out,
+        band([(n[0], c[0])], [(n[1], c[1])]) if found.m.min() > 1 else None,
         _strata((n[0], c[0]), (n[1], c[1]), [int(name[5:]) for name in shared if name.startswith("pass@")]),
     )
 
