@@ -309,9 +309,16 @@ class PasskConfig(Reading):
     fail_if_lost: Share = 1.0
     """Exit status 3 if more than this share of the problems that BEFORE solves were lost."""
     json: bool = False
-    """Print everything as JSON."""
+    """Print everything as JSON, with the versions, the settings and the SHA-256 of every file."""
     html: str = ""
     """Page to write, self-contained."""
+    table: str = ""
+    """Table to write: a .md file for a model card, or a .yaml file for the folder .eval_results of a model on the
+    hub."""
+    benchmark: str = ""
+    """With a .yaml table: the dataset on the hub and its task that the problems are of, as openai/gsm8k:gsm8k."""
+    example: bool = False
+    """Compare the counts of a public pair of models with 1.5 billion parameters, which are in the package."""
 
 
 @dataclass(frozen=True)

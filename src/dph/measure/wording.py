@@ -48,7 +48,8 @@ def decimal(number: float) -> str:
 
 def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
     """Everything, as JSON takes it; a number that is not defined is null."""
-    return {"verdicts": verdicts(comparison)} | _plain(asdict(comparison))
+    sentences = {"verdicts": verdicts(comparison), "sentences": further_sentences(comparison)}
+    return sentences | plain(asdict(comparison))
 
 
 def verdicts(comparison: Comparison) -> list[str]:
@@ -236,9 +237,10 @@ def _problem(problem: ProblemCounts) -> str:
     return f"{one_line(problem.id, 60)} ({cb}/{nb} → {ca}/{na}{chance})"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON takes it; a number that is not finite is null."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
