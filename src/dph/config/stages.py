@@ -303,7 +303,9 @@ class PasskConfig(Reading):
     """`dph passk`: pass@k of judged samples of any harness with intervals, and which problems a training lost."""
 
     files: tuple[str, ...] = ()
-    """Judged samples, as files or folders: BEFORE, then each AFTER."""
+    """Judged samples, as files or folders: BEFORE, then each AFTER; with `after`, the training runs of BEFORE."""
+    after: tuple[str, ...] = ()
+    """The training runs (seeds) of AFTER, one file or folder each; intervals are then over runs and problems."""
     k: tuple[int, ...] = ()
     """The k of pass@k and maj@k; empty: 1, 2, 4 … and the number of samples."""
     fail_if_lost: Share = 1.0

@@ -13,6 +13,7 @@ from dph.measure.changes import Comparison
 from dph.measure.samples import Samples
 from dph.measure.wording import (
     comparison_as_json,
+    footer,
     further_sentences,
     plain,
     scores_table,
@@ -99,7 +100,7 @@ def _markdown(comparison: Comparison, made: Mapping[str, Any]) -> str:
             lines += ["", f"| {' | '.join(columns)} |", "|---" + "|---:" * (len(columns) - 1) + "|"]
             lines += [f"| {' | '.join(map(_cell, row))} |" for row in table.rows]
     lines += ["", *(f"{test_of(change)}." for change in comparison.changes)]
-    lines += ["", f"Percent, with 95 % intervals. {_made_by(made)}", ""]
+    lines += ["", f"{footer(comparison).capitalize()}. {_made_by(made)}", ""]
     return "\n".join(lines)
 
 

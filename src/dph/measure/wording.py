@@ -127,7 +127,17 @@ def comparison_as_text(comparison: Comparison) -> str:
             if len(problems) > _NAMED:
                 lines.append(f"  and {len(problems) - _NAMED} more")
         lines += ["", test_of(change)]
-    return "\n".join([*lines, "", "percent, with 95 % intervals over problems"]).lstrip()
+    return "\n".join([*lines, "", footer(comparison)]).lstrip()
+
+
+def footer(comparison: Comparison) -> str:
+    """What the numbers of all tables are."""
+    runs = [scores.runs for scores in comparison.scores]
+    if max(runs, default=1) == 1:
+        return "percent, with 95 % intervals over problems"
+    sides = [f"{label} is the mean of {counted(n, 'run')}" for label, n in zip(("before", "after"), runs, strict=True)]
+    single = "; the interval holds for the very model of a side with one run" if 1 in runs else ""
+    return f"percent, with 95 % intervals over runs and problems: {' and '.join(sides)}{single}"
 
 
 def test_of(change: Change) -> str:

@@ -12,6 +12,7 @@ from dph.measure.passk import powers_of_two
 from dph.measure.wording import (
     TextTable,
     distinct_table,
+    footer,
     further_sentences,
     scores_table,
     strata_tables,
@@ -49,6 +50,7 @@ def as_page(comparison: Comparison, read_as: Sequence[str], title: str) -> str:
         title=title,
         verdicts=verdicts(comparison),
         further=further_sentences(comparison),
+        footer=footer(comparison).capitalize(),
         tests=[test_of(change) for change in comparison.changes],
         read_as=[*read_as, *comparison.notes],
         charts=charts,

@@ -1,6 +1,7 @@
 """`dph passk`: pass@k of judged samples of any harness, and the changes between them."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from dph.errors import SettingsError, json_for_terminal
 from dph.measure.changes import Comparison, compare
 from dph.measure.cited import MARKS, check_table, result_as_json, table_as_text
 from dph.measure.example import ABOUT, FILES
-from dph.measure.samples import NONE
+from dph.measure.repeats import compare_runs
+from dph.measure.samples import NONE, Samples
 from dph.measure.sides import read_sides
 from dph.measure.wording import comparison_as_text
 from dph.process.places import check_place
@@ -25,7 +27,9 @@ TOO_MANY_LOST = 3
 def passk(config: PasskConfig) -> Comparison:
     """Print the comparison of the files, and write the page. Ends the process with status 3 if too many problems were
     lost. Raises UserError for files that cannot be read or compared."""
-    page, table, files = Path(config.html), Path(config.table), config.files
+    page, table, files = Path(config.html), Path(config.table), (*config.files, *config.after)
+    if config.after and not config.files:
+        raise SettingsError("--after names the runs of AFTER; name those of BEFORE first: dph passk BEFORE … --after …")
     if config.example:
         if files:
             raise SettingsError("--example has files of its own; leave out the others, or --example")
@@ -46,7 +50,7 @@ def passk(config: PasskConfig) -> Comparison:
     sides = read_sides(files, config)
     if config.example:
         sides = [replace(side, name=Path(side.name).name) for side in sides]
-    comparison = compare(*sides, ks=config.k, partial=config.partial, same_prompts=config.prompt != NONE)
+    comparison = _compared(sides, config)
     for note in comparison.notes:
         say(note)
     if config.json:
@@ -66,3 +70,12 @@ def passk(config: PasskConfig) -> Comparison:
         say(f"more than {most} were lost in {', '.join(failed)}")
         sys.exit(TOO_MANY_LOST)
     return comparison
+
+
+def _compared(sides: Sequence[Samples], config: PasskConfig) -> Comparison:
+    """Each AFTER against BEFORE, or the runs of AFTER against those of BEFORE."""
+    same_prompts = config.prompt != NONE
+    if config.after:
+        runs = len(config.files)
+        return compare_runs(sides[:runs], sides[runs:], config.k, config.partial, same_prompts)
+    return compare(*sides, ks=config.k, partial=config.partial, same_prompts=same_prompts)
