@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+__all__ = ["ABOUT", "FILES"]
+
 FILES = tuple(Path(__file__).with_name(name) for name in ("base.csv", "rl.csv"))
 """The model before and after its training: 1,060 problems, 128 samples of each."""
 ABOUT = (
