@@ -166,7 +166,8 @@ def test_what_needs_only_small_files_runs(tmp_path, monkeypatch, capsys):
     folder.mkdir()
     (folder / "test.jsonl").write_text('{"id": "1", "prompt": "6 × 7?", "answer": "42", "verifier": "math"}\n')
     (tmp_path / "known.jsonl").write_text('{"id": "1", "response": "\\\\boxed{42}"}\n')
-    for name, right in {"base": 5, "before": 5, "after": 7, "step20": 6, "step40": 8}.items():
+    rights = {"base": 5, "before": 5, "after": 7, "step20": 6, "step40": 8, "seed1": 6, "seed2": 7, "seed3": 8}
+    for name, right in rights.items():
         verdicts = {(i, n): i % 2 == 0 or (i + n) % 9 < right for i in range(40) for n in range(24)}
         rows = [{"problem_id": i, "sample": n, "correct": correct} for (i, n), correct in verdicts.items()]
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -177,7 +178,8 @@ def test_what_needs_only_small_files_runs(tmp_path, monkeypatch, capsys):
             if line.startswith(wanted):
                 main(shlex.split(line, comments=True)[1:])
                 said.append("".join(capsys.readouterr()))
-    assert len(said) == 3 and "100.0" in said[0] and "pass@8" in said[1] and "95 %" in said[2]
+    assert len(said) == 5 and "100.0" in said[0] and "pass@8" in said[1] and "95 %" in said[-1]
+    assert "33 problems lost" in said[2] and "after is the mean of 3 runs" in said[3]
     page = (ROOT / "docs/guides/verdicts.md").read_text(encoding="utf-8")
     [code] = re.findall(r"python -c '(.*)'", page)
     exec(code, {})

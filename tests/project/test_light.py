@@ -71,7 +71,8 @@ def test_a_packed_log_is_read(tmp_path: Path, logs: tuple[str, str]) -> None:
     (tmp_path / "before.jsonl.gz").write_bytes(gzip.compress((tmp_path / logs[0]).read_bytes()))
     plain, packed = (light(tmp_path, "passk", name, "--json") for name in (logs[0], "before.jsonl.gz"))
     assert plain.returncode == packed.returncode == 0, packed.stderr
-    assert plain.stdout.replace("before.jsonl", "") == packed.stdout.replace("before.jsonl.gz", "")
+    scores = [json.loads(done.stdout)["scores"] for done in (plain, packed)]
+    assert [one.pop("name") for [one] in scores] == ["before.jsonl", "before.jsonl.gz"] and scores[0] == scores[1]
 
 
 def test_files_are_certified(tmp_path: Path, logs: tuple[str, str]) -> None:

@@ -98,8 +98,9 @@ def _check(command: str, config: Any, resume: bool) -> None:
         raise DataError(f"there is no file {Path(config.data).absolute()}; correct --data")
     if command == "verify" and resume and not config.out:
         raise SettingsError("--resume needs the directory of the run; add --out DIRECTORY")
-    if command == "passk" and not config.files:
-        raise SettingsError("dph passk needs judged samples: dph passk BEFORE [AFTER …]")
+    if command == "passk" and not (config.files or config.example):
+        needs = "dph passk needs judged samples: dph passk BEFORE [AFTER …]"
+        raise SettingsError(f"{needs}; dph passk --example shows it on counts of two public models")
     if command == "audit" and not (config.model.path and config.after):
         raise SettingsError("dph audit needs two models: dph audit BEFORE AFTER --data FOLDER --out DIRECTORY")
     if command == "report" and not (config.runs and config.out):

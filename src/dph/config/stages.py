@@ -303,15 +303,24 @@ class PasskConfig(Reading):
     """`dph passk`: pass@k of judged samples of any harness with intervals, and which problems a training lost."""
 
     files: tuple[str, ...] = ()
-    """Judged samples, as files or folders: BEFORE, then each AFTER."""
+    """Judged samples, as files or folders: BEFORE, then each AFTER; with `after`, the training runs of BEFORE."""
+    after: tuple[str, ...] = ()
+    """The training runs (seeds) of AFTER, one file or folder each; intervals are then over runs and problems."""
     k: tuple[int, ...] = ()
     """The k of pass@k and maj@k; empty: 1, 2, 4 … and the number of samples."""
     fail_if_lost: Share = 1.0
     """Exit status 3 if more than this share of the problems that BEFORE solves were lost."""
     json: bool = False
-    """Print everything as JSON."""
+    """Print everything as JSON, with the versions, the settings and the SHA-256 of every file."""
     html: str = ""
     """Page to write, self-contained."""
+    table: str = ""
+    """Table to write: a .md file for a model card, or a .yaml file for the folder .eval_results of a model on the
+    hub."""
+    benchmark: str = ""
+    """With a .yaml table: the dataset on the hub and its task that the problems are of, as openai/gsm8k:gsm8k."""
+    example: bool = False
+    """Compare the counts of a public pair of models with 1.5 billion parameters, which are in the package."""
 
 
 @dataclass(frozen=True)

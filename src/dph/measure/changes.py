@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.errors import DataError, SettingsError, counted
+from dph.measure.bands import Band, band
 from dph.measure.intervals import FloatArray, mean_interval
 from dph.measure.losses import cover_among, losses
 from dph.measure.passk import (
@@ -49,6 +50,8 @@ class Scores:
     the fewest has), maj@k."""
     distinct: dict[int, float]
     """Expected number of distinct answers among m samples of a problem, by m; empty without answers."""
+    runs: int = 1
+    """Training runs of which these are the means; with several, the intervals are over runs and problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ class Change:
     differences: dict[str, Interval]
     """AFTER − BEFORE, paired by problem, of each metric that both have."""
     errors: dict[str, float]
-    """The standard error of each difference: the standard deviation over problems / √problems."""
+    """The standard error of each difference: the standard deviation over problems / √problems; empty with several runs
+    on a side."""
     lost: list[ProblemCounts]
     """Solved by a sample of BEFORE and by none of AFTER; those that BEFORE solves most often come first. For unequal
     numbers of samples: those with a chance of ½ or more (`dph.measure.losses`), the likeliest first."""
@@ -97,6 +101,8 @@ class Change:
     """Whether the sides have unequal numbers of samples."""
     common: bool = False
     """Whether a side has problems that are left out, because another one lacks them."""
+    band: Band | None = None
+    """The change of pass@k at all k at once; None if a problem has one sample only."""
     strata: list[Stratum] = field(default_factory=list)
     """The change by how often BEFORE solves a problem, in pass@k for the largest k of `differences` that half of
     BEFORE's samples allow; empty if BEFORE has too few samples (`dph.measure.strata.FEWEST`)."""
@@ -140,11 +146,11 @@ def compare(
     ['a']
     """
     for side in others:
-        _check_problems(before, side, partial, same_prompts)
-    sides, left_out = _common([before, *others])
+        check_problems(before, side, partial, same_prompts)
+    sides, left_out = common_problems([before, *others])
     fewest = min(int(side.n.min()) for side in sides)
     tables = [
-        _metrics(side, _chosen(side, ks, fewest), m) for side, m in zip(sides, _samples_of_all(sides), strict=True)
+        metrics_of(side, chosen_ks(side, ks, fewest), m) for side, m in zip(sides, samples_of_all(sides), strict=True)
     ]
     scores = [
         Scores(
@@ -152,19 +158,19 @@ def compare(
             len(side.problems),
             (int(side.n.min()), int(side.n.max())),
             {name: mean_interval(values, 0.0, 1.0) for name, values in table.items()},
-            _distinct(side, fewest),
+            distinct_of(side, fewest),
         )
         for side, table in zip(sides, tables, strict=True)
     ]
     changes = [
-        _change((sides[0], side), (tables[0], table), bool(left_out))
+        change_between((sides[0], side), (tables[0], table), bool(left_out))
         for side, table in zip(sides[1:], tables[1:], strict=True)
     ]
     notes = [note for side in sides for note in side.notes]
-    return Comparison(scores, changes, [*notes, *left_out, *filter(None, map(_unequal, changes))])
+    return Comparison(scores, changes, [*notes, *left_out, *filter(None, map(note_of_unequal, changes))])
 
 
-def _common(sides: Sequence[Samples]) -> tuple[list[Samples], list[str]]:
+def common_problems(sides: Sequence[Samples]) -> tuple[list[Samples], list[str]]:
     """The sides without the problems that another side lacks, and a sentence for each that has such problems."""
     common = set(sides[0].problems).intersection(*(side.problems for side in sides[1:]))
     if all(len(side.problems) == len(common) for side in sides):
@@ -192,7 +198,7 @@ def _only(side: Samples, problems: set[str]) -> Samples:
     )
 
 
-def _samples_of_all(sides: Sequence[Samples]) -> list[NDArray[np.int64]]:
+def samples_of_all(sides: Sequence[Samples]) -> list[NDArray[np.int64]]:
     """For each side, the samples that every side has of each of its problems, which are the same for all sides."""
     place = {id: i for i, id in enumerate(sides[0].problems)}
     places = [np.array([place[id] for id in side.problems]) for side in sides]
@@ -202,7 +208,7 @@ def _samples_of_all(sides: Sequence[Samples]) -> list[NDArray[np.int64]]:
     return [fewest[where] for where in places]
 
 
-def _unequal(change: Change) -> str:
+def note_of_unequal(change: Change) -> str:
     """Why lost and gained are expectations; "" if they are counts."""
     if not change.expected:
         return ""
@@ -210,7 +216,7 @@ def _unequal(change: Change) -> str:
     return f"{sides}: lost, gained and cover are expected values among {change.among} of each"
 
 
-def _chosen(side: Samples, ks: Sequence[int], of_all: int) -> list[int]:
+def chosen_ks(side: Samples, ks: Sequence[int], of_all: int) -> list[int]:
     """The k of a side; of_all: the fewest samples of a problem on any side."""
     fewest = int(side.n.min())
     for k in ks:
@@ -220,7 +226,7 @@ def _chosen(side: Samples, ks: Sequence[int], of_all: int) -> list[int]:
     return sorted(set(ks) or {*powers_of_two(fewest), fewest, of_all})
 
 
-def _metrics(side: Samples, ks: Sequence[int], m: NDArray[np.int64]) -> Metrics:
+def metrics_of(side: Samples, ks: Sequence[int], m: NDArray[np.int64]) -> Metrics:
     n, c = side.n, side.c
     metrics = {f"pass@{k}": pass_at_k(n, c, k) for k in ks}
     for share in SHARES if n.max() > 1 else ():
@@ -243,7 +249,7 @@ def _majority(side: Samples, answer: NDArray[np.int32], k: int) -> FloatArray:
     return np.array(values)
 
 
-def _distinct(side: Samples, of_all: int) -> dict[int, float]:
+def distinct_of(side: Samples, of_all: int) -> dict[int, float]:
     """Σ over answers of 1 − C(n − votes, m) / C(n, m), the mean over problems (Hurlbert 1971)."""
     if side.answer is None:
         return {}
@@ -251,11 +257,11 @@ def _distinct(side: Samples, of_all: int) -> dict[int, float]:
     width = int(side.answer.max(initial=0)) + 1
     pairs = side.problem[answered].astype(np.int64) * width + side.answer[answered]
     answers, votes = np.unique(pairs, return_counts=True)
-    n, ms = side.n, _chosen(side, (), of_all)
+    n, ms = side.n, chosen_ks(side, (), of_all)
     return {m: float(pass_at_k(n[answers // width], votes, m).sum() / len(n)) if len(votes) else 0.0 for m in ms}
 
 
-def _check_problems(before: Samples, after: Samples, partial: bool, same_prompts: bool) -> None:
+def check_problems(before: Samples, after: Samples, partial: bool, same_prompts: bool) -> None:
     """Raises DataError for different problems, unless some may be missing, and for prompts that differ under one id."""
     place = {id: i for i, id in enumerate(after.problems)}
     common = [(i, place[id]) for i, id in enumerate(before.problems) if id in place]
@@ -286,7 +292,7 @@ def check_prompts(before: Samples, after: Samples) -> None:
             raise DataError(f"{many} in {before.name} and {after.name}, {example}")
 
 
-def _change(sides: tuple[Samples, Samples], metrics: tuple[Metrics, Metrics], left_out: bool) -> Change:
+def change_between(sides: tuple[Samples, Samples], metrics: tuple[Metrics, Metrics], left_out: bool) -> Change:
     before, after = sides
     place = {id: i for i, id in enumerate(after.problems)}
     second = np.array([place[id] for id in before.problems])
@@ -317,6 +323,7 @@ def _change(sides: tuple[Samples, Samples], metrics: tuple[Metrics, Metrics], le
         found.by_chance,
         bool((n[0] != n[1]).any()),
         left_out,
+        band([(n[0], c[0])], [(n[1], c[1])]) if found.m.min() > 1 else None,
         _strata((n[0], c[0]), (n[1], c[1]), [int(name[5:]) for name in shared if name.startswith("pass@")]),
     )
 

@@ -28,7 +28,8 @@ _WORDS: dict[Role, str] = {
     "predicted_text model_output full_model_response code code_list output_list output_response solution program",
     "error": "error exception error_message",
     "count": "samples num_samples n_samples n attempts num_attempts n_attempts trials num_trials n_trials "
-    "num_generations num_rollouts num_runs n_runs num_tries n_tries sample_count total_samples total num_total",
+    "num_generations num_rollouts num_runs n_runs num_tries n_tries sample_count total_samples total num_total "
+    "n_total total_count",
 }
 NAMES: dict[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
 """The words of each role, the preferred ones first."""
@@ -46,7 +47,7 @@ _MEANS = re.compile(
     r"(mean|avg|average)_(acc|accuracy|correct|score|reward|pass)|(acc|accuracy|pass|success|solve|correct|win)(_rate|_ratio)?|"
     r"pass@1|pass_at_1|mean"
 )
-OF_TESTS = ("total", "num_total")
+OF_TESTS = ("total", "num_total", "n_total", "total_count")
 """Counts that may be of a sample's tests as well as of a problem's samples."""
 
 SAMPLE_LISTS = {

@@ -107,6 +107,7 @@ class _Reader:
                 f"{path} has {counted(len(files), 'file')} with {', '.join(_ENDINGS)}; name one with samples"
             )
         self.table.counts = [file.name for file in files] == [PROBLEMS]
+        self.table.files += files
         for file in files:
             self.place, first, size = printable(str(file)), self.table.rows, file.stat().st_size
             with opened(file) as stream:
@@ -131,6 +132,7 @@ class _Reader:
         """The samples of a run of `dph eval`, each with its number and verdict, and what its problem has."""
         self.place = printable(str(run / COMPLETIONS))
         check_links(run)
+        self.table.files += [run / PROBLEMS, run / COMPLETIONS]
         of_problem = rows_of(read_parquet(run / PROBLEMS, ["split", "id"], ["kind", "prompt"]))
         facts = {(row["split"], row["id"]): row for row in of_problem}
         reward = ["reward"] if "reward" in self.named else []  # it need not agree with the verdict

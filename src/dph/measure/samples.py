@@ -60,6 +60,8 @@ class Samples:
     """[samples] Whether a sample has a verdict; None if all have one, or the others were left out."""
     used: frozenset[str] = frozenset()
     """The options of `Reading` that had an effect, each by its name, and `filter` with its text."""
+    files: Sequence[Path] = ()
+    """The files that were read."""
 
     @property
     def n(self) -> NDArray[np.int64]:
@@ -147,6 +149,7 @@ class _Choice(Verdicts):
             None if numbers is None else numbers[kept],
             None if judged[kept].all() else judged,
             frozenset(self.used),
+            self.table.files,
         )
 
     def _check_judged(self, judged: NDArray[np.bool_], keys: Sequence[str], ids: IntArray, each: bool) -> None:

@@ -4,6 +4,7 @@ import json
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,8 @@ class LogTable:
     columns: dict[str, NDArray[np.object_]] = field(default_factory=dict)
     """By the path of its keys, the value of each row; None without one."""
     sources: list[Source] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    """All files that were opened, also those without rows."""
     headers: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     """Documents and rows that hold no sample, with the name of their file."""
     others: set[str] = field(default_factory=set)

@@ -221,7 +221,8 @@ class Verdicts(Rows):
             return False
         every = self._scores(total)
         _, ids, keys = self._ids()
-        return len(ids) == len(keys) and not np.isnan(every).all() and bool(np.nanmax(every) > 1)
+        several = not np.isnan(every).all() and bool(np.nanmax(every) > 1)
+        return len(ids) == len(keys) and (several or leaf_of(name) == "c")
 
     def _repeated(self, name: str, total_name: str, mean: bool = False) -> tuple[str, Scores]:
         """Rows with numbers of correct samples, or with their share, become as many rows as there are samples."""
@@ -232,10 +233,20 @@ class Verdicts(Rows):
             raise self._error(f"{name!r} and {total_name!r} are not numbers of correct and of all samples of a problem")
         if total.sum() > MOST_SAMPLES:
             raise self._error(f"{total_name!r} counts more than {MOST_SAMPLES:,} samples in all, too many to compare")
+        self._check_one_row_each()
         times = total.astype(np.intp)
         self.rows = np.repeat(self.rows, times)
         label = f"{name} of {total_name.replace('+', ' + ')}"
         return label, (ranks_of(times) < np.repeat(correct, times)).astype(float)
+
+    def _check_one_row_each(self) -> None:
+        """Refuse several rows of counts of one problem, which would be added up, unless the id was named."""
+        id_name, ids, keys = self._ids()
+        if len(ids) > len(keys) and not self.reading.id:
+            times = np.bincount(ids)
+            text = f"{id_name} {keys[int(times.argmax())]!r} has {times.max()} rows with numbers of samples"
+            ways = f"remove the copies, choose one run with --filter, or add the rows up with --id {id_name}"
+            raise self._error(f"{text}, as copies or several runs have; {ways}")
 
     @cached_property
     def _columns_by_name(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from dph.errors import counted, one_line
+from dph.measure.bands import Band
 from dph.measure.changes import Change, Comparison, ProblemCounts
 from dph.measure.strata import FEWEST_PROBLEMS
 from dph.types import Interval
@@ -47,7 +48,8 @@ def decimal(number: float) -> str:
 
 def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
     """Everything, as JSON takes it; a number that is not defined is null."""
-    return {"verdicts": verdicts(comparison)} | _plain(asdict(comparison))
+    sentences = {"verdicts": verdicts(comparison), "sentences": further_sentences(comparison)}
+    return sentences | plain(asdict(comparison))
 
 
 def verdicts(comparison: Comparison) -> list[str]:
@@ -56,9 +58,57 @@ def verdicts(comparison: Comparison) -> list[str]:
     return [f"{name}{verdict(change)}" for name, change in zip(names, comparison.changes, strict=True)]
 
 
+def further_sentences(comparison: Comparison) -> list[str]:
+    """For each AFTER, where pass@k changed over all k at once, and on which problems it was lost, as far as it has
+    samples enough for either."""
+    several = len(comparison.changes) > 1
+    found = []
+    for label, change in zip(_labels(comparison)[1:], comparison.changes, strict=True):
+        sentences = [band_sentence(change.band) if change.band else "", strata_sentence(change)]
+        found += [f"{label}: {sentence}" if several else sentence for sentence in sentences if sentence]
+    return [f"{sentence[:1].upper()}{sentence[1:]}" if not several else sentence for sentence in found]
+
+
+def band_sentence(band: Band) -> str:
+    """Where pass@k changed over all k at once, and where the first k with a loss lies."""
+    regions = {"higher": band.above, "lower": band.below, "undecided": band.undecided}
+    order = sorted((region, what) for what, each in regions.items() for region in each)
+    where = ", ".join(f"{what} for k = {_span(*region)}" for region, what in order)
+    over = f"95 % over {'problems' if band.runs == (1, 1) else 'runs and problems'}"
+    return f"at all k from 1 to {band.k} at once ({over}), pass@k is {where}; {_first_loss(band)}"
+
+
+def _first_loss(band: Band) -> str:
+    earliest, latest = band.first_loss
+    if earliest is None:
+        return "there is no loss at any of these k"
+    if latest is None:
+        return "no loss is shown" + (f", and none is possible below k = {earliest}" if earliest > 1 else "")
+    return f"the first k with a loss {f'lies between {earliest} and {latest}' if earliest < latest else f'is {latest}'}"
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}–{last}" if first < last else str(first)
+
+
+def strata_sentence(change: Change) -> str:
+    """On which problems pass@k was lost, by how often BEFORE solves them; "" without classes."""
+    if not change.strata:
+        return ""
+    k, parts = change.strata[0].k, [one for one in change.strata if one.part.high < 0]
+    if not parts:
+        return f"no class of problems, by how often before solves them, shows a loss of pass@{k}"
+    places = [
+        f"{_points(one.part)} points on the {100 * one.problems:.1f} % of the problems that before "
+        + (f"solves in {one.title} of its samples" if one.high else "never solves")
+        for one in sorted(parts, key=lambda one: one.part.estimate)
+    ]
+    return f"where pass@{k} was lost: {', '.join(places)}; no other class shows a loss"
+
+
 def comparison_as_text(comparison: Comparison) -> str:
     """Tables in percent, one line for each metric, and the lost and gained problems by name."""
-    lines = [f"{sentence}." for sentence in verdicts(comparison)]
+    lines = [f"{sentence}." for sentence in (*verdicts(comparison), *further_sentences(comparison))]
     tables = (scores_table(comparison), *strata_tables(comparison), distinct_table(comparison), *mix_tables(comparison))
     for table in tables:
         every = [table.columns, *table.rows] if table.rows else []
@@ -77,7 +127,17 @@ def comparison_as_text(comparison: Comparison) -> str:
             if len(problems) > _NAMED:
                 lines.append(f"  and {len(problems) - _NAMED} more")
         lines += ["", test_of(change)]
-    return "\n".join([*lines, "", "percent, with 95 % intervals over problems"]).lstrip()
+    return "\n".join([*lines, "", footer(comparison)]).lstrip()
+
+
+def footer(comparison: Comparison) -> str:
+    """What the numbers of all tables are."""
+    runs = [scores.runs for scores in comparison.scores]
+    if max(runs, default=1) == 1:
+        return "percent, with 95 % intervals over problems"
+    sides = [f"{label} is the mean of {counted(n, 'run')}" for label, n in zip(("before", "after"), runs, strict=True)]
+    single = "; the interval holds for the very model of a side with one run" if 1 in runs else ""
+    return f"percent, with 95 % intervals over runs and problems: {' and '.join(sides)}{single}"
 
 
 def test_of(change: Change) -> str:
@@ -100,12 +160,25 @@ def scores_table(comparison: Comparison) -> TextTable:
     names = list(dict.fromkeys(name for scores in comparison.scores for name in scores.metrics))
     kinds = list(dict.fromkeys(name.partition("@")[0] for name in names))
     names.sort(key=lambda name: (kinds.index(name.partition("@")[0]), float(name.partition("@")[2])))
-    labels = _labels(comparison)
-    rows = []
+    labels, rows = _labels(comparison), []
+    banded = any(change.band for change in comparison.changes)
     for name in names:
         cells = [_share(scores.metrics.get(name)) for scores in comparison.scores]
-        rows.append([name, *cells, *(_points(change.differences.get(name)) for change in comparison.changes)])
-    return TextTable("Scores", ["", *labels, *(f"{label} − {labels[0]}" for label in labels[1:])], rows)
+        for change in comparison.changes:
+            cells += [_points(change.differences.get(name)), *([_at_all_k(change.band, name)] if banded else [])]
+        rows.append([name, *cells])
+    columns = [[f"{label} − {labels[0]}", *(["at all k at once"] if banded else [])] for label in labels[1:]]
+    return TextTable("Scores", ["", *labels, *(title for titles in columns for title in titles)], rows)
+
+
+def _at_all_k(band: Band | None, name: str) -> str:
+    """The ends of the band at the k of a metric; "" for another metric than pass@k."""
+    kind, _, k = name.partition("@")
+    if band is None or kind != "pass" or int(k) not in band.ks:
+        return ""
+    place = band.ks.index(int(k))
+    low, high = (round(100 * ends[place], 1) + 0.0 for ends in (band.low, band.high))  # no −0.0
+    return f"{low:+.1f} to {high:+.1f}"
 
 
 def distinct_table(comparison: Comparison) -> TextTable:
@@ -174,9 +247,10 @@ def _problem(problem: ProblemCounts) -> str:
     return f"{one_line(problem.id, 60)} ({cb}/{nb} → {ca}/{na}{chance})"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON takes it; a number that is not finite is null."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
