@@ -88,6 +88,7 @@ RUN_BY = {
     "dph verify --task records": "project/test_docs.py::test_what_needs_only_small_files_runs",
     "dph passk": "project/test_docs.py::test_what_needs_only_small_files_runs",
     "dph certify base.jsonl": "project/test_docs.py::test_what_needs_only_small_files_runs",
+    "dph judge": "stages/test_judge.py::test_the_pages_commands_run",
     "dph report": "stages/test_init.py::test_the_pages_commands_run",
     "dph doctor": "doctor/test_doctor.py::test_on_this_machine",
     "python -c": "project/test_docs.py::test_what_needs_only_small_files_runs",

@@ -195,6 +195,7 @@ CALLS: dict[str, Callable[[Any], list[tuple[Any, ...]]]] = {
         (h.runs["train"], "--certify.set", h.runs["presample"], "--out", h.new()),
     ],
     "passk": lambda h: [(h.runs["eval"], h.runs["eval"]), (h.data, h.data, "--json", "--html", h.new())],
+    "judge": lambda h: [("--every", "2000"), ("--sql", "--every", "40", "--json")],
     "audit": lambda h: [(*TOY, "--model.path", h.runs["sft"], "--after", h.runs["train"], "--out", h.new())],
     "report": lambda h: [(h.runs["eval"], h.runs["train"], "--out", h.new()), (h.runs["verify"], "--out", h.new())],
     "verl": lambda h: [

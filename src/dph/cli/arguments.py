@@ -57,6 +57,7 @@ FIRST = {
     "check": {"DATA": "--data"},
     "report": {"RUN …": "--runs"},
     "passk": {"BEFORE [AFTER …]": "--files"},
+    "judge": {"FILE.py:FUNCTION": "--function"},
     "audit": {"BEFORE": "--model.path", "AFTER": "--after"},
     "certify": {"BASE": "--base", "CHECKPOINTS": "--checkpoints"},
     "interpolate": {"RUN": "--run"},

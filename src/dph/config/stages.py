@@ -328,6 +328,30 @@ class AuditConfig(EvalConfig):
 
 
 @dataclass(frozen=True)
+class TrialConfig(Settings):
+    """`dph judge`: try any reward function on answers of known truth: what it pays wrongly, and what it refuses."""
+
+    function: Annotated[str, Code("--function")] = ""
+    """FILE.py:NAME of a reward function in the form of TRL, verl, OpenRLHF or this package; empty: our own judge."""
+    math: bool = False
+    """Try it on answers in mathematics, which is the default."""
+    sql: bool = False
+    """Try it on SQL queries over a small database."""
+    template: str = ""
+    """How a response states its answer, with {answer} for it; empty: the usual way that serves the function best."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Further arguments that the function is given by name."""
+    every: PositiveInt = 1
+    """Take every so many-th answer only, for a judge that is slow."""
+    timeout: Annotated[Positive, Usual(0.01, 3600)] = 5.0
+    """Seconds that one answer may take to be judged; pauses and load do not count."""
+    workers: Annotated[PositiveInt, Usual(high=1024)] = 1
+    """Processes in which the function is called."""
+    json: bool = False
+    """Print everything as JSON, with every answer that was judged wrongly."""
+
+
+@dataclass(frozen=True)
 class DemoConfig(Settings):
     """`dph demo`: base model, GRPO, DPH-JS and a report on Countdown, in minutes, without network or GPU."""
 
@@ -374,6 +398,7 @@ STAGES: dict[str, type[Any]] = {
     "certify": CertifyStageConfig,
     "interpolate": InterpolateConfig,
     "passk": PasskConfig,
+    "judge": TrialConfig,
     "audit": AuditConfig,
     "report": ReportConfig,
     "verl": VerlConfig,
