@@ -58,7 +58,7 @@ def test_the_settings_page_explains_every_setting(stage):
 
 SHORT = {
     *("task", "data", "databases", "suite", "gold", "rule", "policy", "workers", "timeout", "keep-distinct"),
-    *("subset", "skip-missing", "reward", "task.options", "certify"),
+    *("subset", "skip-missing", "reward", "task.options", "columns", "certify"),
 }
 COMMON = {"preset", "config", "plugin", "resume", "help", "version"}
 
@@ -90,6 +90,7 @@ RUN_BY = {
     "dph certify base.jsonl": "project/test_docs.py::test_what_needs_only_small_files_runs",
     "dph judge": "stages/test_judge.py::test_the_pages_commands_run",
     "dph report": "stages/test_init.py::test_the_pages_commands_run",
+    "dph doctor RUN": "measure/test_trainer_logs.py::test_each_planted_failure_is_found_and_no_other",
     "dph doctor": "doctor/test_doctor.py::test_on_this_machine",
     "python -c": "project/test_docs.py::test_what_needs_only_small_files_runs",
 }

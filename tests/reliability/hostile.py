@@ -202,6 +202,11 @@ CALLS: dict[str, Callable[[Any], list[tuple[Any, ...]]]] = {
         ("--preset", "grpo", "--model.path", h.model, "--out", h.new()),
         *[("--preset", "dph_js", "--model.path", h.model, "--rehearsal.path", h.runs["presample"], "--out", h.new())],
     ],
-    "doctor": lambda h: [("--no-smoke", "--out", h.runs["train"]), ("--no-smoke", "--json")],
+    "doctor": lambda h: [
+        ("--no-smoke", "--out", h.runs["train"]),
+        ("--no-smoke", "--json"),
+        *((h.runs[stage],) for stage in ("train", "eval")),
+        (h.data, "--json"),
+    ],
 }
 """For every command the words with which it reads hostile files: the tests fail for a command without an entry."""

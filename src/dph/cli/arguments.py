@@ -61,6 +61,7 @@ FIRST = {
     "audit": {"BEFORE": "--model.path", "AFTER": "--after"},
     "certify": {"BASE": "--base", "CHECKPOINTS": "--checkpoints"},
     "interpolate": {"RUN": "--run"},
+    "doctor": {"[RUN]": "--run"},
 }
 """The words before any flag, with the flags that they stand for, as in `dph report RUN …` and `dph certify BASE
 CHECKPOINT …`."""

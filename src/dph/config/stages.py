@@ -374,8 +374,11 @@ class DemoConfig(Settings):
 
 @dataclass(frozen=True)
 class DoctorConfig(Settings):
-    """`dph doctor`: check the machine and the installation, and say how to fix what does not work."""
+    """`dph doctor`: check the machine and the installation, or say which of five failures a run of training shows."""
 
+    run: str = ""
+    """What a trainer logged: a folder with TRL's trainer_state.json or completions, verl's file logger or rollouts, or
+    a run of dph train; empty: the machine and the installation are checked."""
     out: str = "runs"
     """Directory for runs, whose write access and free disk space are checked."""
     device: str = "auto"
