@@ -127,9 +127,27 @@ class CertifyStageConfig(EvalConfig, Reading):
     them must not be among these."""
     mastered: PositiveShare = 0.75
     """With `choose`: share of these samples that must be correct."""
+    for_k: Annotated[NonNegativeInt, Usual(high=1024)] = 0
+    """With `choose`: certify pass@k of the problems that can lose it, for this k, in place of mastered ones: those with
+    at least 1/k and less than 4/k of these samples correct; 0: none."""
 
     def check(self) -> None:
-        """Accepts settings of sampling that samples from files do not need; evaluations of models check theirs."""
+        """Raises SettingsError for a `for_k` that no problem could meet, or that has no part in the certificate.
+        Accepts settings of sampling that samples from files do not need; evaluations of models check theirs."""
+        if not self.for_k:
+            return
+        if not self.choose:
+            raise SettingsError("--for-k says which problems the samples of --choose take; name --choose too")
+        if self.mastered != CertifyStageConfig.mastered:
+            raise SettingsError("--for-k and --mastered choose different problems; leave one of them out")
+        if self.certify.k not in (CertificateConfig.k, self.for_k):
+            raise SettingsError(f"--for-k {self.for_k} certifies pass@{self.for_k}; leave --certify.k out")
+        if self.for_k >= 4 * self.choose or self.for_k < 2:
+            raise SettingsError(
+                f"--for-k {self.for_k} takes problems with at least 1/{self.for_k} and less than 4/{self.for_k} of the "
+                f"{self.choose} samples correct, but no number of correct ones is between; let more samples choose, or "
+                "name another k"
+            )
 
 
 @dataclass(frozen=True)
