@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Judges of mathematics of other libraries, for `dph judge examples/judges.py:NAME`: each needs its own library.
 
 A function's parameters say how it is called. Whatever a file of yours imports can be named directly too.

@@ -46,7 +46,7 @@ def bounds(population: str, one_seed: bool, numbered: bool, runs: int) -> FloatA
     return np.array(found)
 
 
-def _judged(right: FloatArray, numbered: bool, run: int) -> Judged:
+def _judged(right: np.ndarray, numbered: bool, run: int) -> Judged:
     samples = {f"{run} {place}": dict(enumerate(row)) for place, row in enumerate(right.astype(int).tolist())}
     judged = Judged(samples, True)
     return judged if numbered else judged.without_numbers()
