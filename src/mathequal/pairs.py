@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import NamedTuple
 
+from mathequal.answers import Expression
 from mathequal.reading import read
 from mathequal.rulebook import told
 from mathequal.trees import symbols
@@ -57,7 +58,7 @@ def type_of(gold: str) -> str:
     answer = read(gold)
     if answer is None:
         return "choices and texts"
-    if answer.kind == "expression":
+    if isinstance(answer, Expression):
         return "expressions" if symbols(answer.value) else "numbers"
     return _TYPES.get(answer.kind, "times, dates, bases, ratios, families")
 
