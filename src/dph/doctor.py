@@ -47,10 +47,20 @@ class Finding:
 
 
 def doctor(config: DoctorConfig) -> None:
-    """Run all checks and print each result as it arrives, or all results as JSON at the end.
+    """Run all checks and print each result as it arrives, or all results as JSON at the end; of a run, which failures
+    it shows.
 
-    Raises UserError, after all results have been printed, if anything that is needed does not work.
+    Raises UserError, after all results have been printed, if anything that is needed does not work, and for a run
+    whose log cannot be read.
     """
+    if config.run:
+        from dph.measure.curves import read_trainer_log
+        from dph.measure.failures import as_json, as_text, diagnose
+
+        log = read_trainer_log(Path(config.run))
+        told = (config.run, log, diagnose(log))
+        put(json_for_terminal(as_json(*told)) if config.json else as_text(*told))
+        return
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "installation": check_installation,
         "processors": check_processors,

@@ -495,7 +495,7 @@ def test_help_of_every_stage_is_quick_and_complete():
         "    except SystemExit as end:\n        assert end.code == 0, end.code\n"
         "    assert 'settings:' in said.getvalue(), said.getvalue()\n"
         "    assert ('--preset NAME' in said.getvalue()) == (stage != 'init')\n"
-        "    without = ('init', 'interpolate', 'passk', 'report', 'doctor')\n"
+        "    without = ('init', 'interpolate', 'passk', 'judge', 'report', 'doctor')\n"
         "    assert ('Presets: ' in said.getvalue()) == (stage not in without)\n"
         "    if stage == 'train':\n        assert 'weight of the rehearsal term' in ' '.join(said.getvalue().split())\n"
         "heavy = {'torch', 'transformers', 'pyarrow', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy\n"

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.reliability.certificate import SETTINGS, bernstein_bound, simulate
+from benchmarks.reliability.rare import bounds, true_loss
 from dph.errors import UserError
 from dph.measure.certificate import (
+    Choice,
+    Judged,
     certificate,
     fixed_sequence,
     losses,
@@ -121,3 +124,40 @@ def test_coverage_at_the_edge(name):
     """4,000 runs with a true loss of epsilon; a run that certifies is an error."""
     errors = simulate(name, runs=4000, seed=1)
     assert errors.share <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 4000), errors
+
+
+def rare(numbered):
+    """A base model and a checkpoint: by the number of correct samples among 8, "a0" to "a8"."""
+    samples = {f"a{right}": {number: int(number < right) for number in range(8)} for right in range(9)}
+    return Judged(samples, numbered)
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_the_problems_that_can_lose_pass_at_k_are_chosen(numbered):
+    """Of 4 samples that choose at least 1/4, and less than 4/4, for k = 4: 1, 2 or 3 correct ones; which of the 8
+    samples choose is the same for problems with one id."""
+    choice = Choice(rare(numbered), 4, 0.75, for_k=4)
+    among = [int(id[1:]) - right for id, (right, _) in choice.base.items()]
+    assert among and all(1 <= correct <= 3 for correct in among) and all(of == 4 for _, of in choice.base.values())
+    assert "a0" not in choice.base and "a8" not in choice.base
+    assert len(choice.ways(rare(numbered))) == (1 if numbered else 2)
+    mastered = Choice(rare(numbered), 4, 0.75)
+    assert len(mastered.ways(rare(numbered))) == 1
+
+
+def test_problems_that_are_not_chosen_are_counted_with_what_they_lost():
+    choice = Choice(rare(True), 4, 0.75, for_k=4)
+    nothing = Judged({id: dict.fromkeys(each, 0) for id, each in rare(True).samples.items()}, True)
+    others, lost = choice.others(rare(True), nothing)
+    assert others == 9 - len(choice.base) and lost == others - 1  # a0 had nothing to lose
+    assert choice.others(rare(True), rare(True)) == (others, 0)
+
+
+@pytest.mark.parametrize(("population", "one_seed", "right_way"), [("all at 1/k", True, 0), ("all at 4/k", False, 1)])
+def test_coverage_certificates_of_counts_miss_in_at_most_five_percent(population, one_seed, right_way):
+    """The two cases in which one way to leave samples out would miss: of 60 runs 9 misses are 0.3 % likely at 5 %."""
+    found, loss = bounds(population, one_seed, False, 60), true_loss(population)
+    assert (found.max(1) < loss).sum() < 9
+    assert (found[:, right_way] < loss).sum() < 9
+    if one_seed:
+        assert (found[:, 1 - right_way] < loss).sum() > 30

@@ -58,7 +58,7 @@ def test_the_settings_page_explains_every_setting(stage):
 
 SHORT = {
     *("task", "data", "databases", "suite", "gold", "rule", "policy", "workers", "timeout", "keep-distinct"),
-    *("subset", "skip-missing", "reward", "task.options", "certify"),
+    *("subset", "skip-missing", "reward", "task.options", "columns", "certify"),
 }
 COMMON = {"preset", "config", "plugin", "resume", "help", "version"}
 
@@ -87,8 +87,11 @@ RUN_BY = {
     "docs/guides/extend.md": "project/test_examples.py::test_the_pages_commands_run",
     "dph verify --task records": "project/test_docs.py::test_what_needs_only_small_files_runs",
     "dph passk": "project/test_docs.py::test_what_needs_only_small_files_runs",
-    "dph certify base.jsonl": "project/test_docs.py::test_what_needs_only_small_files_runs",
+    "dph certify base.jsonl step20": "project/test_docs.py::test_what_needs_only_small_files_runs",
+    "dph certify base.jsonl rl": "stages/test_certify.py::test_rare_problems_are_certified_and_the_others_named",
+    "dph judge": "stages/test_judge.py::test_the_pages_commands_run",
     "dph report": "stages/test_init.py::test_the_pages_commands_run",
+    "dph doctor RUN": "measure/test_trainer_logs.py::test_each_planted_failure_is_found_and_no_other",
     "dph doctor": "doctor/test_doctor.py::test_on_this_machine",
     "python -c": "project/test_docs.py::test_what_needs_only_small_files_runs",
 }
@@ -171,7 +174,7 @@ def test_what_needs_only_small_files_runs(tmp_path, monkeypatch, capsys):
         verdicts = {(i, n): i % 2 == 0 or (i + n) % 9 < right for i in range(40) for n in range(24)}
         rows = [{"problem_id": i, "sample": n, "correct": correct} for (i, n), correct in verdicts.items()]
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    wanted = ("dph verify --task records", "dph passk", "dph certify base.jsonl")
+    wanted = ("dph verify --task records", "dph passk", "dph certify base.jsonl step20")
     said = []
     for name in ("guides/verifiers.md", "guides/passk.md", "concepts/certificate.md"):
         for line in (ROOT / "docs" / name).read_text(encoding="utf-8").splitlines():

@@ -195,12 +195,18 @@ CALLS: dict[str, Callable[[Any], list[tuple[Any, ...]]]] = {
         (h.runs["train"], "--certify.set", h.runs["presample"], "--out", h.new()),
     ],
     "passk": lambda h: [(h.runs["eval"], h.runs["eval"]), (h.data, h.data, "--json", "--html", h.new())],
+    "judge": lambda h: [("--every", "2000"), ("--sql", "--every", "40", "--json")],
     "audit": lambda h: [(*TOY, "--model.path", h.runs["sft"], "--after", h.runs["train"], "--out", h.new())],
     "report": lambda h: [(h.runs["eval"], h.runs["train"], "--out", h.new()), (h.runs["verify"], "--out", h.new())],
     "verl": lambda h: [
         ("--preset", "grpo", "--model.path", h.model, "--out", h.new()),
         *[("--preset", "dph_js", "--model.path", h.model, "--rehearsal.path", h.runs["presample"], "--out", h.new())],
     ],
-    "doctor": lambda h: [("--no-smoke", "--out", h.runs["train"]), ("--no-smoke", "--json")],
+    "doctor": lambda h: [
+        ("--no-smoke", "--out", h.runs["train"]),
+        ("--no-smoke", "--json"),
+        *((h.runs[stage],) for stage in ("train", "eval")),
+        (h.data, "--json"),
+    ],
 }
 """For every command the words with which it reads hostile files: the tests fail for a command without an entry."""

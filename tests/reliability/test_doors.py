@@ -118,7 +118,14 @@ def test_every_setting_that_names_code_is_refused_in_a_file_and_in_a_program(tmp
             named = {tables[0]: {key: value}} if tables else {key: value}
             load_settings(stage, files=[tmp_path / "a.toml"], overrides=named)
             seen.add(name)
-    assert seen == {"plugins", "reward.function", "model.trust_remote_code", "model.attention", "trust_remote_code"}
+    assert seen == {
+        "plugins",
+        "reward.function",
+        "model.trust_remote_code",
+        "model.attention",
+        "trust_remote_code",
+        "function",
+    }
 
 
 def test_a_reward_function_of_a_certification_set_is_not_the_programs(tmp_path):
@@ -149,7 +156,7 @@ def test_the_traps_work_if_a_flag_opens_them(tmp_path, capsys):
 
 LOADERS = {
     "build.py": {"load_plugin"},
-    "verifiers/function_worker.py": {"load_function"},  # called by FunctionVerifier, here or in a worker
+    "verifiers/function_worker.py": {"load_function"},  # called by FunctionVerifier and Trial, here or in a worker
 }
 """The functions that load code of others; FunctionVerifier, load_plugin and the reading of models ask `require`."""
 OWN = {"process/user_code.py", "registry.py", "__init__.py", "measure/__init__.py", "cli/main.py", "cli/loaded.py"}
@@ -170,6 +177,7 @@ def test_code_is_loaded_at_the_known_places_only():
                     found.setdefault(str(path.relative_to(SOURCE)), set()).add(function.name)
     assert {file: names for file, names in found.items() if file not in OWN | INSTALLED} == LOADERS
     asking = {"build.py": "load_plugin", "verifiers/function.py": "__init__", "models/loading.py": "_reading"}
+    asking |= {"verifiers/trial.py": "__init__"}
     for file, name in asking.items():
         tree = ast.parse((SOURCE / file).read_text())
         [body] = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]

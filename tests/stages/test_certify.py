@@ -4,6 +4,7 @@ weights."""
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -495,3 +496,43 @@ def test_a_certificate_calls_the_function_that_the_call_names_too(tmp_path, caps
 def test_a_certificate_takes_no_other_code_from_a_run(tmp_path, capsys):
     named = {"plugins": ["missing.py"], "model": {"trust_remote_code": True, "attention": "org/kernel"}}
     assert run(capsys, *naming(tmp_path / "run", named))[0] == 0
+
+
+def rare_files(tmp_path, kept):
+    """Files of counts: 400 problems with 64 samples; the checkpoint has this share of the base model's correct ones."""
+    paths = []
+    for name, share in (("base", 1.0), ("now", kept)):
+        rows = [{"id": f"p{i}", "c": round(share * (i % 65)), "n": 64} for i in range(400)]
+        paths.append(tmp_path / f"{name}.jsonl")
+        paths[-1].write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return paths
+
+
+def test_rare_problems_are_certified_and_the_others_named(tmp_path, capsys):
+    base, same = rare_files(tmp_path, 1.0)
+    words = ("--choose", "32", "--for-k", "16", "--certify.epsilon", "0.2")
+    status, said = run(capsys, "certify", base, same, *words, "--out", tmp_path / "out")
+    assert status == 0 and "at least 1/16 and less than 4/16 of 32 samples of the base model are correct" in said
+    assert "now.jsonl: certified: with 95 % confidence pass@16 on problems like these" in said
+    [row] = json.loads((tmp_path / "out/certificates.json").read_text())
+    assert row["k"] == 16 and row["others"] == 400 - row["problems"] > 200 and row["others_lost"] == 0
+    assert f"; it is silent about the other {row['others']}, 0 of them lost" in said
+    base, now = rare_files(tmp_path, 0.3)
+    assert "now.jsonl: not certified" in run(capsys, "certify", base, now, *words)[1]
+    _, said = run(capsys, "certify", base, now, "--choose", "32")
+    others, lost = map(int, re.findall(r"silent about the other (\d+), (\d+) of them lost", said)[0])
+    assert lost == sum(i % 65 == 1 for i in range(400)) and others > 200  # 0.3 of 1 is none
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--for-k", "32"), "name --choose too"),
+        (("--for-k", "32", "--choose", "32", "--mastered", "0.5"), "choose different problems"),
+        (("--for-k", "32", "--choose", "32", "--certify.k", "8"), "--for-k 32 certifies pass@32"),
+        (("--for-k", "32", "--choose", "8"), "no number of correct ones is between"),
+        (("--for-k", "60", "--choose", "30"), "pass@60 needs at least 60 samples of each problem"),
+    ],
+)
+def test_what_cannot_be_a_coverage_certificate_is_refused(tmp_path, capsys, words, said):
+    assert said in complaint(capsys, "certify", *rare_files(tmp_path, 1.0), *words)

@@ -57,9 +57,11 @@ FIRST = {
     "check": {"DATA": "--data"},
     "report": {"RUN …": "--runs"},
     "passk": {"BEFORE [AFTER …]": "--files"},
+    "judge": {"FILE.py:FUNCTION": "--function"},
     "audit": {"BEFORE": "--model.path", "AFTER": "--after"},
     "certify": {"BASE": "--base", "CHECKPOINTS": "--checkpoints"},
     "interpolate": {"RUN": "--run"},
+    "doctor": {"[RUN]": "--run"},
 }
 """The words before any flag, with the flags that they stand for, as in `dph report RUN …` and `dph certify BASE
 CHECKPOINT …`."""

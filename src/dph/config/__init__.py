@@ -74,6 +74,7 @@ from dph.config.stages import (
     PresampleConfig as PresampleConfig,
     ReportConfig as ReportConfig,
     SftConfig as SftConfig,
+    TrialConfig as TrialConfig,
     VerifyConfig as VerifyConfig,
     VerlConfig as VerlConfig,
 )

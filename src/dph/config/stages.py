@@ -127,9 +127,27 @@ class CertifyStageConfig(EvalConfig, Reading):
     them must not be among these."""
     mastered: PositiveShare = 0.75
     """With `choose`: share of these samples that must be correct."""
+    for_k: Annotated[NonNegativeInt, Usual(high=1024)] = 0
+    """With `choose`: certify pass@k of the problems that can lose it, for this k, in place of mastered ones: those with
+    at least 1/k and less than 4/k of these samples correct; 0: none."""
 
     def check(self) -> None:
-        """Accepts settings of sampling that samples from files do not need; evaluations of models check theirs."""
+        """Raises SettingsError for a `for_k` that no problem could meet, or that has no part in the certificate.
+        Accepts settings of sampling that samples from files do not need; evaluations of models check theirs."""
+        if not self.for_k:
+            return
+        if not self.choose:
+            raise SettingsError("--for-k says which problems the samples of --choose take; name --choose too")
+        if self.mastered != CertifyStageConfig.mastered:
+            raise SettingsError("--for-k and --mastered choose different problems; leave one of them out")
+        if self.certify.k not in (CertificateConfig.k, self.for_k):
+            raise SettingsError(f"--for-k {self.for_k} certifies pass@{self.for_k}; leave --certify.k out")
+        if self.for_k >= 4 * self.choose or self.for_k < 2:
+            raise SettingsError(
+                f"--for-k {self.for_k} takes problems with at least 1/{self.for_k} and less than 4/{self.for_k} of the "
+                f"{self.choose} samples correct, but no number of correct ones is between; let more samples choose, or "
+                "name another k"
+            )
 
 
 @dataclass(frozen=True)
@@ -337,6 +355,30 @@ class AuditConfig(EvalConfig):
 
 
 @dataclass(frozen=True)
+class TrialConfig(Settings):
+    """`dph judge`: try any reward function on answers of known truth: what it pays wrongly, and what it refuses."""
+
+    function: Annotated[str, Code("--function")] = ""
+    """FILE.py:NAME of a reward function in the form of TRL, verl, OpenRLHF or this package; empty: our own judge."""
+    math: bool = False
+    """Try it on answers in mathematics, which is the default."""
+    sql: bool = False
+    """Try it on SQL queries over a small database."""
+    template: str = ""
+    """How a response states its answer, with {answer} for it; empty: the usual way that serves the function best."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Further arguments that the function is given by name."""
+    every: PositiveInt = 1
+    """Take every so many-th answer only, for a judge that is slow."""
+    timeout: Annotated[Positive, Usual(0.01, 3600)] = 5.0
+    """Seconds that one answer may take to be judged; pauses and load do not count."""
+    workers: Annotated[PositiveInt, Usual(high=1024)] = 1
+    """Processes in which the function is called."""
+    json: bool = False
+    """Print everything as JSON, with every answer that was judged wrongly."""
+
+
+@dataclass(frozen=True)
 class DemoConfig(Settings):
     """`dph demo`: base model, GRPO, DPH-JS and a report on Countdown, in minutes, without network or GPU."""
 
@@ -359,8 +401,11 @@ class DemoConfig(Settings):
 
 @dataclass(frozen=True)
 class DoctorConfig(Settings):
-    """`dph doctor`: check the machine and the installation, and say how to fix what does not work."""
+    """`dph doctor`: check the machine and the installation, or say which of five failures a run of training shows."""
 
+    run: str = ""
+    """What a trainer logged: a folder with TRL's trainer_state.json or completions, verl's file logger or rollouts, or
+    a run of dph train; empty: the machine and the installation are checked."""
     out: str = "runs"
     """Directory for runs, whose write access and free disk space are checked."""
     device: str = "auto"
@@ -383,6 +428,7 @@ STAGES: dict[str, type[Any]] = {
     "certify": CertifyStageConfig,
     "interpolate": InterpolateConfig,
     "passk": PasskConfig,
+    "judge": TrialConfig,
     "audit": AuditConfig,
     "report": ReportConfig,
     "verl": VerlConfig,

@@ -84,34 +84,65 @@ class Judged:
 class Choice:
     """Problems that some samples of the base model choose, because enough of them are correct, and what measures it.
 
+    With `for_k` they are the problems that can lose pass@k: at least 1/k, and less than 4/k, of these samples are
+    correct, as in `dph presample --for-k`.
+
     A hash of the problem's id and a sample's number says which n samples choose. The others measure the base model,
     and a checkpoint is measured without those of the same numbers: sampled with one seed, they resemble the samples
     that chose. The order of rows has no part in it. docs/concepts/certificate.md says why the bound then holds.
     """
 
-    def __init__(self, base: Judged, n: int, mastered: float, name: str = "the base model") -> None:
-        """n: how many samples choose; 0: every problem counts. mastered: the share of them that must be correct.
-        Raises DataError for a problem that would have no sample left; name: of its file."""
+    def __init__(self, base: Judged, n: int, mastered: float, name: str = "the base model", for_k: int = 0) -> None:
+        """n: how many samples choose; 0: every problem counts. mastered: the share of them that must be correct; for_k:
+        the k of problems that can lose pass@k, in place of mastered ones; 0: none. Raises DataError for a problem that
+        would have no sample left; name: of its file."""
         if n and (few := [id for id, each in base.samples.items() if len(each) <= n]):
             has = f"{name}: problem {one_line(few[0], 60)!r} has {counted(len(base.samples[few[0]]), 'sample')}"
             raise DataError(f"{has}, so that none is left to measure it with if {n} choose; let fewer choose")
         self._chosen = {id: _choosing(id, each, n) for id, each in base.samples.items()}
         self.problems = len(base.samples)
+        self._two_ways = bool(for_k) and not base.numbered
         least = mastered * n - 1e-9  # 0.55 · 20 is above 11 in floats
+
+        def counts(correct: int) -> bool:
+            return n <= correct * for_k < 4 * n if for_k else correct >= least
+
         self.base = {
             id: self._left(id, each)
             for id, each in base.samples.items()
-            if sum(each[number] for number in self._chosen[id]) >= least
+            if counts(sum(each[number] for number in self._chosen[id]))
         }
         """Correct and all samples of the chosen problems that did not choose them."""
 
-    def counts(self, checkpoint: Judged) -> dict[str, tuple[int, int]]:
-        """The same of a checkpoint, with problems that the base model does not have."""
+    def counts(self, checkpoint: Judged, seed: str = "") -> dict[str, tuple[int, int]]:
+        """The same of a checkpoint, with problems that the base model does not have. seed: "" leaves out the samples of
+        the same places as of the base model, another text those of other places."""
         wanted = [id for id in checkpoint.samples if id in self.base or id not in self._chosen]
-        return {id: self._left(id, checkpoint.samples[id]) for id in wanted}
+        return {id: self._left(id, checkpoint.samples[id], seed) for id in wanted}
 
-    def _left(self, id: str, samples: Mapping[int, int]) -> tuple[int, int]:
-        left = [correct for number, correct in samples.items() if number not in self._chosen.get(id, ())]
+    def ways(self, checkpoint: Judged) -> list[dict[str, tuple[int, int]]]:
+        """The counts of a checkpoint in each way to leave samples out of which one is right: the larger bound holds.
+
+        With numbers, or if many of the samples had to be correct, it is the same places. If few had to be, and nothing
+        but counts is known, a hash that deals few correct ones to the base model's choice would leave the checkpoint
+        too many of its own: this is right for sides sampled with one seed. For sides sampled apart, other places are.
+        """
+        return [self.counts(checkpoint, seed) for seed in (("", "checkpoint") if self._two_ways else ("",))]
+
+    def others(self, base: Judged, checkpoint: Judged) -> tuple[int, int]:
+        """How many problems were not chosen, and how many of these the base model solves in a sample and the checkpoint
+        in none: a certificate is silent about them."""
+        left = [id for id in self._chosen if id not in self.base]
+        lost = [
+            id for id in left if any(base.samples[id].values()) and not any(checkpoint.samples.get(id, {}).values())
+        ]
+        return len(left), len(lost)
+
+    def _left(self, id: str, samples: Mapping[int, int], seed: str = "") -> tuple[int, int]:
+        chosen = self._chosen.get(id, frozenset())
+        if seed and chosen:
+            chosen = _choosing(f"{id} of the {seed}", samples, len(chosen))
+        left = [correct for number, correct in samples.items() if number not in chosen]
         return sum(left), len(left)
 
 
@@ -155,6 +186,10 @@ class Certificate:
     problems: int
     lost: tuple[str, ...]
     """Problems that the base model solved in a sample and the checkpoint in none."""
+    others: int = 0
+    """Further problems of the same samples, which were not chosen: the certificate is silent about them."""
+    others_lost: int = 0
+    """Those of them that the base model solved in a sample and the checkpoint in none."""
 
     @property
     def certified(self) -> bool:
@@ -171,7 +206,7 @@ class Certificate:
             f"{words}: with {level} % confidence pass@{self.k} on problems like {these} is {most} "
             f"the base model's ({100 * self.epsilon:.4g} are allowed, {measured}, "
             f"{counted(len(self.lost), 'problem')} lost)"
-        )
+        ) + (f"; it is silent about the other {self.others}, {self.others_lost} of them lost" if self.others else "")
 
 
 def _confidence(alpha: float) -> str:

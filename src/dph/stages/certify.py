@@ -37,7 +37,7 @@ MADE_BY = {"made_by": "dph certify"}
 _FILES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".eval", ".zip", ".gz", ".zst", ".bz2", ".txt")
 """The endings of names that are files and no models."""
 _OF_READING = tuple(field.name for field in fields(Reading))
-_OF_CHOICE = ("choose", "mastered")
+_OF_CHOICE = ("choose", "mastered", "for_k")
 _ALWAYS = ("base", "checkpoints", "out", "certify", "plugins")
 _OF_SET = ("model", "sampler")
 """The settings of the sampling of models that are checked on the set of a presample run. All other settings are those
@@ -122,20 +122,35 @@ def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate
         judged = judged_of(samples(place), int(place == 0))
         return judged if numbered else judged.without_numbers()
 
-    choice = Choice(side(0), n, config.mastered, config.base)
+    base = side(0)
+    choice = Choice(base, n, config.mastered, config.base, config.for_k)
     if n:
-        of = counted(choice.problems, "problem")
-        share = f"at least {100 * config.mastered:g} % of {counted(n, 'sample')} of the base model"
-        say(f"{len(choice.base)} of {of} are chosen: {share} are correct; its other samples measure it")
-        if not numbered:
-            say("some samples have no number, so that only counts are used, which certifies somewhat less")
-        if not choice.base:
-            least = f"in none of {of} are {share} correct"
-            raise DataError(f"{config.base}: {least}, so that there is nothing to certify; lower --mastered")
+        _say_choice(config, choice, numbered)
     remedy = f", or let fewer than {n} samples choose" if n > 1 else ""
+    k = config.for_k or allowed.k
     for place in range(1, len(names)):
-        counts = choice.counts(side(place))
-        yield certificate(choice.base, counts, allowed.epsilon, allowed.alpha, allowed.k, remedy)
+        checkpoint = side(place)
+        ways = [
+            certificate(choice.base, counts, allowed.epsilon, allowed.alpha, k, remedy)
+            for counts in choice.ways(checkpoint)
+        ]
+        others, lost = choice.others(base, checkpoint) if n else (0, 0)
+        yield replace(max(ways, key=lambda check: check.bound), others=others, others_lost=lost)
+
+
+def _say_choice(config: CertifyStageConfig, choice: Choice, numbered: bool) -> None:
+    """Say which problems are chosen. Raises DataError if there are none."""
+    n, k, of = config.choose, config.for_k, counted(choice.problems, "problem")
+    share = f"at least 1/{k} and less than 4/{k}" if k else f"at least {100 * config.mastered:g} %"
+    share += f" of {counted(n, 'sample')} of the base model"
+    say(f"{len(choice.base)} of {of} are chosen: {share} are correct; its other samples measure it")
+    if not numbered:
+        say("some samples have no number, so that only counts are used, which certifies somewhat less")
+    if not choice.base:
+        remedy = "name another --for-k" if k else "lower --mastered"
+        raise DataError(
+            f"{config.base}: in none of {of} are {share} correct, so that there is nothing to certify; {remedy}"
+        )
 
 
 def _say_copies(names: Sequence[str], files: Sequence[int]) -> None:

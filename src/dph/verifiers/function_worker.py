@@ -18,14 +18,15 @@ RewardFunction = Callable[..., "float | None"]
 _LONGEST = 300  # characters of a failure's description
 
 
-def split_reference(reference: str) -> tuple[Path, str]:
-    """Split FILE.py:NAME into file and function name. Raises UserError for another form or a missing file."""
+def split_reference(reference: str, flag: str = "--reward") -> tuple[Path, str]:
+    """Split FILE.py:NAME into file and function name. flag: what names it, for the message. Raises UserError for
+    another form or a missing file."""
     file, colon, name = reference.rpartition(":") if isinstance(reference, str) else ("", "", "")
     if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise UserError(f"a reward function is given by --reward FILE.py:NAME, not {reference!r}")
+        raise UserError(f"a reward function is given by {flag} FILE.py:NAME, not {reference!r}")
     path = Path(file).absolute()
     if not path.is_file():
-        raise UserError(f"the reward function's file {file} does not exist; correct --reward")
+        raise UserError(f"the reward function's file {file} does not exist; correct {flag}")
     return path, name
 
 
@@ -76,7 +77,7 @@ def _number(reward: Any) -> dict[str, Any]:
 
 def main(memory_mb: int, path: str, name: str) -> None:
     """Entry point of the process."""
-    _forget_empty_packages()
+    forget_empty_packages()
     sys.stdout = sys.stderr = SafeText.over(sys.stderr, sys.stderr.buffer)  # a function may print what a model wrote
     function: RewardFunction | None = None
     problem = ""
@@ -96,7 +97,7 @@ def main(memory_mb: int, path: str, name: str) -> None:
     serve(Forked(handle), memory_mb, may_write=True)  # it may run model-written code from a temporary file
 
 
-def _forget_empty_packages() -> None:
+def forget_empty_packages() -> None:
     """Remove the empty packages that the sandbox registers for a fast start, so that the user's file can import dph."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "dph" and module.__spec__ is None:
