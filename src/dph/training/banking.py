@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dph.config import BankConfig
-from dph.errors import SharedUserError
+from dph.errors import SharedUserError, counted
 from dph.models.batch import Tokens
 from dph.process.distributed import World
 from dph.process.progress import say
@@ -55,7 +55,8 @@ class Banking:
         if world.leads:
             files.write(0, begun)
             problems = len({entry.row.problem_id for entry in bank.entries})
-            say(f"the bank begins with {len(bank)} ways to solve {problems} problems (bank.key {key.name})")
+            held = f"with {len(bank)} ways to solve {counted(problems, 'problem')}" if begun else "empty"
+            say(f"the bank begins {held} (bank.key {key.name})")
         return cls(bank, files, world)
 
     def admission(self, step: int, drawn: Drawn) -> Admission:
