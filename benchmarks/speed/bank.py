@@ -112,6 +112,7 @@ def measure_size(folder: Path, responses: int) -> None:
             admission = bank.admission(step, [bank.sight(group[0].problem_id, group) for group in groups])
             files.write(step, admission.admitted)
             bank.commit(admission)
+            files.commit()
 
         times.append(taken(admit))
     print(f"{len(bank)} responses of {tokens} tokens: {(resident() - before) / MIB:.0f} MiB of memory")

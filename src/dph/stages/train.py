@@ -84,6 +84,8 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         loop = RunLoop(*how, world, training.saver, metrics.log, label, "reward", ended)
         try:
             loop.repeat(training.step, training.measure)
+            if training.banking is not None:
+                training.banking.finish(training.saver.state.step)
         finally:
             training.learner.sampler.close()
     return finish(
@@ -134,7 +136,7 @@ def load(
         run.rewind(logged)
         drop_samples(run.path, done)
         drop_visits(run.path, done)
-        BankFiles(run.path).drop(done)
+        BankFiles(run.path).drop(saved if config.bank.key else None)
     if data.rehearsed is not None:  # the model that training began with must have made the stored responses
         count, how = config.rehearsal.check_rows, {"fresh": fresh, "leads": world.leads}
         check_rehearsal(data.rehearsed, count, config.rollout, policy, run, budget, **how)

@@ -54,13 +54,14 @@ class Banking:
         begun = bank.begin(stored)
         if world.leads:
             files.write(0, begun)
+            files.commit()
             problems = len({entry.row.problem_id for entry in bank.entries})
             held = f"with {len(bank)} ways to solve {counted(problems, 'problem')}" if begun else "empty"
             say(f"the bank begins {held} (bank.key {key.name})")
         return cls(bank, files, world)
 
     def admission(self, step: int, drawn: Drawn) -> Admission:
-        """What the rollouts of a step change, the same in all processes; the leading process writes it to a file. The
+        """What the rollouts of a step change, the same in all processes; the leading process may write a file. The
         bank stays as it is. Raises SharedUserError for rewards that do not say which responses are correct."""
         mine = self.world.together(lambda: [self._sight(group) for group in drawn.sampled])
         graded = next((reward for group in drawn.sampled for reward in self._graded(group)), None)
@@ -80,11 +81,17 @@ class Banking:
     def commit(self, admission: Admission) -> dict[str, float]:
         """Change the bank; returns its metrics."""
         self.bank.commit(admission)
+        self.files.commit()
         return self.bank.metrics(admission)
 
     def save(self, checkpoint: Path) -> None:
         """Write the bank into the folder of a checkpoint."""
         self.files.save(self.bank, checkpoint)
+
+    def finish(self, step: int) -> None:
+        """Write the entries that are in no file yet, after the last step."""
+        if self.world.leads:
+            self.files.finish(step)
 
     def _sight(self, group: Group) -> Sighting:
         solutions = [

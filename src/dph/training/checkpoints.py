@@ -5,7 +5,7 @@ continue the same trajectory.
         model/                the policy, as AutoModelForCausalLM and vLLM load it
         trainer.safetensors   optimizer moments, and adapter weights if there are any
         state.json            step and cursors
-        bank.parquet, bank_files.json   the bank, if there is one (`dph.rehearsal.bank_files`)
+        bank*                 three files of the bank, if there is one (`dph.rehearsal.bank_files`)
         interim               an empty file, only in a checkpoint that an interruption caused and that was not due
         checksums.json        SHA-256 of every file above
     checkpoints/best.json     which of the checkpoints had the best measurement
