@@ -30,7 +30,7 @@ STUDIES = {
     "small": ("small", "Spider with a model made from scratch (--data SPIDER)"),
 }
 """Scale and description by the name of a study."""
-ANCHOR, FACTORIAL, STRATEGIES = "anchor", "factorial", "strategies"
+ANCHOR, FACTORIAL, STRATEGIES, BANK = "anchor", "factorial", "strategies", "bank"
 """The studies with a design and options of their own."""
 _ANY = "reproduce"
 """The command of which `--scale` names the study."""
@@ -80,6 +80,7 @@ def _overview() -> str:
     lines.append(f"  {ANCHOR:<13} Countdown: where an anchor to the base model acts, and its direction")
     lines.append(f"  {FACTORIAL:<13} Countdown: choice of the problems and rehearsal, crossed (experiment D1)")
     lines.append(f"  {STRATEGIES:<13} Countdown with named strategies: when does rehearsal transfer? (experiment D2)")
+    lines.append(f"  {BANK:<13} Countdown: a bank of every way that was found, against GRPO and k3 (experiment B2)")
     return "\n".join([head, "", *lines, f"  {_ANY:<13} the study that --scale names (tiny)"])
 
 
@@ -104,6 +105,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
             from experiments.strategies.run import run as run_strategies
 
             return run_strategies(words[1:])
+        if words[0] == BANK:
+            from experiments.bank.run import run as run_bank
+
+            return run_bank(words[1:])
         settings = parse(words)
         from experiments.run import reproduce  # loads matplotlib
 

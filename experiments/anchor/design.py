@@ -150,7 +150,7 @@ def arm_jobs(
         yield evaluation(start, out / below, name, str(made), extra, options)
 
 
-SMOKE_STEPS = {125: 5, 375: 3}
+SMOKE_STEPS = {125: 5, 375: 3, 500: 4}
 """Steps of a smoke run by those of the whole training: each stands for equally many, so that the stops exist."""
 
 

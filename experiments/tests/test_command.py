@@ -8,7 +8,8 @@ import pytest
 
 from dph.errors import SettingsError
 from experiments.anchor.run import parse as parse_anchor
-from experiments.command import ANCHOR, FACTORIAL, STRATEGIES, STUDIES, parse, run
+from experiments.bank.run import parse as parse_bank
+from experiments.command import ANCHOR, BANK, FACTORIAL, STRATEGIES, STUDIES, parse, run
 from experiments.factorial.run import parse as parse_factorial
 from experiments.grid import grid_names
 from experiments.strategies.run import parse as parse_strategies
@@ -74,6 +75,8 @@ def test_the_commands_of_the_pages_can_be_read() -> None:
                     parse_factorial(shlex.split(found[2], comments=True)[1:])
                 elif found and found[2].split()[:1] == [STRATEGIES]:
                     parse_strategies(shlex.split(found[2], comments=True)[1:])
+                elif found and found[2].split()[:1] == [BANK]:
+                    parse_bank(shlex.split(found[2], comments=True)[1:])
                 elif found:
                     parse([*([found[1]] if found[1] else []), *shlex.split(found[2], comments=True)])
                     called += 1

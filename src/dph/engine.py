@@ -11,6 +11,7 @@ from dph.build import (
     make_verifiers as make_verifiers,
 )
 from dph.evaluation.certification import CertificationSet as CertificationSet
+from dph.measure.metrics import answer_of as answer_of
 from dph.measure.passk import coverage_shares as coverage_shares
 from dph.models.batch import by_prompt as by_prompt, packed_microbatches as packed_microbatches
 from dph.models.card import save_with_card as save_with_card
@@ -43,6 +44,8 @@ from dph.models.traits import has_noise as has_noise
 from dph.process.distributed import World as World
 from dph.process.places import own as own
 from dph.process.progress import say as say, show as show, show_messages as show_messages, warn as warn
+from dph.rehearsal.bank import Bank as Bank, Sighting as Sighting, even_weights as even_weights
+from dph.rehearsal.bank_files import BankFiles as BankFiles
 from dph.rehearsal.check import (
     check_deviation as check_deviation,
     check_facts as check_facts,
@@ -50,6 +53,7 @@ from dph.rehearsal.check import (
     check_start as check_start,
     rendering_facts as rendering_facts,
 )
+from dph.rehearsal.modes import BankKey as BankKey, Forms as Forms, Solution as Solution
 from dph.rehearsal.presampled import Presampled as Presampled
 from dph.rehearsal.store import Rehearsal as Rehearsal, RehearsalSet as RehearsalSet
 from dph.runs.coverage import Ledger as Ledger
@@ -61,6 +65,7 @@ from dph.runs.files import (
 )
 from dph.sampling.generate import HFSampler as HFSampler
 from dph.sampling.rollouts import usable_problems as usable_problems
+from dph.tasks import style_of as style_of
 from dph.training.callbacks.certifier import Certifier as Certifier
 from dph.training.callbacks.monitor import monitored_sets as monitored_sets
 from dph.training.advantages import AdvantageEstimator as AdvantageEstimator

@@ -218,6 +218,9 @@ def test_the_metrics_page_defines_what_runs_write(tmp_path):
     run = train(train_config(tmp_path / "train", "dph_js_def", settings | {"loss": {"kl": "k3", "kl_coef": 0.01}}))
     timings = [json.loads(line) for line in (run / "timings.jsonl").read_text().splitlines()]
     assert undefined({name for line in [*read_metrics(run), *timings] for name in line}) == []
+    bank = train(train_config(tmp_path / "bank", "bank_online", {"steps": 4}))
+    assert "bank/retained" in read_metrics(bank)[-1]
+    assert undefined({name for line in read_metrics(bank) for name in line}) == []
     assert undefined({name for line in read_metrics(base_run()) for name in line}) == []
     assert undefined(entry.name.replace("@k", "@8") for entry in METRICS) == []
     assert undefined({"eval/new_metric", "exp/new"}) == ["exp/new", "new_metric"]  # the check can fail

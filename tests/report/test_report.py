@@ -21,7 +21,7 @@ import pytest
 from dph.errors import RunError, SettingsError
 from dph.measure.metrics import METRICS, Metric
 from dph.report import plots
-from dph.report.comparison import retention, summarise_label
+from dph.report.comparison import retention, summarise_label, tabulate
 from dph.report.data import MetricValue, by_label, read_answers, read_eval, read_runs
 from dph.report.page import render, timelines, visible, within
 from dph.report.plots import training_curves, training_figure
@@ -171,6 +171,28 @@ def test_every_set_that_training_measured_is_drawn(runs: list[Path], tmp_path: P
     report(runs, tmp_path / "out", base="base", title="T")
     assert "figures/training.png" in (tmp_path / "out" / "report.md").read_text()
     assert len(training_figure(training_curves(trains)).axes) == 3
+
+
+def test_the_ways_in_a_bank_are_drawn_through_training(tmp_path: Path) -> None:
+    runs = [
+        write_eval(tmp_path / "base", "base", [1, 2]),
+        write_train(tmp_path / "bank", "bank", [0.1, 0.2, 0.3]),
+        write_train(tmp_path / "grpo", "grpo", [0.1, 0.2, 0.3]),
+    ]
+    lines = [json.loads(line) for line in (runs[1] / "metrics.jsonl").read_text().splitlines()]
+    for line, (modes, retained) in zip(lines, ((None, None), (4.0, None), (9.0, 0.75)), strict=True):
+        line |= {"bank/modes": modes} if modes else {}
+        line |= {"bank/retained": retained} if retained else {}
+    (runs[1] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    evals, trains = read_runs(runs)
+    figure, _ = plots.figures(tabulate(evals, "base"), trains)["bank"]
+    found, kept = figure.axes
+    assert [line.get_xydata().tolist() for line in found.lines] == [[[1, 4], [2, 9]]]  # type: ignore[union-attr]
+    assert [line.get_xydata().tolist() for line in kept.lines] == [[[2, 0.75]]]  # type: ignore[union-attr]
+    report(runs, tmp_path / "out", base="base", title="T")
+    assert "figures/bank.png" in (tmp_path / "out" / "report.md").read_text()
+    report([runs[0], runs[2]], tmp_path / "plain", base="base", title="T")
+    assert "bank.png" not in (tmp_path / "plain" / "report.md").read_text()
 
 
 def test_a_launch_of_verl_has_its_curves_before_and_after_a_second_start(tmp_path: Path) -> None:

@@ -75,9 +75,10 @@ def test_every_method_trains(tmp_path, method):
     assert not any(line["skipped_updates"] for line in lines) and max(line["grad_norm"] for line in lines) > 0
     moved = weights(run / "model")
     assert any(not torch.equal(value, moved[name]) for name, value in weights(base_run() / "model").items())
-    rehearses = method.startswith("dph_") or method in ("alpha", "grpo_sft")
+    rehearses = method.startswith("dph_") or method in ("alpha", "grpo_sft", "bank")
     # six stored responses of two tokens a step, or none; they enter no metric of rollouts
-    assert [line["pef/tokens"] for line in lines] == [12.0 * rehearses] * 3
+    online = [0.0, 2 * lines[0].get("bank/modes", 0.0), 12.0]  # at first of what the steps before found
+    assert [line["pef/tokens"] for line in lines] == (online if method == "bank_online" else [12.0 * rehearses] * 3)
     refills = method in ("dapo", "dapo_wise")
     length = "kept/response_length" if refills else "response_length"  # of the responses in the update
     assert [line["exp/tokens"] for line in lines] == [line[length] * 4 * line["groups"] for line in lines]
@@ -181,7 +182,7 @@ def test_the_cut_into_microbatches_and_the_samplers_rows_do_not_matter(tmp_path)
 def test_rehearsal_rows_come_in_the_order_of_the_cursor(tmp_path, monkeypatch):
     seen = []
     mix = loop.mix
-    monkeypatch.setattr(loop, "mix", lambda *given: seen.append(given[3]) or mix(*given))
+    monkeypatch.setattr(loop, "mix", lambda *given, **how: seen.append(given[3]) or mix(*given, **how))
     train(train_config(tmp_path, "dph_js", {"rehearsal": {"rows": 4}, "steps": 3}))
     from dph.rehearsal.store import read_rehearsal
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -38,7 +39,7 @@ from helpers import (
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-TRAINED = ("grpo", "dapo", "dph_js", "dph_js_def")
+TRAINED = ("grpo", "dapo", "dph_js", "dph_js_def", "bank")
 
 
 def step(world, sizes=(8, 1, 0)):
@@ -64,7 +65,8 @@ def runs(out, methods=TRAINED):
     for method in methods:
         sets = {"easy": MonitorSet(split="easy", limit=3, n=2)}
         monitor = MonitorConfig(every=1, split="dev", limit=1, n=2, sets=sets)  # fewer problems than processes
-        train(train_config(out / method, method, monitor=monitor))
+        settings = {"bank": {"key": "every", "capacity": 3}} if method == "bank" else None
+        train(train_config(out / method, method, settings, monitor=monitor))
 
 
 def certified(out):
@@ -303,10 +305,20 @@ def test_a_run_is_that_of_one_process(together, method):
     for one, two in zip(*lines, strict=True):
         # the same responses; losses are sums in another order, and the second step follows Adam's (see above)
         assert two == {name: pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items()}
+    banks = [bank_of(run) for run in (alone / method, together / method)]
+    assert banks[0] == banks[1] and bool(banks[0]) == (method == "bank")
     one, two = (weights(out / method / "model") for out in (alone, together))
     for name, value in one.items():
         assert float((value - two[name]).abs().mean()) <= 1e-5, name  # against steps of 1e-3
     assert (together / method / "manifest.json").read_text().count("complete") == 1
+
+
+def bank_of(run):
+    """What the steps of a run admitted, in order, without log-probabilities, and the counters of its checkpoint."""
+    names = ["problem_id", "mode", "prompt_ids", "response_ids", "text"]
+    found = [(file.name, pq.read_table(file, columns=names).to_pylist()) for file in sorted(run.glob("bank/*.parquet"))]
+    counters = [pq.read_table(file).to_pylist() for file in sorted(run.glob("checkpoints/*/bank.parquet"))]
+    return [*found, *counters]
 
 
 def test_certificates_are_those_of_one_process(together):

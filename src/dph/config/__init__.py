@@ -28,6 +28,7 @@ from dph.config.learning import (
     AdamWConfig as AdamWConfig,
     AdvantageConfig as AdvantageConfig,
     AsideConfig as AsideConfig,
+    BankConfig as BankConfig,
     CertificateConfig as CertificateConfig,
     CertifyConfig as CertifyConfig,
     CertifySetConfig as CertifySetConfig,

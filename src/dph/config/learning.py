@@ -166,6 +166,19 @@ class RehearsalConfig(Settings):
 
 
 @dataclass(frozen=True)
+class BankConfig(Settings):
+    """The bank: rehearsal of every way of solving a problem that was ever found; `rehearsal.rows` are taken from it."""
+
+    key: str = ""
+    """What counts as one way: style (the task's canonical form), answer, text, tokens, once (one response of a
+    problem), every (each response), or a key of a plug-in. Empty: no bank."""
+    capacity: Annotated[PositiveInt, Usual(high=1024)] = 16
+    """Most ways of a problem; when there is another, the one that was drawn most often lately gives way."""
+    begun: bool = True
+    """Begin with the stored responses of `rehearsal.path`; else with an empty bank."""
+
+
+@dataclass(frozen=True)
 class MonitorSet(Settings):
     """A further set of problems that training measures, such as another task's."""
 

@@ -14,6 +14,7 @@ from dph.config.components import (
 )
 from dph.config.learning import (
     AdvantageConfig,
+    BankConfig,
     CertifyConfig,
     DynamicSamplingConfig,
     LossConfig,
@@ -83,6 +84,7 @@ class TrainConfig(SamplingStage):
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
+    bank: BankConfig = field(default_factory=BankConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
     certify: CertifyConfig = field(default_factory=CertifyConfig)
@@ -129,6 +131,8 @@ class TrainConfig(SamplingStage):
                 f"rehearsal.rows is {self.rehearsal.rows} but loss.eta is 0, so stored responses would have no effect"
             )
             raise SettingsError(f"{effect}; set loss.eta above 0, or rehearsal.rows to 0")
+        if self.bank.key:
+            self._check_bank()
         if rollout.n < 2:
             raise SettingsError(f"rollout.n is {rollout.n}; advantages are relative to a group of at least 2 responses")
         rollout.check_sampled()
@@ -149,6 +153,21 @@ class TrainConfig(SamplingStage):
                 f"rollout.prompts {rollout.prompts} cannot be split into {cut}; lower optim.minibatches"
             )
 
+    def _check_bank(self) -> None:
+        key = f"bank.key is {self.bank.key!r}"
+        if not self.rehearsal.rows:
+            raise SettingsError(f"{key} but rehearsal.rows is 0, so nothing is taken from the bank; set rehearsal.rows")
+        if self.loss.estimator == "definition":
+            raise SettingsError(
+                f"{key}, whose responses are of many policies, but loss.estimator 'definition' compares with one "
+                "reference policy; use estimator 'generator'"
+            )
+
+    @property
+    def begins_with_stored(self) -> bool:
+        """Whether training needs stored responses of a presample run: without a bank, or to begin one."""
+        return self.rehearsal.rows != 0 and (not self.bank.key or self.bank.begun)
+
     def _check_vllm(self) -> None:
         for name, value in self.rollout.truncations.items():
             raise SettingsError(
@@ -165,7 +184,7 @@ class TrainConfig(SamplingStage):
     def check_ready(self) -> None:
         """Raises UserError for what these settings lack before training begins: a presample run that the method needs,
         which other commands do without or make, and a single process if vLLM samples."""
-        if (self.rehearsal.rows or self.prompt_set != "all") and not self.rehearsal.path:
+        if (self.begins_with_stored or self.prompt_set != "all") and not self.rehearsal.path:
             method = f"method {self.method!r} needs a presampled partition"
             raise SettingsError(f"{method}; run `dph presample` and add --rehearsal.path RUN")
         if self.sampler.engine == "vllm":

@@ -8,10 +8,11 @@
     (either, with loss.js_ratio r: λ = η·r)
 
 N counts the response tokens of the *whole mini-batch*, over all of its micro-batches and all ranks. The two
-aggregations by sequence count sequences instead. Every micro-batch contributes its sums divided by these global counts.
-The contributions therefore add up to the loss of the mini-batch, however the mini-batch is cut, ordered or padded. (A
-trainer that averages gradients over ranks multiplies by the number of ranks.) The set that a row belongs to is a
-property of the row.
+aggregations by sequence count sequences instead. A row of the bank (`dph.rehearsal.bank`) has a weight, which
+multiplies its part of the sum and its part of N; all other rows have the weight 1. Every micro-batch contributes its
+sums divided by these global counts. The contributions therefore add up to the loss of the mini-batch, however the
+mini-batch is cut, ordered or padded. (A trainer that averages gradients over ranks multiplies by the number of ranks.)
+The set that a row belongs to is a property of the row.
 
 ω_t is 1 if the trainer sampled the rollouts itself. If another engine sampled them, ω_t is the importance weight of
 token t (`sampler_correction`). The weight is on every term that is meant as an expectation over the sampled token under
@@ -66,11 +67,15 @@ class TokenBatch:
     selected: Tensor | None = None
     """bool [B, T]: the tokens that `PolicyLoss.select` chose among the D_exp tokens of the mini-batch; None if the
     policy loss selects none."""
+    row_weights: Tensor | None = None
+    """float [B]: how much each row counts within its set, above 0 for each row with tokens in the mask; None if all
+    rows count alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossCounts:
-    """The denominators of a mini-batch. They are added over its micro-batches and ranks before the first loss.
+    """The denominators of a mini-batch. They are added over its micro-batches and ranks before the first loss. A row
+    counts as often as its weight says.
 
     >>> mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     >>> batch = TokenBatch(mask, mask, mask, torch.zeros(2), torch.tensor([False, True]))
@@ -93,6 +98,8 @@ class LossCounts:
         mask = batch.response_mask.bool()
         pef = batch.is_rehearsal.bool()
         tokens, rows = mask.sum(-1), mask.any(-1)
+        if batch.row_weights is not None:
+            tokens, rows = tokens * batch.row_weights, rows * batch.row_weights
         counts = [tokens[~pef].sum(), tokens[pef].sum(), rows[~pef].sum(), rows[pef].sum()]
         return cls(*torch.stack(counts).tolist())
 
@@ -189,6 +196,8 @@ class Objective:
         dtype = torch.promote_types(logprobs.dtype, torch.float32)
         exp, pef = (mask & ~pef_rows).to(dtype), (mask & pef_rows).to(dtype)
         share = _token_weights(mask.to(dtype), config)
+        if batch.row_weights is not None:
+            share = share * batch.row_weights.to(dtype)[:, None]
         sums = {"exp/tokens": exp.sum(), "pef/tokens": pef.sum()}
 
         weigh = 1.0 if importance is None else importance
@@ -241,6 +250,8 @@ def _check_shapes(logprobs: Tensor, batch: TokenBatch, entropy: Tensor | None, i
         check_tensor("ref_logprobs", batch.ref_logprobs, "float", sizes, "BT")
     if batch.selected is not None:
         check_tensor("selected", batch.selected, "bool", sizes, "BT")
+    if batch.row_weights is not None:
+        check_tensor("row_weights", batch.row_weights, "float", sizes, "B")
     if entropy is not None:
         check_tensor("entropy", entropy, "float", sizes, "BT")
     if importance is not None:

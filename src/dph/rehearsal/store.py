@@ -5,8 +5,9 @@ Stored as Parquet, never pickled. `dph.rehearsal.check` compares its manifest wi
 """
 
 import math
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from dph.runs.parquet import read_parquet, rows_of
 from dph.sampling.seeding import EpochOrder
 from dph.types import Group, Rollout
 
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [
         ("problem_id", pa.string()),
         ("prompt_ids", pa.list_(pa.int32())),
@@ -28,6 +29,7 @@ _SCHEMA = pa.schema(
         ("text", pa.string()),
     ]
 )
+"""The columns of stored responses in files."""
 _ROUNDING = 1e-3  # a log-probability is at most 0, up to rounding
 
 
@@ -46,6 +48,10 @@ class Rehearsal(Tokens):
         """A rollout of a group as a stored response; the policy that drew it is the reference."""
         tokens, values = rollout.completion.token_ids, rollout.completion.logprobs
         return cls(list(group.prompt_ids), list(tokens), group.problem.id, list(values), rollout.text)
+
+    def with_logprobs(self, values: Sequence[float]) -> "Rehearsal":
+        """The same response with other log-probabilities."""
+        return replace(self, ref_logprobs=array("f", values))
 
 
 class RehearsalSet:
@@ -71,6 +77,11 @@ class RehearsalSet:
         self._order = EpochOrder(len(prompts), seed, "rehearsal") if stored else None
         self._epoch, self._responses = -1, list(stored)
 
+    def draw(self, cursor: int, count: int) -> tuple[list[Rehearsal], int]:
+        """The responses that `take` returns, and the next cursor."""
+        rows = self.take(cursor, count)
+        return rows, cursor + len(rows)
+
     def take(self, cursor: int, count: int) -> list[Rehearsal]:
         """The responses at the positions cursor … cursor + count − 1 of the order; none from an empty set."""
         return [self._item(position) for position in range(cursor, cursor + count)] if self._size else []
@@ -85,27 +96,27 @@ class RehearsalSet:
 
 def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:
     """Write stored responses as Parquet."""
-    columns = {name: [getattr(row, name) for row in rows] for name in _SCHEMA.names}
+    columns = {name: [getattr(row, name) for row in rows] for name in SCHEMA.names}
     with written_atomically(path) as file:
-        pq.write_table(pa.table(columns, schema=_SCHEMA), file)
+        pq.write_table(pa.table(columns, schema=SCHEMA), file)
 
 
 def read_rehearsal(path: Path) -> list[Rehearsal]:
     """Read stored responses. Raises UserError if the file is missing or damaged, or was not written by a presample
     run."""
     try:
-        stored = [Rehearsal(**row) for row in rows_of(read_parquet(path, _SCHEMA.names).cast(_SCHEMA))]
+        stored = [Rehearsal(**row) for row in rows_of(read_parquet(path, SCHEMA.names).cast(SCHEMA))]
     except FileNotFoundError as error:
         raise DataError(f"there is no rehearsal set at {path}; run `dph presample` first") from error
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"the rehearsal set {path} cannot be read ({error}); run `dph presample` again") from error
     for number, row in enumerate(stored, 1):
-        if not _is_whole(row):
+        if not is_whole(row):
             raise DataError(f"the rehearsal set {path} is damaged in row {number}; run `dph presample` again")
     return stored
 
 
-def _is_whole(row: Rehearsal) -> bool:
+def is_whole(row: Rehearsal) -> bool:
     """Whether a stored response is complete. With an incomplete one training would fail late, or learn nonsense."""
     lists = (row.prompt_ids, row.response_ids, row.ref_logprobs)
     if row.problem_id is None or row.text is None or any(not part or None in part for part in lists):

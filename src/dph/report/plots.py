@@ -288,6 +288,9 @@ def figures(comparison: EvaluationTable, trains: Sequence[TrainRun]) -> dict[str
         figure = overview_figure(_pass_series(of_split), [], {}, base=base, title=split)
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
         figures[f"pass_at_k_{name}"] = (figure, f"pass@k of {', '.join(of_split)} on {split}")
+    if found := training_series(trains, "bank/modes"):
+        kept = training_series(trains, "bank/retained")
+        figures["bank"] = (bank_figure(found, kept, base), "ways to solve problems: found, and kept by the policy")
     if len(sets := training_curves(trains)) > 1:
         figures["training"] = (training_figure(sets, base), f"pass@k through training on {', '.join(sets)}")
     return figures
@@ -315,6 +318,28 @@ def training_figure(sets: Mapping[str, Sequence[Series]], base: str | None = Non
             _draw_curves(axes, shown, look, title, "training step", title.rpartition(": ")[2])
         legend_below(row, width)
     return rows[0].get_figure(root=True)  # type: ignore[return-value]
+
+
+def bank_figure(found: Sequence[Series], kept: Sequence[Series], base: str | None = None) -> Figure:
+    """Ways of solving problems that the bank holds through training, and the share of them that the policy still
+    draws (`bank/modes` and `bank/retained`)."""
+    look = looks([curve.label for curve in (*found, *kept)], base)
+    figure = canvas(5.2 * (1 + bool(kept)), 4.2)
+    left = figure.add_subplot(1, 1 + bool(kept), 1)
+    tidy(left, "Ways found, in the bank")
+    for curve in found:
+        draw_line(left, curve, look[curve.label])
+    left.set_xlabel("training step", fontsize=10)
+    left.set_ylabel("ways, over all problems", fontsize=10)
+    left.grid(axis="y", color=_FAINT, linewidth=0.8)
+    left.set_ylim(bottom=0)
+    for axis in (left.xaxis, left.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    if kept:
+        right = figure.add_subplot(1, 2, 2)
+        _draw_curves(right, kept, look, "Ways kept by the policy", "training step", "drawn again")
+    _legend(left, len(found))
+    return figure
 
 
 def _pass_series(summaries: Mapping[str, Split]) -> list[Series]:

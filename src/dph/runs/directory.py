@@ -39,7 +39,7 @@ CHUNKS = "chunks.tsv"
 _OF_RUNS = (
     *("config.toml", "inputs.json", CHUNKS, "metrics.jsonl", "timings.jsonl", "coverage.jsonl", "monitor.jsonl"),
     *("certificate.jsonl", "scores.json", "problems.parquet", "completions.parquet", "verdicts.jsonl"),
-    *("partition.parquet", "rehearsal.parquet", "model", "checkpoints", "certified", "samples"),
+    *("partition.parquet", "rehearsal.parquet", "model", "checkpoints", "certified", "samples", "bank"),
 )
 """The files and folders that stages write into a run, and would replace there."""
 _AT_START = ("config.toml", "inputs.json", "manifest.json")

@@ -34,7 +34,7 @@ from dph.process.progress import progress, put
 from dph.rehearsal.presampled import Presampled
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.sampling.rollouts import longest_prompt, say_unused_variables
-from dph.stages.train import Method, learner_of
+from dph.stages.train import Method, bank_key, learner_of
 from dph.tasks import Task
 from dph.tasks.sql.lacking import lacking_lines
 from dph.training.optim import Optimizer
@@ -64,6 +64,8 @@ def check(config: CheckConfig) -> None:
     path = config.rehearsal.path
     task = make_task(config.task)
     problems = _check_rows(config, task, "rows", config.task.split)
+    if config.bank.key:
+        bank_key(config, task, problems)
     fitting = _check_tokens(config, problems)
     with make_verifiers(config.verifier, config.reward) as verifiers:
         usable = [problem for problem in _check_golds(verifiers, problems) if problem.id in fitting]
@@ -234,7 +236,7 @@ def _measure_step(
     budget = optim.tokens_per_microbatch or fitting_tokens(policy)
     learner = learner_of(config, Method.of(config), task, problems, verifiers, policy, optimizer, world, budget)
     path = config.rehearsal.path
-    stored = Presampled.open(Path(path)).stored if path and config.stored_rows else ()
+    stored = Presampled.open(Path(path)).stored if path and config.begins_with_stored else ()
     clock, cursor, before = Clock(), 0, list[Group]()
     with closing(learner.sampler), progress("two steps of training", 4) as shown:
         for number in ("first", "second"):

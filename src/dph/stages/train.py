@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from dph.build import load_problems, make_sampler, make_verifiers
-from dph.config import TrainConfig
-from dph.errors import counted
+from dph.config import RewardConfig, TrainConfig
+from dph.errors import DataError, counted
 from dph.evaluation.certification import CertificationSet
 from dph.evaluation.evaluator import Evaluator
+from dph.measure.metrics import answer_of
 from dph.models.card import save_with_card
 from dph.models.chat import noted_rendering
 from dph.models.fitting import settled_tokens
@@ -20,7 +21,9 @@ from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.progress import say
+from dph.rehearsal.bank_files import BankFiles
 from dph.rehearsal.check import check_rehearsal, check_settings
+from dph.rehearsal.modes import BankKey, Forms
 from dph.rehearsal.presampled import Presampled
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import drop_visits
@@ -32,6 +35,7 @@ from dph.sampling.rollouts import encode_problems, settled_rows, usable_problems
 from dph.tasks import Task, style_of
 from dph.training import checkpoints
 from dph.training.advantages import AdvantageEstimator
+from dph.training.banking import Banking
 from dph.training.callbacks.certifier import Certifier
 from dph.training.callbacks.guards import StepGuard, ledger_after
 from dph.training.callbacks.monitor import Monitor, monitored_sets
@@ -80,6 +84,8 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         loop = RunLoop(*how, world, training.saver, metrics.log, label, "reward", ended)
         try:
             loop.repeat(training.step, training.measure)
+            if training.banking is not None:
+                training.banking.finish(training.saver.state.step)
         finally:
             training.learner.sampler.close()
     return finish(
@@ -130,6 +136,7 @@ def load(
         run.rewind(logged)
         drop_samples(run.path, done)
         drop_visits(run.path, done)
+        BankFiles(run.path).drop(saved if config.bank.key else None)
     if data.rehearsed is not None:  # the model that training began with must have made the stored responses
         count, how = config.rehearsal.check_rows, {"fresh": fresh, "leads": world.leads}
         check_rehearsal(data.rehearsed, count, config.rollout, policy, run, budget, **how)
@@ -142,19 +149,49 @@ def load(
     pinned = pin(run.path, data.problems, monitor.problems, weights, fresh=fresh, note=world.leads)
     ledger = ledger_after(run.path, state.step, data.reference)
     by_function = verifiers.only == "function"
+    banking = banking_of(config, data, learner, run, saved, by_function=by_function)
     best = BestCheckpoint.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
+    rehearsal = banking.bank if banking else RehearsalSet(data.rehearsed.stored if data.rehearsed else [], config.seed)
     return policy, Training(
         world=world,
         learner=learner,
-        rehearsal=RehearsalSet(data.rehearsed.stored if data.rehearsed else [], config.seed),
+        rehearsal=rehearsal,
         stored_rows=config.stored_rows,
         minibatches=config.optim.minibatches,
         guard=StepGuard(run.path, world, pinned, ledger, max_unjudged=config.max_unjudged, by_function=by_function),
         monitor=monitor,
-        saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),
+        saver=Saver(
+            *(run, policy, optimizer, state, world),
+            keep=config.keep_checkpoints,
+            best=best,
+            further=banking.save if banking else None,
+        ),
         metrics=metrics,
         shown=config.show_samples,
         certifier=certifier,
+        banking=banking,
+    )
+
+
+def banking_of(
+    config: TrainConfig,
+    data: "Data",
+    learner: Learner,
+    run: RunDir,
+    saved: Path | None,
+    *,
+    by_function: bool,
+) -> Banking | None:
+    """The bank of a run with its files, if the settings ask for one; by_function: a reward function judges."""
+    if data.key is None:
+        return None
+    world, drawn = learner.collector.world, [problem.id for problem in data.problems]
+    stored = data.rehearsed.stored if data.rehearsed else []
+    banking = Banking.started(config.bank, data.key, config.seed, drawn, stored, run.path, world, saved)
+    return replace(
+        banking,
+        logprobs=learner.updater.logprobs if learner.recompute_old else None,
+        chosen_by_default=by_function and config.reward.correct_from == RewardConfig().correct_from,
     )
 
 
@@ -219,14 +256,17 @@ class Data:
     without a presample run."""
     held: CertificationSet | None
     """The problems that certify how much training keeps; None without a certification set."""
+    key: BankKey | None = None
+    """What counts as one way of solving a problem; None without a bank."""
 
 
 def data_of(config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World, *, fresh: bool) -> Data:
     """The data of a run, after all checks that need no model. Raises UserError if a check fails."""
     task, problems = load_problems(config.task)
     path, rows, prompt_set = config.rehearsal.path, config.rehearsal.rows, config.prompt_set
+    every = problems
     presampled = Presampled.open(Path(path)) if path else None
-    rehearsed = presampled if rows else None
+    rehearsed = presampled if config.begins_with_stored else None
     if rehearsed is not None:
         judging, how = (config.verifier, config.reward), {"fresh": fresh, "leads": world.leads}
         check_settings(rehearsed, config.rollout, *judging, run, **how)
@@ -243,7 +283,25 @@ def data_of(config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World
         say(f"rollout.prompts is {config.rollout.prompts}, of {of}: steps draw some repeatedly")
     if world.leads and path and not rows and prompt_set == "all":
         say(f"method {config.method!r} does not rehearse: of {path} only the pass rates are read")
-    return Data(task, problems, rehearsed, presampled.reference_counts if presampled else {}, held)
+    key = bank_key(config, task, every, rehearsed) if config.bank.key else None
+    return Data(task, problems, rehearsed, presampled.reference_counts if presampled else {}, held, key)
+
+
+def bank_key(
+    config: TrainConfig, task: Task, problems: Sequence[Problem], rehearsed: Presampled | None = None
+) -> BankKey:
+    """What counts as one way of solving the problems of a task. Raises UserError for a key that the task lacks, and for
+    stored responses to problems that the task does not have."""
+    forms = Forms({problem.id: problem for problem in problems}, partial(style_of, task), answer_of)
+    key = BankKey(config.bank.key, forms)
+    stored = rehearsed.stored if rehearsed else ()
+    unknown = [row.problem_id for row in stored if row.problem_id not in forms.problems]
+    if unknown and rehearsed:
+        raise DataError(
+            f"the bank would begin with responses to problems that the task does not have (first {unknown[0]!r}, of "
+            f"{rehearsed.run.path}); name the splits of that run in task.split, or set bank.begun to false"
+        )
+    return key
 
 
 def measuring(

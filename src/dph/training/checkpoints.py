@@ -5,6 +5,7 @@ continue the same trajectory.
         model/                the policy, as AutoModelForCausalLM and vLLM load it
         trainer.safetensors   optimizer moments, and adapter weights if there are any
         state.json            step and cursors
+        bank*                 three files of the bank, if there is one (`dph.rehearsal.bank_files`)
         interim               an empty file, only in a checkpoint that an interruption caused and that was not due
         checksums.json        SHA-256 of every file above
     checkpoints/best.json     which of the checkpoints had the best measurement
@@ -13,7 +14,7 @@ continue the same trajectory.
 import json
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -71,6 +72,7 @@ def save(
     keep_too: Collection[int] = (),
     *,
     due: bool = True,
+    further: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write a checkpoint, and remove older checkpoints. Returns the folder of the checkpoint.
 
@@ -82,6 +84,7 @@ def save(
         due: whether the settings ask for a checkpoint after this step. A checkpoint that is not due is not counted
             among the newest, and is removed when a later one is written, so that an interrupted run keeps the same
             checkpoints as an undisturbed run.
+        further: writes more files into the folder of the checkpoint.
     Raises:
         UserError: the checkpoint cannot be written. Earlier checkpoints are then unchanged.
     """
@@ -94,6 +97,8 @@ def save(
             policy.save(path / "model")
             save_file({name: value.cpu() for name, value in tensors.items()}, path / "trainer.safetensors")
             (path / "state.json").write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
+            if further is not None:
+                further(path)
             if not due:
                 (path / _INTERIM).touch()
             files = sorted(entry for entry in path.rglob("*") if entry.is_file())

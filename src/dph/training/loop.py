@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.progress import say
+from dph.rehearsal.bank import Bank
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.protocol import Sampler
 from dph.training.advantages import AdvantageEstimator
+from dph.training.banking import Banking
 from dph.training.callbacks.certifier import Certifier
 from dph.training.callbacks.guards import StepGuard
 from dph.training.callbacks.monitor import Monitor
@@ -58,7 +60,7 @@ class Training:
 
     world: World
     learner: Learner
-    rehearsal: RehearsalSet
+    rehearsal: RehearsalSet | Bank
     stored_rows: int
     """The number of stored responses of a step, over all processes."""
     minibatches: int
@@ -70,6 +72,8 @@ class Training:
     shown: int
     """The number of responses of each monitored step that are printed."""
     certifier: Certifier | None = None
+    banking: Banking | None = None
+    """Admits rollouts to the bank, which then is `rehearsal`."""
 
     def step(self, clock: Clock, interrupts: Interrupts) -> None:
         """Take one step: rollouts on D_exp, stored responses of D_pef, and an update by eq. 7 on both."""
@@ -89,21 +93,25 @@ class Training:
         rows_PG = learner.advantages.rows(drawn.groups)
         self._keep_rollouts(step, drawn, rows_PG)
 
-        # Take stored correct responses of the reference policy to prompts of D_pef: nothing to sample or judge.
-        stored_R = self.rehearsal.take(state.rehearsal_cursor, self.stored_rows)
+        # Take stored correct responses of the reference policy to prompts of D_pef: nothing to sample or judge. Or take
+        # those that the bank has from earlier steps, and see what this step's rollouts would add to it.
+        stored_R, rehearsal_cursor = self.rehearsal.draw(state.rehearsal_cursor, self.stored_rows)
+        admission = self.banking.admission(step, drawn) if self.banking else None
 
         # Update: PPO-clip on rollouts, η·f(u) on stored responses. Each row says which set it belongs to, so that both
         # share mini-batches; denominators are counted over a whole mini-batch and all processes.
-        minibatches = mix(rows_PG, drawn.places, drawn.total, stored_R, self.minibatches, self.world)
+        even = self.banking is not None  # rows of the bank: each problem counts alike, and each way to solve it
+        minibatches = mix(rows_PG, drawn.places, drawn.total, stored_R, self.minibatches, self.world, even=even)
         with self.saver.changing():
             values = learner.update(minibatches)
+            values |= self.banking.commit(admission) if self.banking and admission else {}
             optimizer = learner.updater.optimizer
 
             # Record: this state, the weights and the optimizer's moments are all that the next step depends on.
             self.saver.state = TrainState(
                 step=step,
                 explore_cursor=drawn.cursor,
-                rehearsal_cursor=state.rehearsal_cursor + len(stored_R),
+                rehearsal_cursor=rehearsal_cursor,
                 optimizer_steps=optimizer.steps_taken,
                 skipped_in_a_row=optimizer.skipped_in_a_row,
                 token_budget=learner.updater.reduced_budget,

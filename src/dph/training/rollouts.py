@@ -29,6 +29,8 @@ class Drawn:
     """The position in the endless order of prompts after this step."""
     dropped: Sequence[Group] | None = None
     """The groups of this process that dynamic sampling dropped; None if dynamic sampling is off."""
+    order: Sequence[int] = ()
+    """The place of each of `sampled` in the order in which the prompts of the step were drawn, over all processes."""
 
     @property
     def sampled(self) -> list[Group]:
@@ -66,9 +68,10 @@ class RolloutCollector:
         wanted, dynamic = self.rollout.prompts, self.dynamic
         kept: list[tuple[int, Group]] = []
         dropped: list[Group] = []
+        order: dict[bool, list[int]] = {True: [], False: []}  # of the kept, of the dropped
         total, start = 0, cursor
         for _ in range(dynamic.max_attempts if dynamic.enabled else 1):
-            count = wanted - total
+            count, before = wanted - total, cursor - start
             groups = self.world.together(partial(self._sample, cursor, count))
             cursor += count
             drawn = dict(zip(self.world.share(count), groups, strict=True))
@@ -76,6 +79,7 @@ class RolloutCollector:
             numbers = sorted(number for numbers in self.world.gather(useful) for number in numbers)
             places = {number: place for place, number in enumerate(numbers, total)}
             for number, group in drawn.items():
+                order[number in places].append(before + number)
                 if number in places:
                     kept.append((places[number], group))
                 else:
@@ -90,6 +94,7 @@ class RolloutCollector:
             attempted=cursor - start,
             cursor=cursor,
             dropped=dropped if dynamic.enabled else None,
+            order=[*order[True], *order[False]],
         )
 
     def _sample(self, cursor: int, count: int) -> list[Group]:

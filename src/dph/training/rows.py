@@ -14,6 +14,7 @@ from dph.models.batch import Inputs, Tokens, by_prompt, collate_tokens, moved, p
 from dph.models.policy import Policy
 from dph.objective.objective import TokenBatch
 from dph.process.distributed import World
+from dph.rehearsal.bank import even_weights
 from dph.rehearsal.store import Rehearsal
 
 
@@ -36,7 +37,8 @@ class Row(Tokens):
     is_rehearsal: bool = False
     """Whether the row is a stored response, of D_pef, and not a rollout, of D_exp."""
     weight: float = 1.0
-    """0 excludes the row from the loss, because its judging failed, or because it was truncated and is masked."""
+    """How much the row counts within its set. 0 excludes the row from the loss, because its judging failed, or because
+    it was truncated and is masked."""
     sampled_logprobs: Sequence[float] | None = None
     """Log-probabilities of the tokens, in nats, that the sampler reported; None if `old_logprobs` are the sampler's."""
     selected: Sequence[bool] | None = None
@@ -95,7 +97,7 @@ def collate(
     by_token = any(isinstance(value, Sequence) for value in advantages)
     batch = Batch(
         **{item.name: getattr(inputs, item.name) for item in fields(Inputs)},
-        response_mask=inputs.present * torch.tensor([row.weight for row in rows])[:, None],
+        response_mask=inputs.present * torch.tensor([float(row.weight > 0) for row in rows])[:, None],
         old_logprobs=padded([row.old_logprobs for row in rows], steps, torch.float32),
         ref_logprobs=column("ref_logprobs"),
         advantages=padded([row.token_advantages for row in rows], steps, torch.float32)
@@ -104,6 +106,7 @@ def collate(
         is_rehearsal=torch.tensor([row.is_rehearsal for row in rows]),
         sampled_logprobs=column("sampled_logprobs"),
         selected=column("selected", torch.bool),
+        row_weights=None if {row.weight for row in rows} <= {0.0, 1.0} else torch.tensor([row.weight for row in rows]),
     )
     return moved(batch, device)
 
@@ -116,7 +119,7 @@ def batches(policy: Policy, groups: Sequence[Sequence[Row]], token_budget: int) 
         yield rows, collate(rows, policy.device, shared=shared, context=policy.context_length)
 
 
-def rehearsal_row(stored: Rehearsal) -> Row:
+def rehearsal_row(stored: Rehearsal, weight: float = 1.0) -> Row:
     """A stored response as a row of a mixed mini-batch: log π_old is log π_ref, which the loss does not read."""
     return Row(
         stored.prompt_ids,
@@ -124,6 +127,7 @@ def rehearsal_row(stored: Rehearsal) -> Row:
         old_logprobs=stored.ref_logprobs,
         ref_logprobs=stored.ref_logprobs,
         is_rehearsal=True,
+        weight=weight,
     )
 
 
@@ -134,6 +138,8 @@ def mix(
     stored: Sequence[Rehearsal],
     minibatches: int,
     world: World,
+    *,
+    even: bool = False,
 ) -> list[list[list[Row]]]:
     """The share of this process in each mini-batch, as groups, each the rows of one prompt.
 
@@ -147,14 +153,16 @@ def mix(
         stored: the stored responses of the step, over all processes.
         minibatches: the number of mini-batches.
         world: the processes that train together.
+        even: whether, within a mini-batch, each problem with stored responses counts alike, and so does each of the
+            stored responses of a problem (`even_weights`).
     """
     mixed: list[list[Row]] = [[] for _ in range(minibatches)]
     for place, rows_G in zip(places_P, rows_PG, strict=True):
         mixed[place * minibatches // total] += [row for row in rows_G if row is not None]
     for number, rows in enumerate(mixed):
-        stored_rows = [
-            rehearsal_row(row) for index, row in enumerate(stored) if index * minibatches // len(stored) == number
-        ]
+        chosen = [row for index, row in enumerate(stored) if index * minibatches // len(stored) == number]
+        weights = even_weights([row.problem_id for row in chosen]) if even else [1.0] * len(chosen)
+        stored_rows = [rehearsal_row(row, weight) for row, weight in zip(chosen, weights, strict=True)]
         first, end = (rank * len(stored_rows) // world.size for rank in (world.rank, world.rank + 1))
         rows += stored_rows[first:end]
     return [by_prompt(rows) for rows in mixed]  # two problems, or two draws of one problem, may have the same prompt

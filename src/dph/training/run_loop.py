@@ -56,12 +56,13 @@ class Saver:
         *,
         keep: int,
         best: BestCheckpoint | None = None,
+        further: Callable[[Path], None] | None = None,
     ) -> None:
         """state: of the newest checkpoint, or of a new run. keep: how many of the newest checkpoints are kept. The
-        checkpoint of the step `best` is kept too."""
+        checkpoint of the step `best` is kept too. further: writes more of the state into the folder of a checkpoint."""
         self.run, self.state, self.best = run, state, best or BestCheckpoint("", 0.0, "")
         self._policy, self._optimizer, self._world, self._keep = policy, optimizer, world, keep
-        self._saved = state
+        self._further, self._saved = further, state
         self._tried = state  # the state of the last attempt; if that failed, a second attempt would fail too
         self._consistent = True
 
@@ -79,7 +80,7 @@ class Saver:
         if self._world.leads:
             self.run.sync()
             what = (self.run.path, self._policy, self._optimizer, self.state)
-            checkpoints.save(*what, self._keep, self.best.steps, due=due)
+            checkpoints.save(*what, self._keep, self.best.steps, due=due, further=self._further)
             self.best.write(self.run.path)
         self._saved = self.state
 

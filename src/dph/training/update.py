@@ -39,16 +39,16 @@ def recomputes_old(rule: str, engine: str, precision: str) -> bool:
 
 
 def count_rows(rows: Sequence[Row]) -> LossCounts:
-    """The denominators that rows contribute to a mini-batch (`LossCounts`). Rows of weight 0 are not counted.
+    """The denominators that rows contribute to a mini-batch (`LossCounts`). A row counts as often as its weight says.
 
     >>> rows = [Row([1, 2], [3, 4, 5]), Row([1, 2], [6], weight=0.0), Row([7], [8, 9], is_rehearsal=True)]
     >>> count_rows(rows)
-    LossCounts(exp_tokens=3, pef_tokens=2, exp_sequences=1, pef_sequences=1)
+    LossCounts(exp_tokens=3.0, pef_tokens=2.0, exp_sequences=1.0, pef_sequences=1.0)
     """
     counted = [row for row in rows if row.weight > 0 and len(row.response_ids) > 0]
-    exp = [len(row.response_ids) for row in counted if not row.is_rehearsal]
-    pef = [len(row.response_ids) for row in counted if row.is_rehearsal]
-    return LossCounts(sum(exp), sum(pef), len(exp), len(pef))
+    exp, pef = ([row for row in counted if row.is_rehearsal is kind] for kind in (False, True))
+    tokens = [sum(row.weight * len(row.response_ids) for row in rows) for rows in (exp, pef)]
+    return LossCounts(*tokens, *(sum(row.weight for row in rows) for rows in (exp, pef)))
 
 
 def split_by_gradient(groups: Groups, objective: Objective) -> tuple[list[list[Row]], list[list[Row]]]:
@@ -112,7 +112,7 @@ class Updater:
                 _filled(groups, "sampled_logprobs", _is_rollout, lambda rows: [row.old_logprobs for row in rows])
                 for groups in minibatches
             ]
-            later = [_filled(groups, "old_logprobs", _is_rollout, self._logprobs) for groups in minibatches[1:]]
+            later = [_filled(groups, "old_logprobs", _is_rollout, self.logprobs) for groups in minibatches[1:]]
             minibatches = [*minibatches[:1], *later]
         if self.objective.needs_reference:
             minibatches = [
@@ -223,7 +223,8 @@ class Updater:
         with self.policy.reference() if self.own_reference is None else nullcontext():
             return policy.response_logprobs(rows, self.temperature, self.budget)
 
-    def _logprobs(self, rows: Sequence[Row]) -> list[list[float]]:
+    def logprobs(self, rows: Sequence[Tokens]) -> list[list[float]]:
+        """log π of every response token of every row under the policy as it is, in nats."""
         return self.policy.response_logprobs(rows, self.temperature, self.budget)
 
     def _selected(self, rows: Sequence[Row], *, moved: bool) -> list[list[bool]]:
@@ -241,7 +242,7 @@ class Updater:
             [self._random(row) for row in rows],
         ]
         if moved and self.objective.policy.selects_by_policy:
-            columns.append(self._logprobs(rows))
+            columns.append(self.logprobs(rows))
         old, advantages, uniform, *now = (
             self.world.joined(torch.tensor([value for row in column for value in row], dtype=torch.float32))
             for column in columns

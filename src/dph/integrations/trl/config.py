@@ -50,6 +50,21 @@ class DPHConfig(_TermFields, GRPOConfig):
         default=4096,
         metadata={"help": "Tokens, padding included, that this check passes through the model at once."},
     )
+    bank: str = field(
+        default="",
+        metadata={
+            "help": "The bank: keep and rehearse one correct response of each way to solve a problem that training "
+            "finds. What counts as one way: style, answer, text, tokens, once, every, or a key of a plug-in."
+        },
+    )
+    bank_capacity: int = field(default=16, metadata={"help": "Most ways of a problem in the bank."})
+    bank_correct_from: float | None = field(
+        default=None,
+        metadata={
+            "help": "The weighted sum of rewards from which on a response is correct and admitted to the bank; 1 if "
+            "None, and then rewards between 0 and 1 are refused."
+        },
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,9 +79,17 @@ class DPHConfig(_TermFields, GRPOConfig):
             raise UserError(
                 "eta is 0, so stored responses would have no effect; set eta above 0, or rehearsal_rows to 0"
             )
+        if self.bank:
+            self._check_bank()
         if self.rehearsal_check_tokens < 1:
             raise UserError(f"rehearsal_check_tokens is {self.rehearsal_check_tokens}; it must be at least 1")
         Objective(self.loss_config())
+
+    def _check_bank(self) -> None:
+        if not self.rehearses:
+            raise UserError(f"bank is {self.bank!r}, but rehearsal_rows is 0, so nothing is taken from it; change one")
+        if self.bank_capacity < 1:
+            raise UserError(f"bank_capacity is {self.bank_capacity}; it must be at least 1")
 
     @property
     def rehearses(self) -> bool:

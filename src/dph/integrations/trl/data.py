@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from datasets import Dataset
 
@@ -24,11 +24,17 @@ from dph.types import Problem, Verdict, as_messages, as_text, problem_json, read
 from dph.verifiers.sql.tool import SqlTool, database_of
 
 
-def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = ()) -> Dataset:
+def exploration_set(
+    path: str | Path,
+    tokenizer: Any,
+    plugins: Sequence[str] = (),
+    prompt_set: Literal["explore", "all"] = "explore",
+) -> Dataset:
     """D_exp of a presample run, in the columns `prompt` and `problem` (JSON, for `VerifierReward`).
 
     As in `dph presample`, prompts are conversations if the tokenizer has a chat template, and plain text if not.
-    plugins: Python files or modules that register the run's task.
+    plugins: Python files or modules that register the run's task. prompt_set: "all" for the mastered prompts too, which
+    a bank that begins with the run's responses needs.
 
     Raises UserError for a run that is not complete, has an empty exploration set, or sampled other problems, and for a
     prompt that the chat template cannot render or that sets variables of its own, which TRL does not read.
@@ -38,7 +44,7 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
     presampled = Presampled.open(Path(path))
     manifest = presampled.run.manifest
     task = from_dict(TaskConfig, manifest["task"])
-    chosen = presampled.training_problems(task, "explore", load_problems(task)[1])
+    chosen = presampled.training_problems(task, prompt_set, load_problems(task)[1])
     form = as_messages if getattr(tokenizer, "chat_template", None) else as_text
     refuse_own_variables(chosen, "GRPOTrainer", "DPHConfig(chat_template_kwargs=…)")
     if form is as_messages:

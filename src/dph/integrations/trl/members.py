@@ -21,6 +21,11 @@ SHARED_PREFIX = LOGPROBS | {
 REWARDS = {"_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list")}
 ADVANTAGES = REWARDS | {"_generate_and_score_completions": ("inputs",)}
 REHEARSAL = LOGPROBS | {"_compute_loss": ("model", "inputs")}
+BANK = ADVANTAGES | {
+    "_save_checkpoint": ("model", "trial"),
+    "_load_optimizer_and_scheduler": ("checkpoint",),
+    "_get_output_dir": ("trial",),
+}
 """Methods of GRPOTrainer that each extension overrides or calls, with the names of their first arguments."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dph.config import RehearsalTerm, RewardConfig, VerlConfig, flatten, narrowed, to_dict
+from dph.config import BankConfig, RehearsalTerm, RewardConfig, VerlConfig, flatten, narrowed, to_dict
 from dph.config.checks import template_variables
 from dph.config.sampling import verl_settings
 from dph.errors import UserError
@@ -84,6 +84,7 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
         "(docs/guides/extend.md), or train it with `dph train`": config.reward != RewardConfig(),
         "verl saves the trained weights; leave --trained-share out, and interpolate the trained model with "
         "`dph interpolate FOLDER --initial MODEL`": config.trained_share < 1,
+        "a launch of verl keeps no bank; leave --bank.key out, or train with `dph train`": config.bank != BankConfig(),
         "verl has no linear learning-rate schedule; use --optim.schedule constant or cosine": (
             config.optim.schedule == "linear"
         ),
