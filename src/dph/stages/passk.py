@@ -41,8 +41,10 @@ def passk(config: PasskConfig) -> Comparison:
 
         page.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(page, as_page(comparison, [side.read_as for side in sides], "Pass@k"))
-    if failed := [change.after for change in comparison.changes if change.lost_share > config.fail_if_lost]:
+    if failed := [change for change in comparison.changes if change.lost_share > config.fail_if_lost]:
         most = f"{100 * config.fail_if_lost:g} % of the problems that {sides[0].name} solves"
-        say(f"more than {most} were lost in {', '.join(failed)}")
+        beyond = "beyond what chance alone loses between two draws of samples from one model"
+        names = ", ".join(f"{change.after} (among {change.among} of each problem)" for change in failed)
+        say(f"more than {most} were lost, {beyond}, in {names}")
         sys.exit(TOO_MANY_LOST)
     return comparison
