@@ -16,7 +16,7 @@ from dph.measure.kinds import counts_up, number_samples
 from dph.measure.table import LogTable
 
 LINE = "line"
-"""The id that is a row's place in its file."""
+"""The id that is a record's place in its file."""
 SHOWN = 4
 """Values that a message names at most."""
 IntArray = NDArray[np.int32]
@@ -137,12 +137,19 @@ class Rows:
                     keys = [f"{tasks[j]}/{keys[i]}" if apart and j >= 0 else keys[i] for i, j in pairs.T]
                     codes = both.astype(np.int32)
             return names[0], codes, keys
-        sizes = {source.rows for source in self.table.sources}
+        place, sizes = self._places()
         if self.reading.id != LINE and (len(self.table.sources) < 2 or len(sizes) > 1 or not self._is_numbered()):
             choice = "choose one with --id, or the place in the file with --id line"
             raise self._error(f"no column names the problems; {choice}; there are {self._all_names()}")
-        place = np.concatenate([np.arange(source.rows) for source in self.table.sources])
         return LINE, place[self.rows].astype(np.int32), [str(i + 1) for i in range(max(sizes))]
+
+    def _places(self) -> tuple[NDArray[np.int64], set[int]]:
+        """The place of each row's record in its file, [rows of the table], and the files' numbers of records."""
+        ends = np.cumsum([source.rows for source in self.table.sources])
+        records = self.table.records
+        firsts = records[ends - [source.rows for source in self.table.sources]]
+        sizes = records[ends - 1] - firsts + 1
+        return records - np.repeat(firsts, [source.rows for source in self.table.sources]), set(sizes.tolist())
 
     def _naming(self) -> list[str]:
         """The column that names the problems, if there is one: the preferred one of those that differ between rows."""
