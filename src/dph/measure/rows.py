@@ -100,13 +100,21 @@ class Rows:
             self.rows = kept
         for name in self._of("sample"):  # −1 is the greedy response of `dph eval`
             self.rows = self.rows[self._where(name, lambda number: verdict_number(number) != -1, missing=True)]
-        named = self.reading.id or self._naming()
-        for role in ("filter", "model", "step") if named else ():
+        if self.reading.id or self._naming():
+            self._check_systems()
+
+    def _check_systems(self) -> None:
+        """Refuse rows of several filters, models or steps."""
+        for role in ("filter", "model", "step"):
             for name in self._of(role):
                 _, values = self._values(name)
                 if len(values) > 1 and "." not in name:
                     rows = f"the rows have {len(values)} values of {name!r} ({', '.join(values[:SHOWN])})"
-                    raise self._error(f"{rows}, not samples of one run; choose one with --filter {name}={values[-1]}")
+                    raise self._error(f"{rows}, not samples of one run; {self._one_of(name, values[-1])}")
+
+    def _one_of(self, name: str, value: str) -> str:
+        """What to type to read the rows of one system."""
+        return f"choose one with --filter {name}={value}"
 
     def _nth_rows(self, text: str) -> NDArray[np.intp]:
         """The rows that are the first, second … of their problem."""
