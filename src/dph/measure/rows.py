@@ -153,11 +153,11 @@ class Rows:
 
     def _places(self) -> tuple[NDArray[np.int64], set[int]]:
         """The place of each row's record in its file, [rows of the table], and the files' numbers of records."""
-        ends = np.cumsum([source.rows for source in self.table.sources])
-        records = self.table.records
-        firsts = records[ends - [source.rows for source in self.table.sources]]
+        lengths = np.array([source.rows for source in self.table.sources], np.int64)
+        ends, records = np.cumsum(lengths, dtype=np.int64), self.table.records
+        firsts = records[ends - lengths]
         sizes = records[ends - 1] - firsts + 1
-        return records - np.repeat(firsts, [source.rows for source in self.table.sources]), set(sizes.tolist())
+        return records - np.repeat(firsts, lengths), set(sizes.tolist())
 
     def _naming(self) -> list[str]:
         """The column that names the problems, if there is one: the preferred one of those that differ between rows."""
