@@ -166,3 +166,36 @@ def test_lists_that_are_no_verdicts_are_not_proposed(tmp_path: Path) -> None:
     said = refusal(tmp_path, rows)
     assert "no verdicts; name another column" in said
     assert read(tmp_path, rows, correct="mark").right.tolist() == [False, True]
+
+
+WITHOUT_IDS: dict[str, Any] = {
+    "lists of verdicts": [{"correct": [True, False, False]}, {"correct": [False, True, True]}],
+    "lists of samples": [
+        {"samples": [{"correct": right} for right in verdicts]} for verdicts in ((1, 0, 0), (0, 1, 1))
+    ],
+    "a document with details": {
+        "accuracy": 50.0,
+        "details": [
+            {"pred": ["1", "2", "3"], "answer": "1", "correct": [True, False, False]},
+            {"pred": ["2", "2", "2"], "answer": "2", "correct": [False, True, True]},
+        ],
+    },
+    "columns of samples": [
+        {"sample_0": True, "sample_1": False, "sample_2": False},
+        {"sample_0": False, "sample_1": True, "sample_2": True},
+    ],
+}
+
+
+@pytest.mark.parametrize("layout", WITHOUT_IDS)
+def test_the_place_in_the_file_is_that_of_a_record_with_all_of_its_samples(tmp_path: Path, layout: str) -> None:
+    assert "--id line" in refusal(tmp_path, WITHOUT_IDS[layout])
+    found = read(tmp_path, WITHOUT_IDS[layout], id="line")
+    assert list(found.problems) == ["1", "2"] and counts(found) == ([1, 2], [3, 3])
+
+
+def test_the_place_in_the_file_begins_anew_in_each_file_of_a_run(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        rows = [{"correct": [True, bool(seed)]}, {"correct": [False, False]}]
+        (tmp_path / f"seed{seed}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert counts(read_samples(tmp_path, Reading(id="line"))) == ([3, 0], [4, 4])

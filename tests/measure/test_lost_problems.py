@@ -89,7 +89,7 @@ POPULATIONS = {
     "hard": lambda rng, count: np.full(count, 0.03),
     "easy": lambda rng, count: np.full(count, 0.95),
 }
-NUMBERS = [(32, 4), (4, 32), (8, 6), (16, 1), (1, 16)]
+NUMBERS = [(32, 4), (4, 32), (8, 6), (16, 1), (1, 16), (1, 1), (4, 4), (8, 8), (32, 32)]
 
 
 @pytest.mark.parametrize("population", POPULATIONS)
@@ -131,7 +131,25 @@ def test_a_real_loss_is_found_with_few_samples() -> None:
     change = compare(drawn("b", 32, chances, rng), drawn("a", 4, 0.3 * chances, rng)).changes[0]
     assert change.sign_p < 1e-4 and change.lost_share > 0.1 and change.lost_count > 2 * change.gained_count
     same = compare(drawn("b", 32, chances, rng), drawn("a", 32, 0.3 * chances, rng)).changes[0]
-    assert not same.expected and same.lost_count == len(same.lost)
+    assert not same.expected and same.lost_count == len(same.lost) and same.lost_share > 0.05
+
+
+def test_the_gate_passes_unchanged_models_and_stops_a_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """100 problems with 8 samples each; without a correction for chance, 94 % of unchanged pairs lose more than 5 %."""
+    rng = np.random.default_rng(3)
+    chances = rng.beta(0.5, 0.8, 100)
+    sides = [drawn(name, 8, p, rng) for name, p in (("b", chances), ("same", chances), ("less", 0.2 * chances))]
+    files = []
+    for side in sides:
+        rows = zip(side.problem.tolist(), side.right.tolist(), strict=True)
+        files.append(tmp_path / f"{side.name}.jsonl")
+        files[-1].write_text("".join(json.dumps({"id": i, "correct": right}) + "\n" for i, right in rows))
+    change = compare(*sides[:2]).changes[0]
+    assert len(change.lost) > 0.05 * (sides[0].c > 0).sum()  # which chance alone does
+    status, said = run(capsys, "passk", *files, "--fail-if-lost", "0.05")
+    last = said.strip().splitlines()[-1]
+    assert status == 3 and last.endswith(f"in {files[2]} (among 8 samples of each problem)")
+    assert run(capsys, "passk", *files[:2], "--fail-if-lost", "0.05")[0] == 0
 
 
 def test_the_first_samples_of_a_file_have_lost_nothing_to_it(

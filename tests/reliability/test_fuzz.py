@@ -30,7 +30,8 @@ from dph.config import (
     to_toml,
 )
 from dph.errors import UserError, one_line
-from dph.measure.predictions import pair, read_predictions
+from dph.measure.pairing import pair
+from dph.measure.predictions import read_predictions
 from dph.rehearsal.store import read_rehearsal
 from dph.report.data import EvalRun, read_eval
 from dph.runs.directory import RunDir, read_metrics

@@ -280,4 +280,4 @@ def test_the_gate_names_the_files_in_which_too_many_were_lost(tmp_path, capsys):
     lost = jsonl(tmp_path / "lost.jsonl", rows_of(lambda problem, sample: problem > 9))
     status, said = run(capsys, "passk", before, after, lost, "--fail-if-lost", "0.05")
     last = said.strip().splitlines()[-1]
-    assert status == 3 and last.endswith(f"were lost in {lost}")
+    assert status == 3 and f"in {lost} (among" in last and f"{after} (" not in last

@@ -14,8 +14,9 @@ import pytest
 from dph.cli.main import main
 from dph.errors import DataError
 from dph.measure import compare, read_samples
+from dph.measure.pairing import pair
 from dph.measure.passk import pass_at_k
-from dph.measure.predictions import pair, read_predictions
+from dph.measure.predictions import read_predictions
 from dph.types import Problem
 from kills import killing
 
@@ -551,6 +552,86 @@ def test_a_column_can_be_chosen(spider: Path, tmp_path: Path):
     assert [row["correct"] for row in verdicts(tmp_path / "out")] == CORRECT
     with pytest.raises(DataError, match="row 1: no column 'third'; it has: i"):
         read_predictions(path, None, "third")
+
+
+# Rows that say more than an id and a prediction ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def sums(tmp_path: Path) -> tuple[object, ...]:
+    """Four problems: What is 0+1?, What is 1+1? …"""
+    rows = [{"id": str(i), "prompt": f"What is {i}+1?", "answer": str(i + 1), "verifier": "math"} for i in range(4)]
+    return "--task", "records", "--data", lines(tmp_path / "problems.jsonl", rows), "--predictions"
+
+
+def said_by(i: int) -> str:
+    return rf"\boxed{{{i + 1}}}"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"sample": 0, "model": "m1"}, {"sample": 1, "model": "m2"}], "2 values of 'model' (m1, m2)"),
+        ([{"sample": 0, "model": "m1"}, {"sample": 0, "model": "m2"}], "2 values of 'model' (m1, m2)"),
+        ([{"prompt_variant": "a"}, {"prompt_variant": "b"}], "'prompt_variant' differs within a problem"),
+        ([{"config": {"lang": "en"}}, {"config": {"lang": "de"}}], "'config.lang' differs within a problem"),
+        ([{"sample": 0}, {"sample": 0}], "id '0' has 2 rows with sample 0: duplicates"),
+        ([{"prompt": "What is 9+1?"}], "row 1: its prompt is 'What is 9+1?', but it is paired with problem '0'"),
+        ([{"output": "x"}], "'response' and 'output' differ, and both may hold the prediction"),
+    ],
+)
+def test_rows_that_are_no_samples_of_one_model_are_refused(
+    sums: tuple[object, ...], tmp_path: Path, capsys, rows: list[dict], said: str
+):
+    every = [{"id": str(i), "response": said_by(i), **more} for i in range(4) for more in rows]
+    message = failed(capsys, *sums, lines(tmp_path / "p.jsonl", every))
+    assert said in message and "--filter" not in message and "--id" not in message
+
+
+def test_samples_of_one_model_with_what_measures_them_are_judged(sums: tuple[object, ...], tmp_path: Path):
+    rows = [
+        {"id": str(i), "sample": j, "model": "m", "tokens": 3 * i + j, "response": said_by(i + j)}
+        for i in range(4)
+        for j in range(2)
+    ]
+    verify(*sums, lines(tmp_path / "p.jsonl", rows), "--out", tmp_path / "out")
+    assert correct_of(tmp_path / "out") == [[True, False]] * 4
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "What is {}+1?",
+        "Question: What is {}+1?\nAnswer:",
+        "You are helpful. Solve this.\n\nWhat  is {}+1?\nPut the answer into a box.",
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is {}+1?"}],
+    ],
+)
+def test_rows_without_an_id_are_paired_by_their_prompts_whatever_the_template(
+    sums: tuple[object, ...], tmp_path: Path, capsys, prompt: object
+):
+    def asked(i: int) -> object:
+        return json.loads(json.dumps(prompt).replace("{}", str(i)))
+
+    rows = [{"prompt": asked(i), "response": said_by(i)} for i in (3, 1, 0, 2)]
+    verify(*sums, lines(tmp_path / "p.jsonl", rows), "--out", tmp_path / "out")
+    assert correct_of(tmp_path / "out") == [[True]] * 4 and "4 rows without an id, paired by prompt" in (
+        capsys.readouterr().err
+    )
+    with_ids = [{"id": str(i), "prompt": asked(i), "response": said_by(i)} for i in range(4)]
+    verify(*sums, lines(tmp_path / "q.jsonl", with_ids), "--out", tmp_path / "again")
+    assert correct_of(tmp_path / "again") == [[True]] * 4
+    swapped = [row | {"id": str(3 - int(row["id"]))} for row in with_ids]
+    assert "but it is paired with problem '0'" in failed(capsys, *sums, lines(tmp_path / "s.jsonl", swapped))
+    unknown = [{"prompt": "Who are you?", "response": "x"}, *rows[1:]]
+    assert "its prompt is 'Who are you?'" in failed(capsys, *sums, lines(tmp_path / "u.jsonl", unknown))
+
+
+def test_the_column_of_another_harness_is_named_and_read(sums: tuple[object, ...], tmp_path: Path, capsys):
+    path = lines(tmp_path / "p.jsonl", [{"index": i, "resps": [[said_by(i), "x"]]} for i in range(4)])
+    assert "name the column of the predictions with --column" in failed(capsys, *sums, path)
+    verify(*sums, path, "--column", "resps", "--out", tmp_path / "out")
+    assert correct_of(tmp_path / "out") == [[True, False]] * 4
 
 
 # Repeated questions -------------------------------------------------------------------------------------------------

@@ -327,7 +327,8 @@ class PasskConfig(Reading):
     k: tuple[int, ...] = ()
     """The k of pass@k and maj@k; empty: 1, 2, 4 … and the number of samples."""
     fail_if_lost: Share = 1.0
-    """Exit status 3 if more than this share of the problems that BEFORE solves were lost."""
+    """Exit status 3 if more than this share of the problems that BEFORE solves were lost, beyond what chance alone
+    loses; among all samples, whatever `k` is."""
     json: bool = False
     """Print everything as JSON, with the versions, the settings and the SHA-256 of every file."""
     html: str = ""

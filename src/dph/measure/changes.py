@@ -86,8 +86,8 @@ class Change:
     """Exact two-sided p-value of as many lost against gained problems if both are equally likely; for unequal numbers
     of samples, of their expectations."""
     lost_share: float
-    """Lost problems / problems that BEFORE solves; 0 if it solves none. For unequal numbers of samples, only the part
-    above what chance alone stays below in 95 % of cases."""
+    """The lost problems above what chance alone stays below in 95 % of cases / problems that BEFORE solves; 0 if it
+    solves none."""
     mix: dict[int, float]
     """pass@k of b samples of BEFORE and k − b of AFTER, by at most 17 b; k is the largest k of `differences`."""
     samples: tuple[int, int] = (0, 0)

@@ -352,8 +352,8 @@ class _Reader:
         if len(record) == 1:
             record = by_its_only_key(record)
         plain = _NESTED.isdisjoint(map(type, record.values()))
-        for row in [record] if plain else spread(record, self.place, self.named, self._note):
-            self.builder.add(row)
+        for place, row in enumerate([record] if plain else spread(record, self.place, self.named, self._note)):
+            self.builder.add(row, of_last=place > 0)
 
 
 def _plain(name: str) -> str:

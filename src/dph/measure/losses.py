@@ -3,7 +3,10 @@
 More samples solve more problems: of one model, 32 samples solve problems that 4 do not. Both sides of a problem are
 therefore compared at m samples, as many as the side with fewer has, by exact expectation over the subsets of the other
 side: C(n − c, m) / C(n, m) is the chance that m of n samples with c correct ones miss the problem. With equal numbers
-these chances are 0 or 1, and everything here is a count.
+these chances are 0 or 1, and lost and gained problems are counts.
+
+Two draws from one model also lose problems to each other, for equal numbers of samples as well, so that the share of
+lost problems counts only those above chance.
 """
 
 import math
@@ -41,8 +44,8 @@ class Losses:
     same test for expectations. Their difference then has the larger of two variances: that of samples of one model,
     and the sum of its squares over problems, which is the number of lost and gained ones if these are whole."""
     share: float
-    """Lost problems / problems that BEFORE solves, 0 if it solves none; for unequal numbers of samples only the part
-    above what chance alone stays below in 95 % of cases."""
+    """The lost problems above what chance alone stays below in 95 % of cases / problems that BEFORE solves; 0 if it
+    solves none. Chance alone loses `by_chance` problems between two draws from one model."""
 
 
 def losses(before: tuple[ArrayLike, ArrayLike], after: tuple[ArrayLike, ArrayLike]) -> Losses:
@@ -52,13 +55,14 @@ def losses(before: tuple[ArrayLike, ArrayLike], after: tuple[ArrayLike, ArrayLik
     missed = missed_among(nb, cb, m), missed_among(na, ca, m)
     solved = 1 - missed[0]
     lost, gained = solved * missed[1], missed[0] * (1 - missed[1])
-    by_chance = float((missed_among(nb + na, cb + ca, m) - missed_among(nb + na, cb + ca, 2 * m)).sum())
-    if (nb == na).all():
-        excess, test = float(lost.sum()), sign_test(round(lost.sum()), round(gained.sum()))
+    chances = missed_among(nb + na, cb + ca, m) - missed_among(nb + na, cb + ca, 2 * m)
+    if (nb == na).all():  # a problem is lost or not
+        of_lost, test = float((chances * (1 - chances)).sum()), sign_test(round(lost.sum()), round(gained.sum()))
     else:
         of_lost, of_difference = _variances(nb, na, cb + ca)
-        excess = max(0.0, float(lost.sum()) - by_chance - _ONE_SIDED * math.sqrt(of_lost))
         test = _sign_test_of(float((lost - gained).sum()), max(of_difference, float(((lost - gained) ** 2).sum())))
+    by_chance = float(chances.sum())
+    excess = max(0.0, float(lost.sum()) - by_chance - _ONE_SIDED * math.sqrt(of_lost))
     share = excess / float(solved.sum()) if solved.any() else 0.0
     return Losses(m, solved, lost, gained, by_chance, test, share)
 

@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from dph.config import VerifyConfig
 from dph.errors import DataError, RowsError, counted
+from dph.measure.predicted import check_rows, prompts_of
 from dph.process.progress import say
 from dph.tasks.tables import KINDS, parse_file, read_rows, read_text
 from dph.types import UNPARSED, UNSCORED, Outcome, Problem
 from dph.verifiers.sql.rules import get_rule
 
-Key = Literal["id", "line", "position", "number"]
+Key = Literal["id", "line", "order", "position", "number"]
 
 TEXTS = ("response", "responses", "code", "completion", "completions", "output", "outputs", "text", "generation")
 """Columns with full responses, in the order of preference."""
@@ -34,7 +35,8 @@ class Prediction:
     """One sample for one problem."""
 
     by: Key
-    """Kinds of keys: the problem's id, its position among the questions (a file of lines has all), or its number."""
+    """Kinds of keys: the problem's id, its position among the questions (a file of lines has all), the place of a row
+    without an id, or the problem's number."""
     key: str
     text: str
     bare: bool
@@ -43,6 +45,10 @@ class Prediction:
     """The database that the file names, if any."""
     missing: bool = False
     """Whether the file has null in its place."""
+    prompts: tuple[str, ...] = ()
+    """The prompts that its row names, as texts."""
+    where: str = ""
+    """Its row, for messages."""
 
 
 def read_predictions(path: Path, count: int | None, field: str = "", ids: Collection[str] = ()) -> list[Prediction]:
@@ -109,6 +115,7 @@ def _texts_of(value: Any, where: str) -> list[tuple[str | None, bool]]:
         column = _column(value) or ""
         if not column:
             raise DataError(f"{where}: no column of {', '.join((*TEXTS, *BARE))}; it has: {', '.join(value) or 'none'}")
+        _check_column(value, column, where, "remove one of them")
         value = value[column]
     several = value if isinstance(value, list) and not _is_conversation(value) else [value]
     return [
@@ -121,6 +128,14 @@ def _column(row: Mapping[str, Any]) -> str | None:
     """The preferred column of predictions, one with a value before one without; None if a row has none."""
     columns = [name for name in (*TEXTS, *BARE) if name in row]
     return next((name for name in columns if row[name] is not None), columns[0] if columns else None)
+
+
+def _check_column(row: Mapping[str, Any], column: str, where: str, choice: str) -> None:
+    """Raises DataError if another column of the same kind holds something else. `sql` beside a prediction is the gold,
+    and a bare answer beside a response is what was found in it."""
+    for other in TEXTS if column in TEXTS else BARE:
+        if row.get(other) not in (None, row[column]) and not (other.lower() == "sql" and column.startswith("pred")):
+            raise DataError(f"{where}: {column!r} and {other!r} differ, and both may hold the prediction; {choice}")
 
 
 def _rows_in(data: Mapping[str, Any], ids: Collection[str]) -> list[Mapping[str, Any]] | None:
@@ -137,7 +152,7 @@ def _rows_in(data: Mapping[str, Any], ids: Collection[str]) -> list[Mapping[str,
 
 
 def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> list[Prediction]:
-    predictions, without = list[Prediction](), 0
+    predictions, kept = list[Prediction](), list[tuple[str, str, Mapping[str, Any]]]()
     for number, row in enumerate(rows):
         where = f"{path}, row {number + 1}"
         if row.get("sample") == -1:  # the greedy response in the completions of `dph eval`
@@ -145,17 +160,32 @@ def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> lis
         column = field or _column(row) or ""
         if column not in row:
             wanted = repr(field) if field else f"of {', '.join((*TEXTS, *BARE))}"
-            raise DataError(f"{where}: no column {wanted}; it has: {', '.join(row)}")
+            choice = "correct it" if field else "name the column of the predictions with --column"
+            raise DataError(f"{where}: no column {wanted}; it has: {', '.join(row)}; {choice}")
+        if not field:
+            _check_column(row, column, where, f"choose one with --column, as --column {column}")
         key = _key(row)
-        without += key is None
-        several = isinstance(row[column], list) and not _is_conversation(row[column])
-        for value in row[column] if several else [row[column]]:
-            text, database = "" if value is None else _text(value, where), str(row.get("db_id") or "")
-            place = key or ("position", str(number))
-            predictions.append(Prediction(*place, text, column not in TEXTS, database, value is None))
-    if without:
-        say(f"{path}: {counted(without, 'row')} without an id, paired by order")
+        database, asked = str(row.get("db_id") or ""), prompts_of(row)
+        kept += [(column, key[1], row)] if key else []
+        for value in _values_of(row[column]):
+            text = "" if value is None else _text(value, where)
+            place = key or ("order", str(number))
+            predictions.append(Prediction(*place, text, column not in TEXTS, database, value is None, asked, where))
+    if kept:
+        columns, keys, of_ids = zip(*kept, strict=True)
+        shared = any(prediction.by == "number" for prediction in predictions)
+        check_rows(path, of_ids, columns[0], (*TEXTS, *BARE), keys, shared=shared)
     return predictions
+
+
+def _values_of(value: Any) -> list[Any]:
+    """The predictions in a cell: one, or those of a list, also of a list of lists with one for each sample, as the
+    `resps` of lm-eval are."""
+    if not isinstance(value, list) or _is_conversation(value):
+        return [value]
+    if value and all(isinstance(each, list) and each and all(isinstance(one, str) for one in each) for each in value):
+        return [one for each in value for one in each]
+    return value
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Key, str] | None:
@@ -180,53 +210,6 @@ def _text(value: Any, where: str) -> str:
         return text_of(value if isinstance(value, list) or "content" in value else [None])
     except DataError as error:
         raise DataError(f"{where}: a prediction must be text, a number or messages, not {value!r:.100}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """The predictions of each problem."""
-
-    pairs: list[tuple[Problem, list[Prediction]]]
-    """Problems that have predictions, in order."""
-    without: list[Problem]
-    """Problems without predictions."""
-    unknown: list[Prediction]
-    """Predictions for unknown problems."""
-
-
-def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pairing:
-    """Pair predictions with problems by id, position among the questions, or the question's number (at the end of the
-    id, or "question_id" in the problem's meta). Of a question that a split repeats, each problem has an equal part of
-    the predictions, in order, or all of them if they cannot be divided evenly."""
-    places: dict[tuple[str, str], list[int]] = {}
-    for place, problem in enumerate(problems):
-        split, _, last = problem.id.rpartition("/")
-        number = str(problem.meta.get("question_id", last))
-        position = str(problem.meta.get("index", place))
-        places["position", position] = places["line", position] = [place]
-        places["id", problem.id] = [place]
-        if number.isdecimal():
-            same = places.setdefault(("number", str(int(number))), [])
-            if not same or problems[same[0]].id.rpartition("/")[0] == split:
-                same.append(place)
-    keyed: dict[tuple[str, str], list[Prediction]] = {}
-    unknown = []
-    for prediction in predictions:
-        key = (prediction.by, prediction.key)
-        if key not in places and prediction.by == "id" and prediction.key.isdecimal():
-            key = ("number", str(int(prediction.key)))
-        if key in places:
-            keyed.setdefault(key, []).append(prediction)
-        else:
-            unknown.append(prediction)
-    by_place: dict[int, list[Prediction]] = {}
-    for key, ordered in keyed.items():
-        sharing = places[key]
-        share = len(ordered) // len(sharing) if len(ordered) % len(sharing) == 0 else 0
-        for turn, place in enumerate(sharing):
-            by_place.setdefault(place, []).extend(ordered[turn * share : (turn + 1) * share] if share else ordered)
-    pairs = [(problems[place], by_place[place]) for place in sorted(by_place)]
-    return Pairing(pairs, [problem for place, problem in enumerate(problems) if place not in by_place], unknown)
 
 
 _LEVELS = ("easy", "simple", "medium", "moderate", "hard", "challenging", "extra")

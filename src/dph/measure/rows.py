@@ -16,7 +16,7 @@ from dph.measure.kinds import counts_up, number_samples
 from dph.measure.table import LogTable
 
 LINE = "line"
-"""The id that is a row's place in its file."""
+"""The id that is a record's place in its file."""
 SHOWN = 4
 """Values that a message names at most."""
 IntArray = NDArray[np.int32]
@@ -100,13 +100,21 @@ class Rows:
             self.rows = kept
         for name in self._of("sample"):  # −1 is the greedy response of `dph eval`
             self.rows = self.rows[self._where(name, lambda number: verdict_number(number) != -1, missing=True)]
-        named = self.reading.id or self._naming()
-        for role in ("filter", "model", "step") if named else ():
+        if self.reading.id or self._naming():
+            self._check_systems()
+
+    def _check_systems(self) -> None:
+        """Refuse rows of several filters, models or steps."""
+        for role in ("filter", "model", "step"):
             for name in self._of(role):
                 _, values = self._values(name)
                 if len(values) > 1 and "." not in name:
                     rows = f"the rows have {len(values)} values of {name!r} ({', '.join(values[:SHOWN])})"
-                    raise self._error(f"{rows}, not samples of one run; choose one with --filter {name}={values[-1]}")
+                    raise self._error(f"{rows}, not samples of one run; {self._one_of(name, values[-1])}")
+
+    def _one_of(self, name: str, value: str) -> str:
+        """What to type to read the rows of one system."""
+        return f"choose one with --filter {name}={value}"
 
     def _nth_rows(self, text: str) -> NDArray[np.intp]:
         """The rows that are the first, second … of their problem."""
@@ -137,12 +145,19 @@ class Rows:
                     keys = [f"{tasks[j]}/{keys[i]}" if apart and j >= 0 else keys[i] for i, j in pairs.T]
                     codes = both.astype(np.int32)
             return names[0], codes, keys
-        sizes = {source.rows for source in self.table.sources}
+        place, sizes = self._places()
         if self.reading.id != LINE and (len(self.table.sources) < 2 or len(sizes) > 1 or not self._is_numbered()):
             choice = "choose one with --id, or the place in the file with --id line"
             raise self._error(f"no column names the problems; {choice}; there are {self._all_names()}")
-        place = np.concatenate([np.arange(source.rows) for source in self.table.sources])
         return LINE, place[self.rows].astype(np.int32), [str(i + 1) for i in range(max(sizes))]
+
+    def _places(self) -> tuple[NDArray[np.int64], set[int]]:
+        """The place of each row's record in its file, [rows of the table], and the files' numbers of records."""
+        lengths = np.array([source.rows for source in self.table.sources], np.int64)
+        ends, records = np.cumsum(lengths, dtype=np.int64), self.table.records
+        firsts = records[ends - lengths]
+        sizes = records[ends - 1] - firsts + 1
+        return records - np.repeat(firsts, lengths), set(sizes.tolist())
 
     def _naming(self) -> list[str]:
         """The column that names the problems, if there is one: the preferred one of those that differ between rows."""

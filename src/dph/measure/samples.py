@@ -97,10 +97,10 @@ def read_samples(path: str | Path, reading: Reading | None = None, *, each: bool
             raise DataError(wrong + (unfinished(Path(path)) or "; finish it, or name another"))
     if not table.rows:
         raise DataError(f"{path} holds no samples; a sample needs an id and a verdict")
-    return _Choice(str(path), table, reading).samples(each)
+    return SampleRows(str(path), table, reading).samples(each)
 
 
-class _Choice(Verdicts):
+class SampleRows(Verdicts):
     """The columns of one table, and the rows that count."""
 
     contradictory = False
@@ -224,11 +224,13 @@ class _Choice(Verdicts):
                 values = [str(column.values[code]) for code in np.unique(column.codes) if code < len(column.values)]
                 text = f"{name!r} differs within a problem and repeats across problems ({', '.join(values[:SHOWN])})"
                 if not self.reading.id:
-                    one = f"choose one with --filter {name}={values[-1]}"
-                    apart = f"take each as a problem of its own with --id {id_name},{name}"
-                    apart = f"{apart}, " if id_name != LINE else ""
-                    raise self._error(f"{text}: {one}, {apart}or count all as samples with --id {id_name}")
+                    raise self._error(f"{text}: {self._ways(name, values[-1], id_name)}")
                 self.notes.append(f"{self.name}: {text}; they count as samples of {id_name}")
+
+    def _ways(self, name: str, value: str, id_name: str) -> str:
+        """What to type to read rows of several conditions. value: one of those of the column."""
+        apart = f"take each as a problem of its own with --id {id_name},{name}, " if id_name != LINE else ""
+        return f"choose one with --filter {name}={value}, {apart}or count all as samples with --id {id_name}"
 
     def _check_twins(self, ids: IntArray, right: NDArray[np.float64], answers: IntArray | None, id_name: str) -> None:
         """Refuse rows that are there twice, as a resumed run or a second upload leaves them; a named id allows it."""

@@ -60,6 +60,8 @@ class LogTable:
     """Whether the rows are the counts of a run of `dph eval`, one for each problem."""
     notes: list[str] = field(default_factory=list)
     """What a user should know of how the rows were read, a sentence each."""
+    records: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """[rows] The record that each row is of, counted over all files: a record with a list of samples makes several."""
     prints: NDArray[np.int64] | None = None
     """[rows] Fingerprints of the responses, equal for equal ones; None if no row has a response."""
 
@@ -78,8 +80,10 @@ class TableBuilder:
         """By the path of a column, how it is kept."""
         self._few: dict[str, tuple[array[int], dict[Any, int]]] = {}
         self._prints = array("q")
+        self._records = array("q")
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def add(self, row: Mapping[str, Any], of_last: bool = False) -> None:
+        """Add a row; of_last: it is of the same record of its file as the row before it."""
         mark, number, ways, columns, texts = 0, self.table.rows, self._kept, self.columns, self._texts
         for path, value in row.items():
             kept = ways.get(path) or self.kept_of(path)
@@ -104,6 +108,7 @@ class TableBuilder:
                 column += [None] * (number - len(column))
             column.append(value)
         self._prints.append(mark)
+        self._records.append(self._records[-1] + (not of_last) if self._records else 0)
         self.table.rows = number + 1
 
     def _add_few(self, path: str, value: Any) -> None:
@@ -158,6 +163,7 @@ class TableBuilder:
         for path, (codes, numbers) in self._few.items():
             codes.extend([MISSING] * (rows - len(codes)))
             self.table.few[path] = np.array(codes, np.uint16), list(numbers)
+        self.table.records = np.array(self._records, np.int64)
         prints = np.array(self._prints, np.int64)
         self.table.prints = prints if prints.any() else None
         return self.table

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.errors import DataError
+from dph.errors import DataError, counted
 from dph.measure.fields import (
     MANY_VERDICTS,
     OF_EITHER,
@@ -163,7 +163,7 @@ class Verdicts(Rows):
 
     def _graded(self, name: str, scores: Scores) -> DataError:
         values = Counter(scores[~np.isnan(scores)].tolist()).most_common(SHOWN)
-        shown = ", ".join(f"{value:g} {times} times" for value, times in values)
+        shown = ", ".join(f"{value:.15g} {counted(times, 'time')}" for value, times in values)
         return self._error(
             f"{name!r} is graded ({shown}); say from which score on a sample is right with --threshold SCORE, or name "
             "another column with --correct"

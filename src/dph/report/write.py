@@ -48,7 +48,8 @@ def write_report(
     files: dict[Path, str | bytes] = {}
     page = out / "report.md"
     if missing := missing_of(DRAWN_WITH):
-        say(f"the report has tables only, because {' and '.join(missing)} is missing: {how_to_install('report')}")
+        lack = "is" if len(missing) == 1 else "are"
+        say(f"the report has tables only, because {' and '.join(missing)} {lack} missing: {how_to_install('report')}")
     else:
         from dph.report import plots
         from dph.report.page import page_data, render, settings_of

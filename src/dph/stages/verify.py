@@ -10,12 +10,11 @@ from typing import Any
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskSplit, VerifyConfig
 from dph.errors import DataError, JudgeError, RunError, SettingsError, counted
+from dph.measure.pairing import Pairing, by_prompt, pair
 from dph.measure.predictions import (
     Judged,
-    Pairing,
     Prediction,
     judged_rows,
-    pair,
     read_predictions,
     summarise_predictions,
     table_of,
@@ -132,7 +131,7 @@ def _paired(
         raise DataError(f"{sizes}; they are paired by order, so each problem needs its line{hint}")
     if len({prediction.bare for prediction in predictions}) > 1:
         raise DataError(f"{config.predictions}: some rows hold responses and some bare answers; choose with --column")
-    pairing = pair(problems, predictions)
+    pairing = pair(problems, by_prompt(problems, predictions))
     for problem, of_problem in pairing.pairs:
         for prediction in of_problem:
             if prediction.db_id and prediction.db_id != problem.meta.get("db_id", prediction.db_id):
