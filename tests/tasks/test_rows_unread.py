@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import time
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from complaints import complaint, inputs
 from dph.errors import DataError
 from dph.tasks import load_task
 from dph.types import Problem
+from dph.verifiers.golds import asked
 
 ROW = {"prompt": "What is 6 x 7?", "answer": "42"}
 TURN = {"role": "user", "content": "What is 6 x 7?"}
@@ -114,6 +117,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"prompt": [{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}, TURN]},
         "a message has tool_calls, which prompts cannot hold",
     ),
+    ({"prompt": "x" * 1_000_001}, "the prompt has 1000001 characters, and at most 1000000 are read; shorten it"),
 ]
 
 
@@ -167,6 +171,17 @@ def test_columns_that_differ_in_letter_case_alone_are_refused_if_they_differ(tmp
 def test_parts_that_are_all_text_are_joined(tmp_path, content):
     [problem] = problems(tmp_path, ROW | {"prompt": [TURN | {"content": content, "name": "Ann"}]})
     assert problem.prompt == ({"role": "user", "content": "What is 6 x 7?", "name": "Ann"},)
+
+
+@pytest.mark.parametrize("part", [" ", "\n", "\t", "![", "![](", "**", "$", "[", "'", " = ", "```"])
+def test_a_long_question_takes_a_time_that_grows_with_its_length_alone(tmp_path, part):
+    begun = time.process_time()
+    text = part * (100_000 // len(part))
+    [whole, begin, end] = problems(
+        tmp_path, *[ROW | {"prompt": long} for long in (f"a{text}b", f"{text}b", f"a{text}")]
+    )
+    assert asked(begin) and asked(end) and asked(whole) == asked(replace(whole, prompt=f"A{text}b"))
+    assert time.process_time() - begun < 10  # with the square of the length: minutes
 
 
 def test_links_to_pictures_are_counted(tmp_path, capsys):

@@ -24,7 +24,7 @@ _BUILT_IN = ("sql", "math", "exact")
 _VERL_ANSWER = "reward_model.ground_truth"
 _CASELESS = {"id", "verifier", "db", "db_id", "reward_model"}
 _FIELD = re.compile(r"\\[A-Za-z]{2,}(?:\{[^{}]*\})+|\{([^{}]+)\}")  # of TeX, or a column
-_LINKED = re.compile(r"!\[[^\]\n]*\]\([^)\n]+\)|\\includegraphics|<img\s")
+_LINKED = re.compile(r"!\[[^\]\n]{0,200}\]\([^)\n]{1,2000}\)|\\includegraphics|<img\s")
 """What shows a picture in Markdown, TeX and HTML."""
 _HTML = re.compile(r"&(?:nbsp|lt|gt|amp|quot|#x?[\da-fA-F]+);|</(?:p|b|i|em|strong|span|div|sup|sub)>|<br\s*/?>")
 PROMPTS, _ANSWERS = NAMES["prompt"], NAMES["answer"]
