@@ -247,6 +247,7 @@ TYPES: list[tuple[pa.DataType, Any, Any]] = [
     (pa.timestamp("ns"), datetime.datetime(2020, 1, 2), None),
     (pa.date32(), datetime.date(2020, 1, 2), None),
     (pa.duration("s"), datetime.timedelta(seconds=1), None),
+    (pa.time32("s"), datetime.time(1, 2), None),
     (pa.binary(), b"42", None),
     (pa.bool_(), True, None),
 ]
@@ -258,11 +259,21 @@ def test_golds_of_every_type_of_arrow_are_read_or_refused(tmp_path, kind, value,
     pq.write_table(table, tmp_path / "rows.parquet")
     task = load_task("records", path=str(tmp_path / "rows.parquet"), verifier="math")
     if gold is None:
-        with pytest.raises(DataError, match="the answer must be text, a finite number, or a list of these"):
+        with pytest.raises(DataError, match="the answer must be text, a finite number, or a list of these") as refusal:
             task.problems("train")
+        assert "datetime" not in str(refusal.value)
     else:
         [problem] = task.problems("train")
         assert problem.answer == gold
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("s")])
+def test_dates_that_python_lacks_are_named_with_what_to_do(tmp_path, kind):
+    days = kind == pa.date32()
+    column = pa.array([10**9 if days else 10**14], pa.int32() if days else pa.int64()).cast(kind)
+    pq.write_table(pa.table({"prompt": ["?"], "answer": column}), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"the column 'answer' .* outside of the years 1 to 9999; write the column as"):
+        load_task("records", path=str(tmp_path / "rows.parquet"), verifier="math").problems("train")
 
 
 def test_rows_for_supervised_training_follow_the_same_rule(tmp_path, capsys):
@@ -276,8 +287,9 @@ def test_rows_for_supervised_training_follow_the_same_rule(tmp_path, capsys):
 # inputs that others tried, where they are beside the repository
 
 
-_READ_NOW = {"d5-46": "ok: prompt='What is 6x7?' answer='42'"}
-"""Inputs that were refused when they were tried, and what is read now: a bar between cells."""
+_READ_NOW = {"d5-41": "ok: prompt='What is 6x7?' answer='42'", "d5-46": "ok: prompt='What is 6x7?' answer='42'"}
+"""Inputs that were refused when they were tried, and what is read now: a bar between cells, and the line by which
+Excel is told the separator."""
 
 
 def test_inputs_of_others_are_read_as_meant_refused_or_said(shared_data, tmp_path, capsys):

@@ -82,8 +82,10 @@ def init(config: InitConfig) -> None:
     try:
         problems = _problems(config, questions, database)
     except RowsError as error:
-        put("".join(f"{one_line(fault)}\n" for fault in error.faults[1:]), end="")
-        raise DataError(error.faults[0]) from error
+        if len(error.faults) == 1:
+            raise DataError(error.faults[0]) from error
+        put("".join(f"{one_line(fault)}\n" for fault in error.faults), end="")
+        raise DataError(f"faults in rows: {len(error.faults)}; correct these rows, or leave them out") from error
     test = _in_test(problems, config.test_share)
     model = dumps({"path": absolute(config.model)}).strip() if config.model else _MODEL
     text = _PRESET.read_text(encoding="utf-8").replace(_MODEL, model)

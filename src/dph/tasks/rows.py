@@ -16,7 +16,7 @@ from dph.tasks.prompts import messages_in, read_prompt, row_variables
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import absent
 from dph.types import TEMPLATE_COLUMN, Message, Problem, as_messages, as_text
-from dph.verifiers.exact import gold_fault, plain_gold
+from dph.verifiers.exact import gold_fault, plain_gold, shown_value
 
 _TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model", TEMPLATE_COLUMN}
 """Columns that are never passed to the verifier as they are."""
@@ -127,7 +127,7 @@ class RowTask(Task):
         if "gold_sql" in extra and not row.get(self.verifier_column):
             verifier = "sql"
         if not isinstance(verifier, str):
-            raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
+            raise DataError(f"{where}: 'verifier' must be a verifier's name, not {shown_value(verifier)}")
         if verifier in _BUILT_IN:
             answer = accepted(answer)
             golds = answer if isinstance(answer, list) else [answer]
@@ -154,7 +154,7 @@ class RowTask(Task):
         refuse_media(row, used, where)
         unread |= dict.fromkeys(_unread(row, used, unread, verifier))
         if not isinstance(id, str | int | None) or isinstance(id, bool):
-            raise DataError(f"{where}: the id must be text or a whole number, not {id!r:.100}")
+            raise DataError(f"{where}: the id must be text or a whole number, not {shown_value(id)}")
         return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
 
     def _prompt(
@@ -308,7 +308,7 @@ class _MissingDatabase(DataError):
 
 def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
     if not isinstance(name, str):
-        but = "" if name is None else f" of text, not {name!r:.100}"
+        but = "" if name is None else f" of text, not {shown_value(name)}"
         raise DataError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'{but}")
     tried = [path for root in roots for path in (root / name, root / name / f"{name}.sqlite")]
     for path in tried:
