@@ -117,6 +117,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"prompt": [{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}, TURN]},
         "a message has tool_calls, which prompts cannot hold",
     ),
+    ({"prompt": "a\0b"}, "the prompt holds a NUL character"),
+    ({"answer": ["4", "4\0"]}, "the answer holds a NUL character"),
+    ({"id": "4\0"}, "the id holds a NUL character"),
+    (
+        {"reward_model": {"ground_truth": "7"}},
+        "'answer' and 'reward_model.ground_truth' hold different answers; name one with the option answer",
+    ),
     ({"prompt": "x" * 1_000_001}, "the prompt has 1000001 characters, and at most 1000000 are read; shorten it"),
 ]
 
@@ -171,6 +178,18 @@ def test_columns_that_differ_in_letter_case_alone_are_refused_if_they_differ(tmp
 def test_parts_that_are_all_text_are_joined(tmp_path, content):
     [problem] = problems(tmp_path, ROW | {"prompt": [TURN | {"content": content, "name": "Ann"}]})
     assert problem.prompt == ({"role": "user", "content": "What is 6 x 7?", "name": "Ann"},)
+
+
+@pytest.mark.parametrize("answer", ["42", 42, "First, 6 x 7 is computed.\n#### 42", r"So the answer is \boxed{42}."])
+def test_an_answer_that_ends_with_the_ground_truth_is_read(tmp_path, answer):
+    [problem] = problems(tmp_path, ROW | {"answer": answer, "reward_model": {"ground_truth": "42"}})
+    assert problem.answer == answer
+
+
+def test_a_column_of_units_is_said_to_belong_to_the_answers(tmp_path, capsys):
+    problems(tmp_path, ROW | {"unit": "cm"})
+    [line] = said(capsys)
+    assert line.startswith("ignored: unit (they may belong to the answers")
 
 
 @pytest.mark.parametrize("part", [" ", "\n", "\t", "![", "![](", "**", "$", "[", "'", " = ", "```"])
@@ -308,6 +327,9 @@ def test_inputs_of_others_are_read_as_meant_refused_or_said(shared_data, tmp_pat
         mended = got != case["got"] or "ignored: " in capsys.readouterr().err
         refused = got.startswith("refused: ") and case["got"].startswith("refused: ")
         was_refused = got == _READ_NOW.get(case["id"])
+        refused |= case["id"] == "d5-54" and got.endswith(
+            "the prompt holds a NUL character, which no text has; remove it"
+        )
         assert (got == case["got"] or refused or was_refused) if case["ok"] else mended, (case["id"], got)
         tried += 1
     assert tried > 25
