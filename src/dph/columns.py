@@ -20,6 +20,7 @@ _WORDS: dict[str, str] = {
     "truth": "reward_model",  # verl's: {style, ground_truth}
     "of the prompt": "tools functions documents system system_prompt",  # what a template could write into a prompt
     "beside the question": "context body passage story background scenario premise paragraph description",
+    "beside the answer": "unit units answer_unit answer_units",
     "database": "db db_id database db_name database_name database_id",
     "choices": "choices options candidates alternatives mc_options answer_choices multiple_choice",
     "truth of the answer": "is_correct correct answer_correct is_right is_valid",

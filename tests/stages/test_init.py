@@ -230,6 +230,22 @@ WRONG = {
     "no pair": ([*SQL, "--columns", "ask"], b"question,query\na,b\n", "not 'ask'"),
     "null prompt": (SQL, b"question,query\na,SELECT 1\n,SELECT 1\n", "row 2 (line 3): question is null or empty"),
     "null gold": (SQL, b"question,query\na,\n", "row 1 (line 2): the column 'query' is empty"),
+    "two columns of answers": (
+        ["maths", "a.csv"],
+        b"question,Answer,answer\na,2,3\n",
+        "the columns 'Answer' and 'answer' hold different values; name one with --columns answer=COLUMN",
+    ),
+    "ids that differ in spaces": (
+        ["maths", "a.csv"],
+        b"id,question,answer\n 1,a,2\n1 ,b,3\n",
+        "the split holds the id '1' twice",
+    ),
+    "a verifier of nobody": (
+        ["maths", "a.csv"],
+        b"question,answer,verifier\na,2,../evil.py:f\n",
+        "row 1 (line 2): dph init knows the verifiers countdown, exact, math, sql, not '../evil.py:f'",
+    ),
+    "a reward function": (["maths", "a.csv"], b"question,answer,verifier\na,2,function\n", "sql, not 'function'"),
     "equal ids": (
         SQL,
         b"id,question,query\n7,a,SELECT 1\n7,b,SELECT 1\n",
@@ -263,7 +279,9 @@ def test_every_bad_row_is_named(shop, capsys):
     with pytest.raises(SystemExit):
         main(["init", "sql", "shop.sqlite", "a.csv", "--out", "made"])
     said = capsys.readouterr()
-    assert "row 1 (line 2): question is null or empty" in said.err and "row 3 (line 4): the column" in said.out
+    first, second = said.out.splitlines()
+    assert "row 1 (line 2): question is null or empty" in first and "row 3 (line 4): the column" in second
+    assert "dph: faults in rows: 2; correct these rows, or leave them out" in said.err
 
 
 def test_a_folder_that_was_made_before_stays(shop, capsys):

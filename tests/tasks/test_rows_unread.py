@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import time
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from complaints import complaint, inputs
 from dph.errors import DataError
 from dph.tasks import load_task
 from dph.types import Problem
+from dph.verifiers.golds import asked
 
 ROW = {"prompt": "What is 6 x 7?", "answer": "42"}
 TURN = {"role": "user", "content": "What is 6 x 7?"}
@@ -114,6 +117,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"prompt": [{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}, TURN]},
         "a message has tool_calls, which prompts cannot hold",
     ),
+    ({"prompt": "a\0b"}, "the prompt holds a NUL character"),
+    ({"answer": ["4", "4\0"]}, "the answer holds a NUL character"),
+    ({"id": "4\0"}, "the id holds a NUL character"),
+    (
+        {"reward_model": {"ground_truth": "7"}},
+        "'answer' and 'reward_model.ground_truth' hold different answers; name one with the option answer",
+    ),
+    ({"prompt": "x" * 1_000_001}, "the prompt has 1000001 characters, and at most 1000000 are read; shorten it"),
 ]
 
 
@@ -167,6 +178,29 @@ def test_columns_that_differ_in_letter_case_alone_are_refused_if_they_differ(tmp
 def test_parts_that_are_all_text_are_joined(tmp_path, content):
     [problem] = problems(tmp_path, ROW | {"prompt": [TURN | {"content": content, "name": "Ann"}]})
     assert problem.prompt == ({"role": "user", "content": "What is 6 x 7?", "name": "Ann"},)
+
+
+@pytest.mark.parametrize("answer", ["42", 42, "First, 6 x 7 is computed.\n#### 42", r"So the answer is \boxed{42}."])
+def test_an_answer_that_ends_with_the_ground_truth_is_read(tmp_path, answer):
+    [problem] = problems(tmp_path, ROW | {"answer": answer, "reward_model": {"ground_truth": "42"}})
+    assert problem.answer == answer
+
+
+def test_a_column_of_units_is_said_to_belong_to_the_answers(tmp_path, capsys):
+    problems(tmp_path, ROW | {"unit": "cm"})
+    [line] = said(capsys)
+    assert line.startswith("ignored: unit (they may belong to the answers")
+
+
+@pytest.mark.parametrize("part", [" ", "\n", "\t", "![", "![](", "**", "$", "[", "'", " = ", "```"])
+def test_a_long_question_takes_a_time_that_grows_with_its_length_alone(tmp_path, part):
+    begun = time.process_time()
+    text = part * (100_000 // len(part))
+    [whole, begin, end] = problems(
+        tmp_path, *[ROW | {"prompt": long} for long in (f"a{text}b", f"{text}b", f"a{text}")]
+    )
+    assert asked(begin) and asked(end) and asked(whole) == asked(replace(whole, prompt=f"A{text}b"))
+    assert time.process_time() - begun < 10  # with the square of the length: minutes
 
 
 def test_links_to_pictures_are_counted(tmp_path, capsys):
@@ -232,6 +266,7 @@ TYPES: list[tuple[pa.DataType, Any, Any]] = [
     (pa.timestamp("ns"), datetime.datetime(2020, 1, 2), None),
     (pa.date32(), datetime.date(2020, 1, 2), None),
     (pa.duration("s"), datetime.timedelta(seconds=1), None),
+    (pa.time32("s"), datetime.time(1, 2), None),
     (pa.binary(), b"42", None),
     (pa.bool_(), True, None),
 ]
@@ -243,11 +278,21 @@ def test_golds_of_every_type_of_arrow_are_read_or_refused(tmp_path, kind, value,
     pq.write_table(table, tmp_path / "rows.parquet")
     task = load_task("records", path=str(tmp_path / "rows.parquet"), verifier="math")
     if gold is None:
-        with pytest.raises(DataError, match="the answer must be text, a finite number, or a list of these"):
+        with pytest.raises(DataError, match="the answer must be text, a finite number, or a list of these") as refusal:
             task.problems("train")
+        assert "datetime" not in str(refusal.value)
     else:
         [problem] = task.problems("train")
         assert problem.answer == gold
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("s")])
+def test_dates_that_python_lacks_are_named_with_what_to_do(tmp_path, kind):
+    days = kind == pa.date32()
+    column = pa.array([10**9 if days else 10**14], pa.int32() if days else pa.int64()).cast(kind)
+    pq.write_table(pa.table({"prompt": ["?"], "answer": column}), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"the column 'answer' .* outside of the years 1 to 9999; write the column as"):
+        load_task("records", path=str(tmp_path / "rows.parquet"), verifier="math").problems("train")
 
 
 def test_rows_for_supervised_training_follow_the_same_rule(tmp_path, capsys):
@@ -261,8 +306,9 @@ def test_rows_for_supervised_training_follow_the_same_rule(tmp_path, capsys):
 # inputs that others tried, where they are beside the repository
 
 
-_READ_NOW = {"d5-46": "ok: prompt='What is 6x7?' answer='42'"}
-"""Inputs that were refused when they were tried, and what is read now: a bar between cells."""
+_READ_NOW = {"d5-41": "ok: prompt='What is 6x7?' answer='42'", "d5-46": "ok: prompt='What is 6x7?' answer='42'"}
+"""Inputs that were refused when they were tried, and what is read now: a bar between cells, and the line by which
+Excel is told the separator."""
 
 
 def test_inputs_of_others_are_read_as_meant_refused_or_said(shared_data, tmp_path, capsys):
@@ -281,6 +327,9 @@ def test_inputs_of_others_are_read_as_meant_refused_or_said(shared_data, tmp_pat
         mended = got != case["got"] or "ignored: " in capsys.readouterr().err
         refused = got.startswith("refused: ") and case["got"].startswith("refused: ")
         was_refused = got == _READ_NOW.get(case["id"])
+        refused |= case["id"] == "d5-54" and got.endswith(
+            "the prompt holds a NUL character, which no text has; remove it"
+        )
         assert (got == case["got"] or refused or was_refused) if case["ok"] else mended, (case["id"], got)
         tried += 1
     assert tried > 25

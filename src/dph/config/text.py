@@ -9,11 +9,15 @@ from typing import Any
 from dph.config.files import read_bytes
 from dph.errors import RunError, UserError, refused
 
+_TOO_LONG = "set_int_max_str_digits"
+"""What Python says of a whole number of more digits than it reads."""
 _DEEPEST = 100
 """Levels of lists and objects in each other; programs that walk a value call themselves as often."""
 
-_UTF16 = "is UTF-16 text; save it as UTF-8"
+_UTF16, _UTF32 = (f"is UTF-{bits} text; save it as UTF-8" for bits in (16, 32))
 _OTHER = {
+    b"\xff\xfe\0\0": _UTF32,  # before the mark of UTF-16, with which it begins
+    b"\0\0\xfe\xff": _UTF32,
     b"\xff\xfe": _UTF16,
     b"\xfe\xff": _UTF16,
     b"\x1f\x8b": "is compressed with gzip; unpack it (only rows may stay compressed, in a file named .jsonl.gz)",
@@ -44,7 +48,9 @@ def refuse_other_kinds(content: bytes, allowed: bytes = b"") -> None:
     for start, reason in _OTHER.items():
         if start != allowed and content[: len(start)].lower() == start.lower():
             raise ValueError(f"its content {reason}")
-    if b"\0" in content[:2]:  # a text without the mark
+    if content[:3] == b"\0\0\0" or (content[1:4] == b"\0\0\0" and content[:1] != b"\0"):  # texts without the mark
+        raise ValueError(f"its content {_UTF32}")
+    if b"\0" in content[:2]:
         raise ValueError(f"its content {_UTF16}")
 
 
@@ -67,6 +73,10 @@ def parse_json(text: str, *, deep: bool = False) -> Any:
         value = _DECODER.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except ValueError as error:
+        if _TOO_LONG in str(error):
+            raise ValueError("a number has too many digits; write it as text, in double quotes") from None
+        raise
     if not deep and text.count("[") + text.count("{") > _DEEPEST and _is_deep(value):
         raise ValueError("it is nested too deeply")
     return value

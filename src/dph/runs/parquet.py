@@ -131,6 +131,11 @@ def _values(name: str, column: Any) -> list[Any]:
             return [value for chunk in column.chunks for value in _shared(chunk)]
         return column.to_pylist()
     except (ValueError, TypeError, OverflowError, ArithmeticError, LookupError, RecursionError) as error:
+        if any(word in str(column.type) for word in ("date", "timestamp", "time", "duration")):
+            raise RefusedTable(
+                f"the column {name!r} ({column.type}) holds a date or time that Python lacks, such as one outside of "
+                "the years 1 to 9999; write the column as text, or leave it out"
+            ) from error
         raise RefusedTable(f"the column {name!r} ({column.type}) cannot be read: {reason_of(error)}") from error
 
 

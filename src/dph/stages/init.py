@@ -22,13 +22,15 @@ from dph.process.progress import put
 from dph.runs.files import cache_folder, directory_written_atomically, say_other_files, write_atomically
 from dph.tasks.mathsets import BRIEF_INSTRUCTION, INSTRUCTION, read_answer
 from dph.tasks.records import Records
-from dph.tasks.rows import PROMPTS, usual_column
+from dph.tasks.rows import PROMPTS, refuse_twins, refuse_two_answers, usual_column
 from dph.tasks.sql.lacking import lacking_lines
 from dph.tasks.sql.prompt import make_prompt
 from dph.tasks.sql.schema import schema_of_file
 from dph.tasks.tables import check_file, placed_rows
 from dph.types import Message, Problem, as_text
+from dph.verifiers.exact import shown_value
 from dph.verifiers.golds import asked, tried_golds
+from dph.verifiers.protocol import VERIFIERS
 from dph.verifiers.sql.files import database as whole_database
 from dph.verifiers.sql.text import query_in
 
@@ -82,8 +84,12 @@ def init(config: InitConfig) -> None:
     try:
         problems = _problems(config, questions, database)
     except RowsError as error:
-        put("".join(f"{one_line(fault)}\n" for fault in error.faults[1:]), end="")
-        raise DataError(error.faults[0]) from error
+        if len(error.faults) == 1:
+            raise DataError(error.faults[0]) from error
+        put("".join(f"{one_line(fault)}\n" for fault in error.faults), end="")
+        raise DataError(f"faults in rows: {len(error.faults)}; correct these rows, or leave them out") from error
+    with make_verifiers(VerifierConfig()) as verifiers:  # may refuse the problems: before anything is written
+        usable, lines = tried_golds(verifiers, problems, None)
     test = _in_test(problems, config.test_share)
     model = dumps({"path": absolute(config.model)}).strip() if config.model else _MODEL
     text = _PRESET.read_text(encoding="utf-8").replace(_MODEL, model)
@@ -103,7 +109,8 @@ def init(config: InitConfig) -> None:
     if kept := [name for name in _KEPT if any(name in problem.meta for problem in problems)]:
         put(f"kept in them for evaluations and templates: {', '.join(kept)}")
     put(f"{out / 'dph.toml'}: the settings; its comments say what to change")
-    _say_what_to_expect(config, problems, len(test))
+    can = f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against"
+    _say_what_to_expect(config, problems, len(test), [can, *lines])
     put(f"\ncd {shlex.quote(str(out))}\n{_COMMANDS}")
 
 
@@ -122,20 +129,16 @@ def _copy(database: Path, target: Path) -> None:
         raise DataError(refused(f"cannot copy the database {database}", error, "free disk space")) from error
 
 
-def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: int) -> None:
-    """Say how few the test problems are, which gold answers cannot be used or are weak, and whether the model is looked
-    for on a hub."""
+def _say_what_to_expect(config: InitConfig, problems: Sequence[Problem], tests: int, lines: Sequence[str]) -> None:
+    """Say how few the test problems are, which gold answers cannot be used or are weak (`lines`), and whether the model
+    is looked for on a hub."""
     if tests < 100:
         worth = f"one answer moves a score by {100 / tests:.3g} points" if tests else "nothing can be evaluated"
         put(f"{counted(tests, 'test problem')}: {worth}; add questions, or raise --test-share")
-    with make_verifiers(VerifierConfig()) as verifiers:
-        usable, lines = tried_golds(verifiers, problems, None)
     if repeats := len(problems) - len({asked(problem) for problem in problems}):
         ask, they = ("asks", "it is") if repeats == 1 else ("ask", "they are")
         put(f"{counted(repeats, 'problem')} {ask} what another one asks; {they} in the same split as that")
-    lines += lacking_lines(problems)
-    can = f"{len(usable)} of {counted(len(problems), 'gold answer')} can be judged against"
-    put("".join(f"{one_line(line, 1 << 20)}\n" for line in (can, *lines)), end="")
+    put("".join(f"{one_line(line, 1 << 20)}\n" for line in (*lines, *lacking_lines(problems))), end="")
     places = expanded(config.model), cache_folder() / "models" / config.model
     if config.model and not any(place.exists() for place in places):
         put(f"there is no folder {config.model} here, so it is taken as the name of a model on a hub")
@@ -147,6 +150,7 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
     named = dict.fromkeys(name for _, row in placed for name in row)
     filled = named | {name: value for _, row in placed for name, value in row.items() if value is not None}
     columns: dict[str, Any] = _columns(config, questions, filled)
+    _refuse_unclear(config, placed, columns)
     if database is None:
         read = Records(path=str(questions), verifier="math", **columns).problems_of(questions, placed)
         return [_boxed(problem, BRIEF_INSTRUCTION if config.small else INSTRUCTION) for problem in read]
@@ -178,6 +182,33 @@ def _problems(config: InitConfig, questions: Path, database: Path | None) -> lis
             f"{one_line(', '.join(taken[:_SHOWN]))}{more}"
         )
     return whole
+
+
+def _refuse_unclear(
+    config: InitConfig, placed: Sequence[tuple[str, dict[str, Any]]], columns: Mapping[str, str]
+) -> None:
+    """Raises RowsError for rows in which two columns could be meant, and for those that ask for a verifier which the
+    commands of the new folder lack: they run without plug-ins and reward functions."""
+    faults: list[str] = []
+    named = {text.partition("=")[0] for text in config.columns}
+    known = [name for name in VERIFIERS if name != "function"]
+    for where, row in placed:
+        try:
+            for name in ("prompt", "answer"):
+                if name not in named and columns[name] in row:
+                    refuse_twins(row, columns[name], where, f"--columns {name}=COLUMN")
+            if "answer" not in named:
+                refuse_two_answers(row, columns["answer"], where, "--columns answer=COLUMN")
+        except DataError as error:
+            faults.append(str(error))
+        wanted = next((value for name, value in row.items() if name.lower() == "verifier" and value), None)
+        if wanted is not None and wanted not in known:
+            faults.append(
+                f"{where}: dph init knows the verifiers {', '.join(known)}, not {shown_value(wanted)}; leave the "
+                "column 'verifier' out, or write the settings yourself, with plugins or reward.function"
+            )
+    if faults:
+        raise RowsError(faults)
 
 
 def _of_one_database(

@@ -12,8 +12,10 @@ from dph.config.text import parse_json
 from dph.errors import DataError, SettingsError
 from dph.types import TEMPLATE_COLUMN, Message, as_text
 
-_MESSAGES = re.compile(r"""\s*\[?\s*\{\s*['"](role|content|from|value)['"]\s*:""")  # as text
+_MESSAGES = re.compile(r"""(?:\[\s*)?\{\s*['"](role|content|from|value)['"]\s*:""")  # as text
 _ASKING = ("user", "system", "developer")  # roles that may end a prompt
+_MOST_CHARACTERS = 1_000_000
+"""Of a prompt: more than any model's context holds."""
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _OF_CALLS = ("tool_calls", "function_call")
 
@@ -41,7 +43,13 @@ def read_prompt(prompt: Any, where: str, unread: dict[str, None] | None = None) 
                 f"{where}: the prompt ends with {whose}, which may hold the answer; leave this turn out, "
                 "or name another column"
             )
-    if mark := media_mark(as_text(prompt)):
+    text = as_text(prompt)
+    if len(text) > _MOST_CHARACTERS:
+        raise DataError(
+            f"{where}: the prompt has {len(text)} characters, and at most {_MOST_CHARACTERS} are read; shorten it, or "
+            "leave the row out"
+        )
+    if mark := media_mark(text):
         raise DataError(
             f"{where}: the prompt holds {mark}, the place of a picture, film or sound, which the model does not get; "
             "leave the row out, or the mark if the text says it all"
@@ -113,7 +121,7 @@ def row_variables(row: Mapping[str, Any], where: str) -> dict[str, Any]:
 def messages_in(value: Any, where: str) -> Any:
     """A value, or the messages that it holds as text, in JSON or as Python writes them. Raises DataError for messages
     that cannot be read."""
-    if not isinstance(value, str) or not (begin := _MESSAGES.match(value)):
+    if not isinstance(value, str) or not (begin := _MESSAGES.match(value.lstrip())):
         return value
     for read in (parse_json, ast.literal_eval):
         try:

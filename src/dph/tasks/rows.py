@@ -16,7 +16,7 @@ from dph.tasks.prompts import messages_in, read_prompt, row_variables
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import absent
 from dph.types import TEMPLATE_COLUMN, Message, Problem, as_messages, as_text
-from dph.verifiers.exact import gold_fault, plain_gold
+from dph.verifiers.exact import gold_fault, gold_list, gold_text, plain_gold, shown_value
 
 _TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model", TEMPLATE_COLUMN}
 """Columns that are never passed to the verifier as they are."""
@@ -24,7 +24,7 @@ _BUILT_IN = ("sql", "math", "exact")
 _VERL_ANSWER = "reward_model.ground_truth"
 _CASELESS = {"id", "verifier", "db", "db_id", "reward_model"}
 _FIELD = re.compile(r"\\[A-Za-z]{2,}(?:\{[^{}]*\})+|\{([^{}]+)\}")  # of TeX, or a column
-_LINKED = re.compile(r"!\[[^\]\n]*\]\([^)\n]+\)|\\includegraphics|<img\s")
+_LINKED = re.compile(r"!\[[^\]\n]{0,200}\]\([^)\n]{1,2000}\)|\\includegraphics|<img\s")
 """What shows a picture in Markdown, TeX and HTML."""
 _HTML = re.compile(r"&(?:nbsp|lt|gt|amp|quot|#x?[\da-fA-F]+);|</(?:p|b|i|em|strong|span|div|sup|sub)>|<br\s*/?>")
 PROMPTS, _ANSWERS = NAMES["prompt"], NAMES["answer"]
@@ -107,6 +107,9 @@ class RowTask(Task):
             holds = "prompt holds" if len(tagged) == 1 else "prompts hold"
             say(f"{len(tagged)} {holds} tags or entities of HTML, which the model reads too (first: {tagged[0]})")
         told = [name for name in unread if name not in self._said]
+        if line := ignored([name for name in told if is_named(name, "beside the answer")], _UNITS):
+            say(line)
+        told = [name for name in told if not is_named(name, "beside the answer")]
         lost = [name for name in told if is_named(name, "beside the question")]
         if line := ignored(lost, "they may belong to the prompts: see the option template"):
             say(line)
@@ -127,7 +130,7 @@ class RowTask(Task):
         if "gold_sql" in extra and not row.get(self.verifier_column):
             verifier = "sql"
         if not isinstance(verifier, str):
-            raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
+            raise DataError(f"{where}: 'verifier' must be a verifier's name, not {shown_value(verifier)}")
         if verifier in _BUILT_IN:
             answer = accepted(answer)
             golds = answer if isinstance(answer, list) else [answer]
@@ -154,8 +157,12 @@ class RowTask(Task):
         refuse_media(row, used, where)
         unread |= dict.fromkeys(_unread(row, used, unread, verifier))
         if not isinstance(id, str | int | None) or isinstance(id, bool):
-            raise DataError(f"{where}: the id must be text or a whole number, not {id!r:.100}")
-        return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
+            raise DataError(f"{where}: the id must be text or a whole number, not {shown_value(id)}")
+        id = default_id if id is None or not str(id).strip() else str(id).strip()
+        for what, held in (("the id", id), ("the prompt", as_text(prompt)), ("the answer", answer)):
+            if any("\0" in text for text in gold_list(held) if isinstance(text, str)):
+                raise DataError(f"{where}: {what} holds a NUL character, which no text has; remove it")
+        return Problem(id, prompt, answer, verifier, meta)
 
     def _prompt(
         self, row: Mapping[str, Any], where: str, used: set[str], unread: dict[str, None]
@@ -173,7 +180,7 @@ class RowTask(Task):
         if not name:
             raise DataError(f"{where}: {absent(row, 'prompt', 'messages')}; name the column with the option prompt")
         if not self.prompt:
-            _refuse_twins(row, name, where, "prompt")
+            refuse_twins(row, name, where, "the option prompt")
         prompt = self._value(row, name, where, used)
         if _is_blank(prompt) or (isinstance(prompt, str) and prompt.strip() in MISSING):
             raise DataError(f"{where}: {name} is null or empty; write a prompt, or leave the row out")
@@ -209,7 +216,7 @@ class RowTask(Task):
         truth = model.get("ground_truth") if isinstance(model, dict) else None
         name = self.answer or usual_column(row, _ANSWERS if truth is None else _ANSWERS[:1])
         if name and not self.answer:
-            _refuse_twins(row, name, where, "answer")
+            refuse_twins(row, name, where, "the option answer")
         answer = self._value(row, name, where, used) if name else None
         if answer is None and truth is not None:
             used.add(_VERL_ANSWER)
@@ -217,6 +224,8 @@ class RowTask(Task):
             if not isinstance(truth.get("gold_sql"), str):
                 raise DataError(f"{where}: {_VERL_ANSWER} has no 'gold_sql'; it has: {', '.join(truth)}")
             return truth["gold_sql"], truth
+        if answer is not None and not self.answer:
+            refuse_two_answers(row, name, where, "the option answer")
         answer = truth if answer is None else answer
         if answer is None and needed:
             fault = absent(row, "answer", _VERL_ANSWER)
@@ -254,16 +263,29 @@ def usual_column(row: Mapping[str, Any], names: Sequence[str]) -> str:
     return next((column for column in columns if not _is_blank(row[column])), next(iter(columns), ""))
 
 
-def _refuse_twins(row: Mapping[str, Any], name: str, where: str, option: str) -> None:
+def refuse_twins(row: Mapping[str, Any], name: str, where: str, option: str) -> None:
     """Raises DataError if a column of the same name in other letters says something else: nobody knows which is
     meant."""
     for twin in row:
         if twin != name and twin.lower() == name.lower() and not _is_blank(row[twin]) and row[twin] != row[name]:
-            raise DataError(
-                f"{where}: the columns {name!r} and {twin!r} hold different values; name one with the option {option}"
-            )
+            raise DataError(f"{where}: the columns {name!r} and {twin!r} hold different values; name one with {option}")
 
 
+def refuse_two_answers(row: Mapping[str, Any], name: str, where: str, option: str) -> None:
+    """Raises DataError if verl's ground truth says something else than the column of answers: it is neither the answer
+    nor stands at the end of a longer one, as of a solution."""
+    model = row.get("reward_model")
+    truth = model.get("ground_truth") if isinstance(model, dict) else None
+    truth = truth.get("gold_sql") if isinstance(truth, dict) else truth
+    if truth is None or _is_blank(row.get(name)):
+        return
+    golds, said = ({gold_text(gold).strip() for gold in gold_list(given)} for given in (truth, row[name]))
+    ends = (text.rstrip("}$.").endswith(gold) for text in said for gold in golds if len(text) > 2 * len(gold) + 4)
+    if not golds & said and not any(ends):
+        raise DataError(f"{where}: {name!r} and {_VERL_ANSWER!r} hold different answers; name one with {option}")
+
+
+_UNITS = "they may belong to the answers, which are judged without them: write them into the answers"
 _WHO = "a reward function of your own gets the columns"
 
 
@@ -308,7 +330,7 @@ class _MissingDatabase(DataError):
 
 def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
     if not isinstance(name, str):
-        but = "" if name is None else f" of text, not {name!r:.100}"
+        but = "" if name is None else f" of text, not {shown_value(name)}"
         raise DataError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'{but}")
     tried = [path for root in roots for path in (root / name, root / name / f"{name}.sqlite")]
     for path in tried:

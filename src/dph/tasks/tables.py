@@ -175,7 +175,10 @@ def _parse_lines(path: Path, text: str) -> list[tuple[int, Any]]:
                     raise DataError(
                         f"{path} is one JSON document: put each row on its own line, or name it .json if it is a list"
                     ) from error
-                faults.append(f"{path}, line {number} is not valid JSON: {error}")
+                at = isinstance(error, json.JSONDecodeError)
+                fault = f"{error.msg.removesuffix(' at')} at column {error.colno}" if at else str(error)
+                remedy = "" if ";" in fault else "; correct the line, or leave it out"
+                faults.append(f"{path}, line {number} is not valid JSON: {fault}{remedy}")
     if faults:
         raise RowsError(faults)
     if len(rows) == 1 and is_document(rows[0][1]):
@@ -188,13 +191,16 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
     as the index that pandas writes, is left out, and said if it has values."""
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     first = text.lstrip("\n").partition("\n")[0]
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter_of(first), strict=True)
+    told = _SEPARATOR.match(text)
+    separator = told[1] if told else delimiter_of(first)
+    reader = csv.reader(io.StringIO(text[told.end() :] if told else text), delimiter=separator, strict=True)
+    above = told[0].count("\n") if told else 0
     rows: list[tuple[int, Any]] = []
-    faults, names, end, nameless = [], list[str](), 0, False
+    faults, names, end, nameless = [], list[str](), above, False
     blank: list[int] = []
     try:
         for cells in reader:
-            start, end = end + 1, reader.line_num
+            start, end = end + 1, above + reader.line_num
             if not any(cell.strip() for cell in cells):
                 blank += [start] * (len(cells) > 1)
                 continue
@@ -207,7 +213,7 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
             elif len(cells) != len(names):
                 faults.append(
                     f"{path}, line {start} has {counted(len(cells), 'cell')} for {counted(len(names), 'column')}; "
-                    "put a cell that holds a separator into double quotes"
+                    + _remedy(len(cells), len(names))
                 )
             else:
                 row = {name: cell if cell.strip() else None for name, cell in zip(names, cells, strict=True) if name}
@@ -223,6 +229,19 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, Any]]:
     if nameless:
         say(ignored(["a column without a name"]))
     return rows
+
+
+def _remedy(cells: int, columns: int) -> str:
+    """What to do about a row with another number of cells than there are columns."""
+    if columns == 1:
+        return "the first line must name the columns: remove a line above the one that does, or a separator at an end"
+    if cells < columns:
+        return "give it a cell, which may be empty, for each column"
+    return "put a cell that holds a separator into double quotes"
+
+
+_SEPARATOR = re.compile(r'\n*"?sep=([,;\t|])"?[,;\t|]*\n')
+"""The line above a table by which Excel is told what separates its cells."""
 
 
 def _parse(text: str) -> Any:

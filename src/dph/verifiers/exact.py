@@ -1,6 +1,7 @@
 """The exact verifier, which compares texts; and the built-in verifiers' gold answers: text, numbers, lists of these."""
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date, time, timedelta
 from decimal import Decimal
 from math import isfinite
 from numbers import Complex, Integral, Number, Real
@@ -56,7 +57,20 @@ def gold_fault(answer: Any) -> str:
     """
     if all(isinstance(item, str) or _is_finite(item) for item in gold_list(answer)):
         return ""
-    return f"the answer must be text, a finite number, or a list of these, not {answer!r:.200}"
+    return f"the answer must be text, a finite number, or a list of these, not {shown_value(answer)}"
+
+
+def shown_value(value: Any) -> str:
+    """A value of a file in a message: as JSON's are written, another one by its kind and its text.
+
+    >>> from datetime import date
+    >>> shown_value([True, None]), shown_value(date(2020, 1, 2))
+    ('[True, None]', 'a date (2020-01-02)')
+    """
+    if isinstance(value, date | time | timedelta):
+        kind = "time" if isinstance(value, time) else "duration" if isinstance(value, timedelta) else "date"
+        return f"a {kind} ({value!s:.200})"
+    return f"bytes, {value!r:.200}" if isinstance(value, bytes) else f"{value!r:.200}"
 
 
 def _is_finite(item: Any) -> bool:

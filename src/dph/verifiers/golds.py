@@ -66,8 +66,8 @@ _SAID_ALIKE = [
         (r"\\[()\[\],;! ]|\$|[?\u00bf\u00a1\u3002\u3001\u2026]|[,.;:](?!\d)|(?<!\d)!(?!=)", " "),
         (r"(?<!\b[a-z])(?<!\b[a-z]')'", " "),
         (r"(?<=[a-z]{2})-(?=[a-z]{2})|\*\*(?=\S)|(?<=\S)\*\*|__", " "),
-        (r"\s*([-+*/=<>^(){}\[\]|])\s*", r"\1"),
         (r"\s+", " "),
+        (r" ?([-+*/=<>^(){}\[\]|]) ?", r"\1"),  # one space: of many, each would be the begin of a search
     )
 ]
 """What questions that ask the same may write differently, in the order of its replacement."""
