@@ -48,7 +48,10 @@ ROWS = {
     "utf16.jsonl.gz": (gzip.compress(rows({}).encode("utf-16-le")), "cannot be read: its content is UTF-16 text"),
     "packed.jsonl": (gzip.compress(rows({}).encode()), "cannot be read: its content is compressed with gzip; unpack"),
     "parquet.jsonl": (b"PAR1", "cannot be read: its content is a Parquet file; name it .parquet"),
-    "digits.jsonl": ('{"answer": ' + "9" * 5000 + "}", "line 1 is not valid JSON: a number has too many digits; write it as text"),
+    "digits.jsonl": (
+        '{"answer": ' + "9" * 5000 + "}",
+        "line 1 is not valid JSON: a number has too many digits; write it as text",
+    ),
     "half.jsonl": ('{"prompt": "easy \\ud800"}', "half of a surrogate pair, which is not a character"),
     "half_id.jsonl": ('{"id": "\\uD800"}', "half of a surrogate pair, which is not a character"),
     "texts.jsonl": ('"text"\n', "row 1: expected an object with named fields, found str"),

@@ -62,14 +62,10 @@ def passk(config: PasskConfig) -> Comparison:
 
         page.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(page, as_page(comparison, [side.read_as for side in sides], "Pass@k"))
-<<<<<<< HEAD
     if config.table:
         table.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(table, table_as_text(comparison, sides, config))
-    if failed := [change.after for change in comparison.changes if change.lost_share > config.fail_if_lost]:
-=======
     if failed := [change for change in comparison.changes if change.lost_share > config.fail_if_lost]:
->>>>>>> m3
         most = f"{100 * config.fail_if_lost:g} % of the problems that {sides[0].name} solves"
         beyond = "beyond what chance alone loses between two draws of samples from one model"
         names = ", ".join(f"{change.after} (among {change.among} of each problem)" for change in failed)
