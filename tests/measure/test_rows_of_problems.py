@@ -485,6 +485,32 @@ def test_a_last_row_that_is_left_out_is_said_and_one_that_may_be_either_refused(
     assert "may be a problem, or sum the others up" in refusal(tmp_path, [*right, {"id": "mean", "passed": 1}])
 
 
+HALF: list[Row] = [{"id": i, "correct": i % 2} for i in range(10)]
+UNNAMED: dict[str, tuple[Row, int, str]] = {
+    "a summary at the beginning": ({"accuracy": 0.9, "n": 10}, 0, "is no sample"),
+    "settings at the beginning": ({"timestamp": 1, "comment": "x"}, 0, "is no sample"),
+    "a remark in the middle": ({"foo": 1}, 5, "is no sample"),
+    "a remark at the end": ({"foo": 1}, 10, "is no sample"),
+    "a failure at the beginning": ({"error": "timeout"}, 0, ""),
+    "a failure in the middle": ({"error": "timeout"}, 5, ""),
+    "a failure at the end": ({"error": "timeout"}, 10, ""),
+    "a verdict at the beginning": ({"correct": 1}, 0, ""),
+    "a verdict at the end": ({"correct": True, "note": "x"}, 10, ""),
+}
+
+
+@pytest.mark.parametrize("kind", UNNAMED)
+def test_no_row_without_an_id_is_left_out_in_silence(tmp_path: Path, kind: str) -> None:
+    row, place, said = UNNAMED[kind]
+    rows = [*HALF[:place], row, *HALF[place:]]
+    if said:
+        assert any(f"{json.dumps(row)} {said}" in note for note in read(tmp_path, rows).notes)
+    else:
+        assert f"row {place + 1} has no 'id'" in refusal(tmp_path, rows)
+    many = [*({"foo": i} for i in range(9)), *HALF]
+    assert len(read(tmp_path, many).notes) == 5
+
+
 SHAPES = [
     '{"a": {"c": 2, "n": 3}, "b": {"c": 0, "n": 3}}',
     '{"a": {"c": 2, "n": 3}}\n{"b": {"c": 0, "n": 3}}\n',

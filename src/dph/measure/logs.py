@@ -6,6 +6,7 @@ end and JSON that nests without end are errors.
 
 import csv
 import io
+import json
 import lzma
 import re
 import struct
@@ -24,8 +25,8 @@ from dph.errors import DataError, counted, reason_of, refused
 from dph.measure.documents import by_its_only_key, names_sample, samples_in
 from dph.measure.fields import is_maximum, role_of, verdict_rank
 from dph.measure.kinds import sample_of
-from dph.measure.lists import spread
-from dph.measure.summaries import ids_of, is_summary, told
+from dph.measure.lists import flat_of, spread
+from dph.measure.summaries import ids_of, is_summary, is_unnamed_sample, told
 from dph.measure.table import RESPONSE, VALUES, LogTable, Source, TableBuilder, printable
 from dph.measure.unpacking import LONGEST_ROW, PACKED, lines_of, member, of_text, unpacked, whole
 from dph.process.places import check_links
@@ -39,7 +40,7 @@ COMPLETIONS = "completions.parquet"
 _MOST_FILES = 100_000
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", ".zip")
 _MOST_SUMMARIES = 4
-"""Rows at the end of a file that may sum the others up."""
+"""Rows at the end of a file that may sum the others up; also rows without a sample that are named."""
 _NESTED = frozenset({list, dict})
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*%?\s*")
 _DAMAGE = (
@@ -83,6 +84,8 @@ class _Reader:
         """The file that is read, and whether it is compressed, an archive or Parquet."""
         self._noted = 0
         """Rows whose file is among the sources."""
+        self._left_out = 0
+        """Rows that are no samples."""
         self._pending: deque[Any] = deque()
         self._usual: set[str] = set()
         """The last records of the file so far, which may be summaries, and the keys of the first one."""
@@ -214,11 +217,12 @@ class _Reader:
                 and not any(map(names_sample, held))
                 and row.keys() not in map(dict.keys, held)
             ):
-                self.table.headers += [(self.place, header) for header in held]
-                held = []
+                headers = [header for header in held if not is_unnamed_sample(header, flat_of(row).keys())]
+                self._leave_out(headers)
+                held = [record for record in held if record not in headers]
             usual = usual or {*row}
-            if not usual & row.keys():  # nothing in common with a sample
-                self.table.headers.append((self.place, row))
+            if not usual & row.keys() and not is_unnamed_sample(row, usual):  # nothing in common with a sample
+                self._leave_out([row])
                 continue
             for record in [*held, row]:
                 self._add(record)
@@ -328,6 +332,15 @@ class _Reader:
                 self._add_record(record)
             else:
                 self._add_summary(record)
+
+    def _leave_out(self, rows: list[dict[str, Any]]) -> None:
+        """Leave out rows that are no samples, and note it."""
+        self.table.headers += [(self.place, row) for row in rows]
+        for row in rows:
+            self._left_out += 1
+            which = printable(json.dumps(row, ensure_ascii=False))[:80]
+            few = self._left_out <= _MOST_SUMMARIES
+            self._note(f"the row {which} is no sample and is left out" if few else "so are further rows")
 
     def _add_summary(self, record: dict[str, Any]) -> None:
         """Leave out a record that has the form of a summary, unless it is a sample whose problem has such a name.

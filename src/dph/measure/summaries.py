@@ -1,7 +1,7 @@
 """Last rows of a file that sum the others up, and problems that are only called so."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +31,8 @@ def is_summary(record: Mapping[str, Any], usual: set[str]) -> bool:
     """Whether a row at the end of a file, whose first one has the usual keys, has the form of one that sums the others
     up: it names no sample and has further keys or a count, or it has a word such as "total" in place of an id."""
     there = {name: value for name, value in record.items() if value is not None}
+    if not names_sample(there) and is_unnamed_sample(there, usual):
+        return False
     ids = [_word(value) for name, value in there.items() if role_of(name) == "id"]
     if names_sample(there):
         return bool(ids) and all(id in _NAMES for id in ids)
@@ -38,6 +40,17 @@ def is_summary(record: Mapping[str, Any], usual: set[str]) -> bool:
         return False
     numbers = [verdict_number(value) for name, value in there.items() if verdict_rank(name)]
     return bool(there.keys() - usual) or any(number is not None and number > 1 for number in numbers)
+
+
+def is_unnamed_sample(record: Mapping[str, Any], usual: Set[str]) -> bool:
+    """Whether a row without an id is a sample all the same: it says an error, or it has a verdict as the rows of
+    samples have, of which `usual` are columns. A 1 beside other columns than theirs may be a sum."""
+    found = {path: value for path, value in flat_of(record).items() if value is not None}
+    if any(role_of(path) == "error" and value for path, value in found.items()):
+        return True
+    verdicts = [found[path] for path in found.keys() & usual if verdict_rank(path)]
+    numbers = [value for value in verdicts if found.keys() <= usual and isinstance(value, int | float)]
+    return any(isinstance(value, bool) for value in verdicts) or any(value in (0, 1) for value in numbers)
 
 
 def ids_of(record: Mapping[str, Any]) -> dict[str, Any]:
