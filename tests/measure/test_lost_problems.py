@@ -196,3 +196,13 @@ def test_the_verdict_says_among_how_many_samples_problems_are_lost() -> None:
     before, after = samples({"p": "1111", "q": "0000"}), samples({"p": "0000", "q": "0100"})
     assert "1 problem gained, among all 4 samples" in verdict(compare(before, after, ks=[1, 2]).changes[0])
     assert verdict(compare(before, after).changes[0]).endswith("1 problem gained")
+
+
+@pytest.mark.parametrize("samples", [4, 8])
+def test_named_problems_are_no_part_of_an_expected_number(samples: int) -> None:
+    ids = ["a", "b"]
+    before = Samples("before", ids, np.repeat([0, 1], 4).astype(np.int32), np.ones(8, np.bool_), None, None, "")
+    problem = np.repeat([0, 1], samples).astype(np.int32)
+    after = Samples("after", ids, problem, np.zeros(2 * samples, np.bool_), None, None, "")
+    said = verdict(compare(before, after).changes[0])
+    assert "2 problems lost" in said and ("(2 of them solved by at least half" in said) == (samples == 4)

@@ -27,7 +27,8 @@ def verdict(change: Change) -> str:
         rose = "rose" if difference.estimate > 0 else "fell"
         changed = f"{name} {rose} by {100 * abs(difference.estimate):.1f} points ({low:.1f} to {high:.1f})"
     on = f" on {counted(change.problems, 'common problem')}" if change.common else ""
-    half = sum(2 * problem.before[0] >= problem.before[1] for problem in change.lost)
+    # Named problems are no part of an expected number.
+    half = 0 if change.expected else sum(2 * problem.before[0] >= problem.before[1] for problem in change.lost)
     often = f" ({half} of them solved by at least half of the samples before)" if half else ""
     lost, gained = in_problems(change.lost_count), in_problems(change.gained_count)
     among = f" (expected among {change.among} of each)" if change.expected else ""
