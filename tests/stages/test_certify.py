@@ -294,11 +294,16 @@ def write_jsonl(path, samples):
     return path
 
 
-def test_judged_samples_of_any_program(tmp_path):
+def test_judged_samples_of_any_program(tmp_path, capsys):
     base = write_jsonl(tmp_path / "base.jsonl", {str(i): [True, True] for i in range(100)})
     none = write_jsonl(tmp_path / "none.jsonl", {str(i): [0, None] for i in range(100)})
-    found = certify(stage_config(base, base, none, base))
+    found = certify(stage_config(base, base, none, base, base, out=str(tmp_path / "out")))
     assert [(one.certified, one.loss) for one in found] == [(True, 0.0), (False, 1.0)]  # None counts as wrong
+    assert f"not tested, because {none} is not certified: {base}, {base}" in capsys.readouterr().err
+    rows = json.loads((tmp_path / "out" / "certificates.json").read_text())
+    assert [(row["checkpoint"], row.get("tested", True)) for row in rows] == [
+        (str(name), tested) for name, tested in ((base, True), (none, True), (base, False), (base, False))
+    ]
     unjudged = write_jsonl(tmp_path / "unjudged.jsonl", {str(i): [None, 1] for i in range(100)})
     assert certify(stage_config(unjudged, base))[0].loss == 0  # of the base it counts as correct
     (tmp_path / "bad.jsonl").write_text('{"problem_id": "1", "correct": 2}\n')

@@ -8,7 +8,7 @@ docs/concepts/certificate.md. Only numpy.
 import hashlib
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -240,3 +240,10 @@ def fixed_sequence(checks: Iterable[Certificate]) -> Iterator[Certificate]:
         yield check
         if not check.certified:
             return
+
+
+def untested(names: Sequence[str], checks: Sequence[Certificate]) -> str:
+    """Which checkpoints are not tested, because an earlier one failed, in words; "" if all are. names: those of the
+    checkpoints, in the order of the tests."""
+    left = names[len(checks) :]
+    return f"not tested, because {names[len(checks) - 1]} is not certified: {', '.join(left)}" if left else ""

@@ -24,7 +24,7 @@ from dph.config import (
 from dph.config.checks import is_local
 from dph.errors import DataError, SettingsError, counted
 from dph.extras import require_training
-from dph.measure.certificate import Certificate, Choice, Judged, certificate, fixed_sequence
+from dph.measure.certificate import Certificate, Choice, Judged, certificate, fixed_sequence, untested
 from dph.measure.changes import check_prompts
 from dph.measure.samples import NONE, Samples
 from dph.measure.sides import read_sides
@@ -65,10 +65,13 @@ def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certifi
     for name, check in zip(config.checkpoints, sequence, strict=False):
         say(f"{name}: {check.sentence()}")
         checks.append(check)
+    if left := untested(config.checkpoints, checks):
+        say(left)
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
         named = zip(config.checkpoints, checks, strict=False)
         rows = [MADE_BY | {"checkpoint": name} | asdict(check) for name, check in named]
+        rows += [MADE_BY | {"checkpoint": name, "tested": False} for name in config.checkpoints[len(checks) :]]
         write_atomically(file, json.dumps(rows, indent=1) + "\n")
     return checks
 

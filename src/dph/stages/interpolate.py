@@ -8,7 +8,7 @@ from dph.config import EvaluatedModelConfig, InterpolateConfig, absolute
 from dph.config.checks import check_model
 from dph.errors import RunError, SettingsError
 from dph.evaluation.certification import CertificationSet
-from dph.measure.certificate import fixed_sequence
+from dph.measure.certificate import fixed_sequence, untested
 from dph.models.card import save_with_card
 from dph.models.interpolation import interpolated
 from dph.process.progress import say
@@ -53,13 +53,16 @@ def _furthest(config: InterpolateConfig, initial: EvaluatedModelConfig, trained:
     if held.settings.reward.function:
         raise SettingsError(f"{held.run.path} names code; make shares with --weight, and check them by `dph certify`")
     shares = [place / config.shares for place in range(1, config.shares + 1)]
-    passed = []
+    passed, tested = [], []
     with make_verifiers(held.settings.verifier, held.settings.reward) as verifiers:
         policies = (interpolated(initial, trained, share) for share in shares)
         checks = fixed_sequence(held.certify(policy, initial, held.settings.sampler, verifiers) for policy in policies)
         for share, check in zip(shares, checks, strict=False):
             say(f"share {share:g}: {check.sentence()}")
+            tested.append(check)
             passed += [(share, check.sentence())] if check.certified else []
+    if left := untested([f"share {share:g}" for share in shares], tested):
+        say(left)
     if not passed:
         raise RunError(f"no share is certified, not even {shares[0]:g}; allow a larger certify.epsilon")
     return passed[-1]
