@@ -137,7 +137,29 @@ def test_an_option_that_would_do_nothing_is_refused_or_said(tmp_path, capsys, co
         status, said = run(capsys, command, file, file, *words)
         assert status == 0 and why in said
     number = jsonl(tmp_path / "b.jsonl", [row | {"correct": int(row["correct"])} for row in rows_of(half)])
-    assert run(capsys, command, number, number, "--threshold", "1")[0] == 0  # a score, although it is never graded
+    parts = [row | {"correct": i % 3, "max_score": 4} for i, row in enumerate(rows_of(half))]
+    most = jsonl(tmp_path / "c.jsonl", parts)
+    graded = [row | {"correct": 0.2 + 0.1 * (i % 5)} for i, row in enumerate(rows_of(half))]
+    scores = jsonl(tmp_path / "d.jsonl", graded)
+    for name, threshold, why in (
+        (number, "1", "--threshold 1 changes nothing: every score is 0 or 1"),  # never graded
+        (number, "0.5", "--threshold 0.5 changes nothing: every score is 0 or 1"),
+        (scores, "0.1", "--threshold 0.1: every score reaches it (the scores lie between 0.2 and 0.6)"),
+        (scores, "0.7", "--threshold 0.7: no score reaches it (the scores lie between 0.2 and 0.6)"),
+    ):
+        status, said = run(capsys, command, name, name, "--threshold", threshold)
+        assert status == 0 and why in said
+    for name, threshold, why in (
+        (number, "2", "--threshold 2 is above every score, so that none would be right"),
+        (number, "0", "--threshold 0 is not above the least score, so that all would be right"),
+        (scores, "1.5", "is above every score"),
+        (scores, "-1", "is not above the least score"),
+    ):
+        assert why in complaint(capsys, command, name, name, "--threshold", threshold)
+    allowed = MOST if command == "certify" else ()
+    status, said = run(capsys, command, most, most, "--threshold", "4", *allowed)
+    assert status == 0 and "no score reaches it" in said  # although one could
+    assert "--threshold" not in run(capsys, command, number, scores, "--threshold", "0.4", *allowed)[1]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from dph.measure.kinds import kind_of
 from dph.measure.logs import read_table
 from dph.measure.rows import LINE, SHOWN, IntArray
 from dph.measure.table import FEW_VALUES
-from dph.measure.verdicts import Verdicts
+from dph.measure.verdicts import Scale, Verdicts
 
 NONE = "none"
 _NO_ANSWER = {"", "none", "null", "[invalid]", "nan"}
@@ -62,6 +62,8 @@ class Samples:
     """The options of `Reading` that had an effect, each by its name, and `filter` with its text."""
     files: Sequence[Path] = ()
     """The files that were read."""
+    scale: Scale | None = None
+    """The scores that a threshold was compared with, if there are any."""
 
     @property
     def n(self) -> NDArray[np.int64]:
@@ -150,6 +152,7 @@ class SampleRows(Verdicts):
             None if judged[kept].all() else judged,
             frozenset(self.used),
             self.table.files,
+            self._scale(verdict_name),
         )
 
     def _check_judged(self, judged: NDArray[np.bool_], keys: Sequence[str], ids: IntArray, each: bool) -> None:

@@ -64,6 +64,7 @@ def _check_options(sides: Sequence[Samples], reading: Reading) -> None:
         named = {"=", "/"} & set(reading.correct)
         why = f"--correct {reading.correct} says it already" if named else "the verdicts are no scores"
         raise DataError(f"--threshold {reading.threshold:g} has no part in what is right: {why}; leave it out")
+    _check_threshold(sides, reading.threshold)
     if reading.records and "records" not in used:
         where = "no file is a JSON document that has samples under keys"
         raise DataError(f"--records {reading.records} names nothing: {where}; leave it out")
@@ -76,3 +77,20 @@ def _check_options(sides: Sequence[Samples], reading: Reading) -> None:
     alike = len({frozenset(side.problems) for side in sides}) == 1
     if reading.partial and "partial" not in used and alike:
         say("--partial changes nothing: no sample, verdict or problem is missing")
+
+
+def _check_threshold(sides: Sequence[Samples], threshold: float) -> None:
+    """Refuse a threshold that lies beyond the scale of the scores; say which one parts no scores."""
+    scales = [side.scale for side in sides if side.scale is not None]
+    if not scales:
+        return
+    least, highest = min(scale.least for scale in scales), max(scale.highest for scale in scales)
+    option, between = f"--threshold {threshold:g}", f"the scores lie between {least:g} and {highest:g}"
+    if threshold > max(1.0, *(scale.most for scale in scales)):
+        raise DataError(f"{option} is above every score, so that none would be right: {between}; correct it")
+    if threshold <= min(0.0, least):
+        raise DataError(f"{option} is not above the least score, so that all would be right: {between}; correct it")
+    if not least < threshold <= highest:
+        say(f"{option}: {'every' if threshold <= least else 'no'} score reaches it ({between})")
+    elif not any(scale.graded for scale in scales):
+        say(f"{option} changes nothing: every score is {least:g} or {highest:g}")

@@ -3,12 +3,14 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dph.config import Reading
 from dph.errors import DataError, counted
 from dph.measure.fields import (
     MANY_VERDICTS,
@@ -32,6 +34,7 @@ from dph.measure.fields import (
 from dph.measure.kinds import counts_up, sample_of
 from dph.measure.lists import flat_of
 from dph.measure.rows import SHOWN, Rows, is_text, ranks_of
+from dph.measure.table import LogTable
 from dph.types import UNSCORED
 
 _COUNTED = (*MANY_VERDICTS, "correct", "passed", "c")
@@ -45,8 +48,24 @@ MOST_SAMPLES = 100_000_000
 Scores = NDArray[np.float64]
 
 
+class Scale(NamedTuple):
+    """The scores that a threshold was compared with."""
+
+    least: float
+    highest: float
+    most: float
+    """The highest score that the file says is possible."""
+    graded: bool
+    """Whether the threshold was needed: 0 and 1 say themselves what is right."""
+
+
 class Verdicts(Rows):
     """The rows that count, with the verdict of each."""
+
+    def __init__(self, name: str, table: LogTable, reading: Reading) -> None:
+        super().__init__(name, table, reading)
+        self._compared: dict[str, Scale] = {}
+        """By the name of a column of verdicts, the scores that a threshold was compared with."""
 
     def _verdicts(self) -> tuple[str, Scores]:
         """The column of verdicts and, for each row, 1, 0 or NaN if there is none."""
@@ -94,7 +113,9 @@ class Verdicts(Rows):
         if (right := self._binary(names[0], scores)) is None:
             raise self._graded(names[0], scores)
         self.rows = np.repeat(self.rows, len(names))
-        return f"each of {names[0]} to {names[-1]}", right
+        label = f"each of {names[0]} to {names[-1]}"
+        self._compared |= {label: scale for name, scale in self._compared.items() if name == names[0]}
+        return label, right
 
     def _agreed(self, order: list[str], scores: Mapping[str, Scores]) -> tuple[str, Scores]:
         """The first of the columns, if all that are as sure agree with it."""
@@ -311,14 +332,28 @@ class Verdicts(Rows):
         if verdict_rank(name) != 2 or not math.isinf(self.reading.threshold):
             return
         highest = float(np.nanmax(self._scores(name), initial=0))
+        for place, path, most in self._maxima_of_headers():
+            if most > max(1.0, highest - 1e-9):
+                where = "its header" if place == self.name else place
+                part = f"{where} says {path} {most:g}, of which {name!r} may be a part"
+                raise self._error(f"{part}; --threshold {most:g} counts a sample as right that has all of it")
+
+    def _maxima_of_headers(self) -> Iterator[tuple[str, str, float]]:
+        """The numbers of headers that say the most points of a score, each with its file and its path."""
         for place, header in self.table.headers:
             for path, value in flat_of(header).items():
-                if is_maximum_of_points(path) and _is_number(value) and float(value) > max(1.0, highest - 1e-9):
-                    where = "its header" if place == self.name else place
-                    part = f"{where} says {path} {float(value):g}, of which {name!r} may be a part"
-                    raise self._error(
-                        f"{part}; --threshold {float(value):g} counts a sample as right that has all of it"
-                    )
+                if is_maximum_of_points(path) and _is_number(value):
+                    yield place, path, float(value)
+
+    def _scale(self, name: str) -> Scale | None:
+        """The scores of a column of verdicts; None if no threshold was compared with them."""
+        scale = self._compared.get(name)
+        if scale is None:
+            return None
+        most = [scale.highest, *(number for _, _, number in self._maxima_of_headers())]
+        if name in self.table.columns and (other := self._maximum_of(name)):
+            most.append(float(np.nanmax(self._scores(other))))
+        return scale._replace(most=max(most))
 
     def _unscored(self, right: Scores) -> Scores:
         """Without the verdicts of samples whose judging failed, or that failed before there was a response."""
@@ -339,6 +374,8 @@ class Verdicts(Rows):
         if not math.isinf(threshold):
             if graded or any(value is not None and _is_number(value) for value in self._column(name)):
                 self.used.add("threshold")
+                least, highest = min(values, default=0.0), max(values, default=0.0)
+                self._compared[name] = Scale(least, highest, highest, graded)
             else:
                 threshold = math.inf
         if math.isinf(threshold) and graded:
