@@ -54,6 +54,9 @@ CONDITIONS: list[tuple[str, tuple[Any, ...]]] = [
     ("iteration", (0, 1)),  # of a refinement, as well as of repeated sampling
     ("k", (0, 1)),
     ("part", (0, 1)),
+    ("hint", (None, "h")),  # null is a value of a condition
+    ("hint", ("h", None)),
+    ("flavour", (None, "sweet", "sour")),
 ]
 
 
@@ -70,6 +73,17 @@ def test_a_column_that_differs_within_problems_and_repeats_across_them_is_no_sam
     assert len(apart.problems) == 3 * len(values) and set(apart.n.tolist()) == {1}
     together = read(tmp_path, rows, id="id")
     assert together.n.tolist() == [len(values)] * 3 and any(name in note for note in together.notes)
+
+
+def test_null_is_named_and_chosen_as_a_value(tmp_path: Path) -> None:
+    rows = crossed("hint", None, "h")
+    assert "(null, h)" in refusal(tmp_path, rows) or "(h, null)" in refusal(tmp_path, rows)
+    assert "'hint' has 'h', null" in refusal(tmp_path, rows, filter=("hint=x",))
+    for text in ("hint=", "hint=null", "hint=None"):
+        assert read(tmp_path, rows, filter=(text,)).right.tolist() == [True] * 3
+    failed = [{"id": i, "exception": None if i else "timeout"} for i in range(3)]
+    assert read(tmp_path, failed, correct="exception=null").right.tolist() == [False, True, True]
+    assert "has no 'id,task'" in refusal(tmp_path, [*rows, {"id": 9, "task": "t", "correct": True}], id="id,task")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from dph.measure.table import LogTable
 
 LINE = "line"
 """The id that is a record's place in its file."""
+_NULL = ("null", "none", "")
+"""What a user types for a missing value."""
 SHOWN = 4
 """Values that a message names at most."""
 IntArray = NDArray[np.int32]
@@ -74,6 +76,13 @@ class Rows:
         """The rows whose value in a column is wanted."""
         return np.array([missing if value is None else wanted(value) for value in self._column(name)], np.bool_)
 
+    def _with_value(self, name: str, value: str) -> NDArray[np.bool_]:
+        """The rows that have the value that a user typed in a column; null stands for rows without a value."""
+        rows = self._where(name, is_text(value))
+        if not rows.any() and value.lower() in _NULL:
+            rows = self._where(name, lambda _: False, missing=True)
+        return rows
+
     def _empty_responses(self) -> NDArray[np.bool_]:
         names = self._of("response")
         empty = [self._where(name, lambda text: text == "", missing=True) for name in names]
@@ -92,7 +101,7 @@ class Rows:
             name, equals, value = text.partition("=")
             if not equals:
                 name, value = next(iter(self._of("filter")), ""), text
-            kept = self.rows[self._where(name, is_text(value))] if name else self._nth_rows(text)
+            kept = self.rows[self._with_value(name, value)] if name else self._nth_rows(text)
             if not len(kept):
                 there = f"; {name!r} has {self._examples(name)}" if name else ""
                 raise self._error(f"no row is left by --filter {text}{there}")
@@ -176,6 +185,9 @@ class Rows:
         for number, part in enumerate(parts, 1):
             further, values = self._values(part)
             values = values if number == len(parts) else [_escaped(value) for value in values]
+            if (further < 0).any() and role_of(part) not in ("id", "prompt", "task"):  # a condition may be null
+                null = values.index("null") if "null" in values else len(values)
+                further, values = np.where(further < 0, null, further), [*values, "null"]
             pairs, _, both = pairs_of(codes, further)
             missing = (codes < 0) | (further < 0)
             keys = [f"{keys[i]}/{values[j]}" if i >= 0 and j >= 0 else "" for i, j in pairs.T]
@@ -221,7 +233,8 @@ class Rows:
         return np.full(len(numbers), np.nan) if None in numbers else np.array(numbers, np.float64)
 
     def _examples(self, name: str) -> str:
-        return ", ".join(repr(text[:40]) for text in self._values(name)[1][-SHOWN:])
+        codes, texts = self._values(name)
+        return ", ".join([*(repr(text[:40]) for text in texts[-SHOWN:]), *(["null"] if (codes < 0).any() else [])])
 
 
 def _known(value: Any) -> str | None:

@@ -224,7 +224,8 @@ class SampleRows(Verdicts):
                 continue
             column = self._few(name)
             if part == "condition":
-                values = [str(column.values[code]) for code in np.unique(column.codes) if code < len(column.values)]
+                codes = np.unique(column.codes)
+                values = [str(column.values[code]) if code < len(column.values) else "null" for code in codes]
                 text = f"{name!r} differs within a problem and repeats across problems ({', '.join(values[:SHOWN])})"
                 if not self.reading.id:
                     raise self._error(f"{text}: {self._ways(name, values[-1], id_name)}")

@@ -33,7 +33,7 @@ from dph.measure.fields import (
 )
 from dph.measure.kinds import counts_up, sample_of
 from dph.measure.lists import flat_of
-from dph.measure.rows import SHOWN, Rows, is_text, ranks_of
+from dph.measure.rows import SHOWN, Rows, ranks_of
 from dph.measure.table import LogTable
 from dph.types import UNSCORED
 
@@ -148,13 +148,13 @@ class Verdicts(Rows):
             shares = is_share_of_samples(some) and float(np.nanmax(self._scores(some), initial=0)) <= 1
             return self._repeated(some, every, mean=shares)
         if equals:
-            right = self._where(name, is_text(value)).astype(float)
+            right = self._with_value(name, value).astype(float)
             if not right.any() and value in self.table.columns:
                 first, second = self._scores(name), self._scores(value)
                 return text, np.where(np.isnan(first) | np.isnan(second), math.nan, first == second)
             if not right.any():
                 raise self._error(f"no row has {value!r} in {name!r}; there are {self._examples(name)}")
-            return text, np.where(self._where(name, lambda _: True), right, math.nan)
+            return text, np.where(self._where(name, lambda _: True) | (right > 0), right, math.nan)
         if leaf_of(name) in _COUNTED and (total := self._total_of(name)):
             return self._repeated(name, total)
         if most := self._failing_of(name) or self._maximum_of(name):
