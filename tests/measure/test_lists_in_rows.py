@@ -199,3 +199,25 @@ def test_the_place_in_the_file_begins_anew_in_each_file_of_a_run(tmp_path: Path)
         rows = [{"correct": [True, bool(seed)]}, {"correct": [False, False]}]
         (tmp_path / f"seed{seed}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert counts(read_samples(tmp_path, Reading(id="line"))) == ([3, 0], [4, 4])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "several"),
+    [
+        ("resps", [["x", "y", "z"]], True),
+        ("resps", [["x"], ["y"]], False),  # of choices, as lm-eval writes log-likelihoods
+        ("responses", ["x", "y"], True),
+        ("result.completions", [{"text": "x"}, {"text": "y"}], True),
+        ("resps", [["x"]], False),
+        ("output", [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}], False),
+        ("output", "x", False),
+    ],
+)
+def test_responses_without_a_verdict_of_their_own_are_named(
+    tmp_path: Path, name: str, value: Any, several: bool
+) -> None:
+    table, _, leaf = name.rpartition(".")
+    cell = {table: {leaf: value}} if table else {leaf: value}
+    found = read(tmp_path, [{"id": i, "correct": True} | cell for i in "ab"])
+    said = f"{tmp_path / 'r.jsonl'}: ignored: {name} (a row has several responses, and one verdict)"
+    assert counts(found) == ([1, 1], [1, 1]) and list(found.notes) == ([said] if several else [])

@@ -7,6 +7,7 @@ A list with as many responses beside it is of samples.
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, cast
 
+from dph.columns import ignored
 from dph.errors import DataError, counted
 from dph.measure.fields import (
     ALL,
@@ -98,6 +99,8 @@ def spread(
         for path, value in lists.items():
             if role_of(path) == "answer" and len(value) == 1:
                 flat[path] = value[0]
+            if role_of(path) == "response" and _are_responses(value):
+                note(ignored([path], "a row has several responses, and one verdict"))
         yield flat
         return
     yield from _rows(flat, of_samples, place, named, note)
@@ -174,6 +177,15 @@ def _are_maxima(path: str, values: list[Any], length: int) -> bool:
 
 def _is_conversation(values: list[Any]) -> bool:
     return all(isinstance(value, dict) and "role" in value for value in values)
+
+
+def _are_responses(values: list[Any]) -> bool:
+    """Whether a list holds several responses: texts, also within one list as in lm-eval's `resps`, or objects with a
+    text."""
+    while len(values) == 1 and isinstance(values[0], list):
+        [values] = values
+    first = values[0] if len(values) > 1 else None
+    return isinstance(first, str) or (isinstance(first, dict) and any(role_of(key) == "response" for key in first))
 
 
 def _are_parts(path: str, flat: Mapping[str, Any], named: frozenset[str]) -> bool:
