@@ -588,7 +588,17 @@ def test_every_document_of_a_folder_is_read_and_one_beside_rows_is_said(tmp_path
     (tmp_path / "run-1.json").rename(tmp_path / "other.json")
     with pytest.raises(DataError, match="not numbered"):
         read_samples(tmp_path)
+    (tmp_path / "other.json").write_text(json.dumps([{"id": id, "correct": True} for id in range(2)]))
+    with pytest.raises(DataError, match="its files have ids in common and are not numbered"):  # perhaps two tasks
+        read_samples(tmp_path)
+    (tmp_path / "other.json").write_text(json.dumps([{"task_id": f"t{id}", "correct": True} for id in range(2)]))
+    with pytest.raises(DataError, match=r"row 1 of 'run-0.json' has no 'task_id', .* several runs or tasks, name one"):
+        read_samples(tmp_path)
     (tmp_path / "other.json").unlink()
+    (tmp_path / "table.tsv").write_text("id\tcorrect\nx\n")
+    with pytest.raises(DataError, match=rf"table.tsv cannot be read: .*; of the folder {tmp_path} every file is read"):
+        read_samples(tmp_path)
+    (tmp_path / "table.tsv").unlink()
     (tmp_path / "rows.jsonl").write_text('{"id": 1, "correct": true}\n{"id": 2, "correct": false}\n')
     found = read_samples(tmp_path)
     assert found.n.tolist() == [1, 1] and "run-0.json lies beside rows" in found.notes[0]

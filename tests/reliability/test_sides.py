@@ -284,6 +284,10 @@ def test_what_a_certificate_is_not_about_is_said(tmp_path, capsys):
     base, same = jsonl(tmp_path / "base.jsonl", rows_of(half)), jsonl(tmp_path / "same.jsonl", rows_of(half))
     other = jsonl(tmp_path / "other.jsonl", rows_of(always))
     assert "holds the base model's own samples" in run(capsys, "certify", base, base, *MOST)[1]
+    (weights := tmp_path / "weights").mkdir()
+    (weights / "model.safetensors").touch()
+    said = complaint(capsys, "certify", weights, weights)
+    assert "is a model, whose samples need a folder; name one with --out" in said and "own samples" not in said
     assert "byte by byte: perhaps it is a copy" in run(capsys, "certify", base, same, *MOST)[1]
     said = run(capsys, "certify", base, other, *MOST, "--resume")[1]
     assert "own samples" not in said and "copy" not in said

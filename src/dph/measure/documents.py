@@ -30,6 +30,13 @@ def names_sample(record: Mapping[str, Any]) -> bool:
     return any(v is not None and role_of(path) in _NAMING and path.rpartition(".")[2] != "name" for path, v in flat)
 
 
+def is_settings(document: Any) -> bool:
+    """Whether a document holds nothing but flags and texts of unknown names, as settings beside rows do."""
+    if not isinstance(document, dict) or any(role_of(key) or verdict_rank(key) for key in document):
+        return False
+    return {list, dict}.isdisjoint(map(type, document.values()))
+
+
 def samples_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Iterable[dict[str, Any]]]]:
     """Where in a document samples are: the path of keys, and the records."""
     if isinstance(value, list) and value and all(map(is_list_of_verdicts, value)):

@@ -22,8 +22,8 @@ from typing import Any, BinaryIO
 from dph.config.files import MOST_COLUMNS, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, counted, reason_of, refused
-from dph.measure.documents import by_its_only_key, names_sample, samples_in
-from dph.measure.fields import is_maximum, role_of, verdict_rank
+from dph.measure.documents import by_its_only_key, is_settings, names_sample, samples_in
+from dph.measure.fields import is_maximum, verdict_rank
 from dph.measure.kinds import sample_of
 from dph.measure.lists import flat_of, spread
 from dph.measure.summaries import ids_of, is_summary, is_unnamed_sample, told
@@ -41,6 +41,7 @@ _MOST_FILES = 100_000
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", ".zip")
 _MOST_SUMMARIES = 4
 """Rows at the end of a file that may sum the others up; also rows without a sample that are named."""
+_ALL_READ = "of the folder {} every file is read; name the one with the samples"
 _NESTED = frozenset({list, dict})
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*%?\s*")
 _DAMAGE = (
@@ -69,8 +70,9 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "", each
     except _DAMAGE as error:
         # A text that is cut off has a sentence about its last row, and errors of ours about rows are ValueErrors.
         cut = reader.packed and type(error) not in (RefusedTable, ValueError, csv.Error)
-        advice = "it may be cut off" if cut else ""
-        raise DataError(refused(f"{reader.place or path} cannot be read", error, advice)) from error
+        advice = "it may be cut off" if cut else _ALL_READ.format(path) if path.is_dir() else ""
+        place = reader.place or (isinstance(error, OSError) and error.filename) or path
+        raise DataError(refused(f"{place} cannot be read", error, advice)) from error
     return reader.builder.finished()
 
 
@@ -292,7 +294,7 @@ class _Reader:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
             rows_of = {self.records: rows_of[self.records]}
             self.table.used.add("records")
-        elif self._has_rows and name == Path(self.place).name and ("" not in rows_of or _is_settings(document)):
+        elif self._has_rows and name == Path(self.place).name and ("" not in rows_of or is_settings(document)):
             if rows_of:
                 self.table.notes.append(f"{self.place} lies beside rows and is taken for a summary of them")
             rows_of = {}
@@ -386,13 +388,6 @@ def _kind(value: Any) -> str:
     """What a JSON value is, in words."""
     kinds = {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
     return kinds.get(type(value), "a number")
-
-
-def _is_settings(document: Any) -> bool:
-    """Whether a document holds nothing but flags and texts of unknown names, as settings beside rows do."""
-    if not isinstance(document, dict) or any(role_of(key) or verdict_rank(key) for key in document):
-        return False
-    return _NESTED.isdisjoint(map(type, document.values()))
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -139,8 +140,7 @@ class Rows:
         if names and names[0] != LINE:
             codes, keys = self._joined(names[0])
             if (codes < 0).any():
-                place = int(self.rows[np.argmax(codes < 0)]) + 1
-                raise self._error(f"row {place} has no {names[0]!r}, which names the problems of the others")
+                raise self._unnamed(int(self.rows[np.argmax(codes < 0)]), names[0])
             for other in self._of("id") if not self.reading.id and len(codes) == len(keys) > 1 else ():
                 sizes = np.bincount(self._values(other)[0] + 1)[1:]
                 if len(sizes) > 1 and sizes.min() == sizes.max() > 1:
@@ -159,6 +159,17 @@ class Rows:
             choice = "choose one with --id, or the place in the file with --id line"
             raise self._error(f"no column names the problems; {choice}; there are {self._all_names()}")
         return LINE, place[self.rows].astype(np.int32), [str(i + 1) for i in range(max(sizes))]
+
+    def _unnamed(self, place: int, name: str) -> DataError:
+        """The refusal of a row that has no id. place: of the row in the table."""
+        row = f"row {int(self._places()[0][place]) + 1}"
+        what = f"has no {name!r}, which names the problems of the others"
+        if len(self.table.sources) < 2:
+            return self._error(f"{row} {what}")
+        ends = np.cumsum([source.rows for source in self.table.sources])
+        file = self.table.sources[int(np.searchsorted(ends, place, side="right"))].name
+        remedy = "if its files are of several runs or tasks, name one of them"
+        return self._error(f"{row} of {PurePath(file).name!r} {what}; {remedy}")
 
     def _places(self) -> tuple[NDArray[np.int64], set[int]]:
         """The place of each row's record in its file, [rows of the table], and the files' numbers of records."""

@@ -175,7 +175,7 @@ class SampleRows(Verdicts):
         """Refuse files that overlap without being numbered, and rows that are one sample."""
         files, file = len(self.table.sources), self._file()
         if files > 1 and pairs_of(ids, file)[0].shape[1] > len(np.unique(ids)) and not self._is_numbered():
-            self._check_files(id_name)
+            self._check_files(id_name, ids, file)
         for name in self._of("sample"):
             codes, numbers = self._values(name)
             numbered = codes >= 0
@@ -191,11 +191,14 @@ class SampleRows(Verdicts):
             rows = f"{id_name} {id!r} has {most} rows with {filtered[0]}, one for each filter, which are not samples"
             raise self._error(f"{rows}; choose one with --filter 1 to --filter {most}")
 
-    def _check_files(self, id_name: str) -> None:
+    def _check_files(self, id_name: str, ids: IntArray, file: NDArray[np.intp]) -> None:
         """Refuse files with the same problems that number no samples. Numbers beside a word for systems or conditions
         do so if the id was named, and a note says it."""
         names = _shown([source.name for source in self.table.sources])
-        text = f"its files hold the same problems and are not numbered ({names})"
+        sizes = np.bincount(np.unique(file * (int(ids.max()) + 1) + ids) // (int(ids.max()) + 1))
+        # Files of different sizes may be of different tasks, which have ids such as 0 and 1 in common.
+        same = "hold the same problems" if len({*sizes.tolist()} - {0}) == 1 else "have ids in common"
+        text = f"its files {same} and are not numbered ({names})"
         one = "unpack it and name one of them" if Path(self.name).is_file() else "name one of them"
         if not self._are_systems():
             raise self._error(f"{text}; {one}")

@@ -114,7 +114,8 @@ class Verdicts(Rows):
             raise self._graded(names[0], scores)
         self.rows = np.repeat(self.rows, len(names))
         label = f"each of {names[0]} to {names[-1]}"
-        self._compared |= {label: scale for name, scale in self._compared.items() if name == names[0]}
+        if names[0] in self._compared:
+            self._compared[label] = self._compared[names[0]]
         return label, right
 
     def _agreed(self, order: list[str], scores: Mapping[str, Scores]) -> tuple[str, Scores]:

@@ -36,6 +36,7 @@ MADE_BY = {"made_by": "dph certify"}
 """A mark in every row of certificates.json, so that a file of somebody else is not replaced."""
 _FILES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".eval", ".zip", ".gz", ".zst", ".bz2", ".txt")
 """The endings of names that are files and no models."""
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 _OF_READING = tuple(field.name for field in fields(Reading))
 _OF_CHOICE = ("choose", "mastered", "for_k")
 _ALWAYS = ("base", "checkpoints", "out", "certify", "plugins")
@@ -104,10 +105,10 @@ def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate
     if len(there) < len(names):
         require_training("dph certify of a model")
     _check_part(config, len(there), len(names))
-    _say_copies(names, there)
     if resume and len(there) == len(names):
         say("--resume changes nothing: files are read, and no model is sampled")
     files = dict(zip(there, read_sides([names[place] for place in there], config, each=True), strict=True))
+    _say_copies(names, there)
     for note in (note for side in files.values() for note in side.notes):
         say(note)
     if any("partial" in side.used for side in files.values()):
@@ -227,7 +228,9 @@ def _holds_samples(name: str, config: CertifyStageConfig) -> bool:
     if not path.is_dir() or any((path / file).exists() for file in ("completions.parquet", "verdicts.jsonl")):
         return True
     parts = (path / "config.toml", path / "config.json", path / "adapter_config.json")
-    return not any(map(Path.exists, parts)) and not is_model_folder(path / "model")
+    if any(map(Path.exists, parts)) or is_model_folder(path / "model"):
+        return False
+    return not any(next(path.glob(weights), None) for weights in _WEIGHTS)
 
 
 def _evaluated(config: CertifyStageConfig, name: str, place: int, resume: bool) -> Path:
