@@ -74,7 +74,12 @@ def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
         return rows
     if any(map(verdict_rank, value)) or any(map(role_of, value)):
         return None
+    if lists and len(lists) == len(items) and all(map(_are_numbered, lists)):
+        value = {key: [row for _, row in item] for key, item in value.items()}
+        items = lists = [*value.values()]
     tables = {key: item for key, item in value.items() if isinstance(item, dict)}
+    if items and len(tables) == len(items) and all(map(_statuses, items)):
+        return [{"id": key, **row} for key, item in value.items() for row in _statuses(item)]
     if len(tables) > 1 and not any(isinstance(item, list) for item in items):
         alike = len({frozenset(item) for item in tables.values()}) == 1 and all(map(has_verdict, tables.values()))
         value, items = (tables, [*tables.values()]) if alike else (value, items)  # without words about them
@@ -103,6 +108,48 @@ def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
     ]
     is_summary = any(abs(number) > 1 for number in numbers)  # percent, or counts
     return rows if any(map(has_verdict, rows[:20])) and not is_summary else None
+
+
+def _are_numbered(item: list[Any]) -> bool:
+    """Whether a list holds pairs of a number and a record, as results of bigcode-evaluation-harness do."""
+    return all(
+        isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int) and isinstance(pair[1], dict)
+        for pair in item
+    )
+
+
+def _statuses(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The samples of a problem of older EvalPlus: under `base` and `plus`, a list for each sample that begins with a
+    word for its verdict; none if it has another form."""
+    listed = {key: value for key, value in item.items() if isinstance(value, list) and value}
+    words = {key: [each[0] for each in value if isinstance(each, list) and each] for key, value in listed.items()}
+    if not words or any(len(words[key]) != len(value) for key, value in listed.items()):
+        return []
+    if len({*map(len, words.values())}) > 1 or not all(
+        isinstance(word, str) and verdict_word(word) is not None for each in words.values() for word in each
+    ):
+        return []
+    names = [f"{key}_status" for key in words]
+    return [dict(zip(names, each, strict=True)) for each in zip(*words.values(), strict=True)]
+
+
+def with_statistics(record: dict[str, Any]) -> dict[str, Any]:
+    """A record with a list of named statistics, as in per_instance_stats.json of HELM, as one with a column for the
+    mean of each; another record, and one in which a name is there twice, as it is."""
+    stats = record.get("stats")
+    if not isinstance(stats, list) or not stats:
+        return record
+    means: dict[str, float] = {}
+    for one in stats:
+        name = one.get("name") if isinstance(one, dict) else None
+        name = name.get("name") if isinstance(name, dict) else name
+        if not isinstance(name, str) or name in means:
+            return record
+        if isinstance(mean := one.get("mean"), int | float):
+            means[name] = mean
+        elif isinstance(one.get("sum"), int | float) and one.get("count"):
+            means[name] = one["sum"] / one["count"]
+    return {**record, "stats": means}
 
 
 def _of_table(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:

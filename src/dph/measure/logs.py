@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from dph.config.files import MOST_COLUMNS, most_unpacked, opened
 from dph.config.text import delimiter_of, is_json, parse_json
 from dph.errors import DataError, counted, reason_of, refused
-from dph.measure.documents import by_its_only_key, is_settings, names_sample, samples_in
+from dph.measure.documents import by_its_only_key, is_settings, names_sample, samples_in, with_statistics
 from dph.measure.fields import is_maximum, verdict_rank
 from dph.measure.kinds import sample_of
 from dph.measure.lists import flat_of, spread
@@ -366,6 +366,8 @@ class _Reader:
             raise DataError(f"{self.place} holds {_kind(record)} in place of an object with a verdict")
         if len(record) == 1:
             record = by_its_only_key(record)
+        if "stats" in record:
+            record = with_statistics(record)
         plain = _NESTED.isdisjoint(map(type, record.values()))
         for place, row in enumerate([record] if plain else spread(record, self.place, self.named, self._note)):
             self.builder.add(row, of_last=place > 0)

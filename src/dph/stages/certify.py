@@ -36,7 +36,7 @@ MADE_BY = {"made_by": "dph certify"}
 """A mark in every row of certificates.json, so that a file of somebody else is not replaced."""
 _FILES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".eval", ".zip", ".gz", ".zst", ".bz2", ".txt")
 """The endings of names that are files and no models."""
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.gguf")
 _OF_READING = tuple(field.name for field in fields(Reading))
 _OF_CHOICE = ("choose", "mastered", "for_k")
 _ALWAYS = ("base", "checkpoints", "out", "certify", "plugins")
