@@ -291,10 +291,13 @@ def test_a_json_log_of_inspect_finds_its_samples(tmp_path: Path) -> None:
         for i in range(2)
         for e in (1, 2)
     ]
+    for number, sample in enumerate(samples):  # texts by their hashes, of which each sample has its own
+        sample["attachments"] = {f"{7 * number:032x}": "a long text", f"{7 * number + 1:032x}": "another"}
     reductions = [{"scorer": "match", "samples": [{"value": 0.5, "sample_id": i} for i in range(2)]}]
     log = {"status": "success", "results": {"scores": scores}, "samples": samples, "reductions": reductions}
     (tmp_path / "log.json").write_text(json.dumps(log))
-    assert read_samples(tmp_path / "log.json").c.tolist() == [1, 1]
+    found = read_samples(tmp_path / "log.json")
+    assert found.c.tolist() == [1, 1] and "attachments" not in found.read_as
 
 
 def test_whole_responses_are_no_answers(tmp_path: Path) -> None:
@@ -313,6 +316,16 @@ def test_joined_ids_never_look_alike(tmp_path: Path) -> None:
     ]
     found = read(tmp_path, rows, id="id,v")
     assert sorted(found.problems) == ["a/b/c", "a\\/b/c", "x/y"] and found.n.tolist() == [1, 1, 1]
+
+
+def test_ids_are_compared_without_outer_spaces_and_as_whole_numbers(tmp_path: Path) -> None:
+    rows = [{"id": id, "v": "c ", "correct": True} for id in ("p0", "p0 ", " p1", "p1")]
+    assert [*read(tmp_path, rows).problems] == ["p0", "p1"] and read(tmp_path, rows).n.tolist() == [2, 2]
+    assert [*read(tmp_path, rows, id="id,v").problems] == ["p0/c", "p1/c"]
+    for ids, wanted in ((("0.0", "10.0"), ["0", "10"]), (("1.0", "1.5"), ["1.0", "1.5"])):
+        (tmp_path / "r.csv").write_text("id,correct\n" + "".join(f"{id},1\n" for id in ids))
+        assert [*read_samples(tmp_path / "r.csv").problems] == wanted
+    assert [*read(tmp_path, [{"id": id, "correct": True} for id in (0.0, 10.0)]).problems] == ["0", "10"]
 
 
 def test_numbers_that_are_none_name_no_problem(tmp_path: Path) -> None:

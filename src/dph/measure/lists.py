@@ -4,6 +4,7 @@ A list of verdicts may be of samples, of the tests of one sample, or of its step
 A list with as many responses beside it is of samples.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, cast
 
@@ -24,6 +25,8 @@ from dph.measure.fields import (
 )
 
 _DEEPEST = 6
+_HASH = re.compile(r"[0-9a-f]{16,}")
+"""A key that no other record has, as those of the attachments of Inspect."""
 _OF_POINTS = frozenset(("rubric", "rubrics", "criteria", "criterion", "criterions"))
 """Words in the names of lists with as many entries as a score has points."""
 _GOLDS = ("answer", "answers")
@@ -35,10 +38,10 @@ _WORDS = frozenset(("pass", "fail", "passed", "failed", "correct", "incorrect", 
 
 
 def flat_of(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
-    """A record's values by the path of their keys; lists stay whole."""
+    """A record's values by the path of their keys; lists stay whole, and tables whose keys are hashes."""
     flat: dict[str, Any] = {}
     for key, value in record.items():
-        if isinstance(value, dict) and depth < _DEEPEST:
+        if isinstance(value, dict) and depth < _DEEPEST and not _HASH.fullmatch(str(next(iter(value), ""))):
             flat |= flat_of(value, f"{prefix}{key}.", depth + 1)
         else:
             flat[f"{prefix}{key}"] = value

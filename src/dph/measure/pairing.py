@@ -61,9 +61,12 @@ def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pair
     keyed: dict[tuple[str, str], list[Prediction]] = {}
     unknown = []
     for prediction in predictions:
-        key = (prediction.by, prediction.key)
-        if key not in places and prediction.by == "id" and prediction.key.isdecimal():
-            key = ("number", str(int(prediction.key)))
+        name = prediction.key
+        if (prediction.by, name) not in places:
+            name = name.removesuffix(".0")  # as a table of text writes whole numbers
+        key = (prediction.by, name)
+        if key not in places and prediction.by == "id" and name.isdecimal():
+            key = ("number", str(int(name)))
         if key in places:
             keyed.setdefault(key, []).append(prediction)
         else:

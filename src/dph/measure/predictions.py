@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from dph.config import VerifyConfig
 from dph.errors import DataError, RowsError, counted
+from dph.measure.fields import field_text
 from dph.measure.predicted import check_rows, prompts_of
 from dph.process.progress import say
 from dph.tasks.tables import KINDS, parse_file, read_rows, read_text
@@ -192,7 +193,7 @@ def _key(row: Mapping[str, Any]) -> tuple[Key, str] | None:
     for name, by in _KEYS:
         for column, value in row.items():
             if column.lower() == name and value is not None:
-                return by, str(value)
+                return by, field_text(value).strip()
     return None
 
 

@@ -18,6 +18,7 @@ from dph.measure.table import LogTable
 
 LINE = "line"
 """The id that is a record's place in its file."""
+_FLOAT = re.compile(r"-?\d+\.0")
 _NULL = ("null", "none", "")
 """What a user types for a missing value."""
 SHOWN = 4
@@ -189,12 +190,12 @@ class Rows:
         """The values of a column, or of several that are named with commas between them. Joined values are written with
         a slash between them, and a slash within all but the last one as `\\/`: other values never look alike."""
         if name in self.table.columns or "," not in name:
-            return self._values(name)
+            return _named(*self._values(name))
         first, *parts = name.split(",")
-        codes, keys = self._values(first)
+        codes, keys = _named(*self._values(first))
         keys = [_escaped(key) for key in keys]
         for number, part in enumerate(parts, 1):
-            further, values = self._values(part)
+            further, values = _named(*self._values(part))
             values = values if number == len(parts) else [_escaped(value) for value in values]
             if (further < 0).any() and role_of(part) not in ("id", "prompt", "task"):  # a condition may be null
                 null = values.index("null") if "null" in values else len(values)
@@ -270,6 +271,18 @@ def merged(column: NDArray[np.object_]) -> tuple[IntArray, list[str]]:
     texts = (value if value is None or type(value) is str else _known(value) for value in column)
     codes = [-1 if text is None else numbers.setdefault(text, len(numbers)) for text in texts]
     return np.array(codes, np.int32), list(numbers)
+
+
+def _named(codes: IntArray, keys: list[str]) -> tuple[IntArray, list[str]]:
+    """Ids as they are compared: without white space around them, and without the ".0" that a table of text writes
+    behind whole numbers, if all have it."""
+    plain = [key.strip() for key in keys]
+    if plain and all(map(_FLOAT.fullmatch, plain)):
+        plain = [key.partition(".")[0] for key in plain]
+    if plain == keys:
+        return codes, keys
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(plain))}
+    return np.array([*(numbers[key] for key in plain), -1], np.int32)[codes], list(numbers)
 
 
 def ranks_of(lengths: NDArray[np.intp]) -> NDArray[np.intp]:
