@@ -62,11 +62,13 @@ class Registry(Generic[T]):
         """The implementation of that name. Raises SettingsError, naming those that exist, for an unknown one."""
         self._import(name)
         if name not in self._known:
-            raise SettingsError(
-                f"{unknown(self._kind, name, self)}; if a plug-in registers it, name the plug-in's file or module in "
-                "the setting plugins"
-            )
+            raise SettingsError(self.unknown(name))
         return self._known[name]
+
+    def unknown(self, name: str) -> str:
+        """That nothing has a name, in words, with the names that exist."""
+        text = unknown(self._kind, name, self)
+        return f"{text}; if a plug-in registers it, name the plug-in's file or module in the setting plugins"
 
     def traits(self, name: str) -> Any:
         """What the implementation of that name was registered with. Raises SettingsError for an unknown name."""

@@ -94,7 +94,7 @@ ROWS = {
     "verifier.jsonl": (rows({"verifier": ["math"]}), "row 1: 'verifier' must be a verifier's name, not ['math']"),
     "unknown_verifier.jsonl": (
         rows({"verifier": "maths"}),
-        "no verifier is named 'maths'; perhaps you meant math; known",
+        "problem 'unknown_verifier-1': no verifier is named 'maths'; perhaps you meant math; known",
     ),
     "ids.jsonl": (rows({"id": "a"}, {"id": "a"}), "holds the id 'a' twice; ids must be unique"),
     "verl.jsonl": ('{"prompt": "easy 1", "reward_model": {"ground_truth": {"sql": 1}}}', "has no 'gold_sql'; it has: "),
@@ -114,6 +114,21 @@ def test_rows_of_problems(tmp_path, capsys, name):
     if content is not None:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     assert expected in complaint(capsys, *evaluate(tmp_path, "records", path=tmp_path / name))
+
+
+@pytest.mark.parametrize("command", ["check", "train", "verify"])
+def test_an_unknown_verifier_is_named_with_its_row_before_anything_is_judged(tmp_path, capsys, command):
+    data = tmp_path / "a.jsonl"
+    data.write_text(rows({}, {"id": "second", "verifier": "latex"}))
+    model = ("--model.path", base_run() / "model", *SMALL)
+    (tmp_path / "p.jsonl").write_text('{"id": "a-1", "response": "yes"}\n')
+    words = {
+        "check": (data, "--no-step", "--test", "", *model),
+        "train": ("--task", "records", "--data", data, "--preset", "grpo", "--out", tmp_path / "run", *model),
+        "verify": ("--task", "records", "--data", data, "--predictions", tmp_path / "p.jsonl", "--out", tmp_path / "v"),
+    }
+    said = complaint(capsys, command, *words[command])
+    assert "problem 'second': no verifier is named 'latex'; known are: countdown, exact, function, math" in said
 
 
 def test_rows_with_a_byte_order_mark_are_rows(tmp_path, capsys):

@@ -67,6 +67,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     with Chunks(run.path if run else None, {"the predictions": digests["the predictions"]}, contents) as chunks:
         several = any(len(predictions) > 1 for _, predictions in pairing.pairs)
         with make_verifiers(config.verifier, bare_sql=bare, answers=several) as verifiers:
+            verifiers.refuse_unknown([problem for problem, _ in pairing.pairs])
             judged, excluded = _judge(verifiers, pairing, chunks, bare=bare, several=several)
             if config.explain:
                 _explain(verifiers, [pair for pair in pairing.pairs if pair[0].id not in excluded], bare=bare)

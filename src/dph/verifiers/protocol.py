@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from numbers import Real
 from typing import Any, Literal, Protocol, Self
 
-from dph.errors import UserError
+from dph.errors import DataError, UserError
 from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Problem, Verdict
@@ -140,11 +140,18 @@ class Verifiers:
         return found
 
     def _places(self, problems: Iterable[Problem]) -> dict[str, list[int]]:
-        """The places of each verifier's problems."""
+        """The places of each verifier's problems. Raises UserError for a problem with an unknown verifier or none."""
         places: dict[str, list[int]] = {}
         for place, problem in enumerate(problems):
-            places.setdefault(self._name(problem), []).append(place)
+            name = self._name(problem)
+            if name not in places and name == problem.verifier and name not in self._made and name not in VERIFIERS:
+                raise DataError(f"problem {problem.id!r}: {VERIFIERS.unknown(name)}")
+            places.setdefault(name, []).append(place)
         return places
+
+    def refuse_unknown(self, problems: Iterable[Problem]) -> None:
+        """Raises UserError for a problem with an unknown verifier or none, before any is judged."""
+        self._places(problems)
 
     def close(self) -> None:
         for verifier in self._made.values():
