@@ -14,7 +14,7 @@ _TOO_LONG = "set_int_max_str_digits"
 _DEEPEST = 100
 """Levels of lists and objects in each other; programs that walk a value call themselves as often."""
 
-_UTF16, _UTF32 = (f"is UTF-{bits} text; save it as UTF-8" for bits in (16, 32))
+_UTF16, _UTF32 = "is UTF-16 text; save it as UTF-8", "is UTF-32 text; save it as UTF-8"
 _OTHER = {
     b"\xff\xfe\0\0": _UTF32,  # before the mark of UTF-16, with which it begins
     b"\0\0\xfe\xff": _UTF32,
