@@ -119,7 +119,7 @@ def test_rows_of_problems(tmp_path, capsys, name):
 @pytest.mark.parametrize("command", ["check", "train", "verify"])
 def test_an_unknown_verifier_is_named_with_its_row_before_anything_is_judged(tmp_path, capsys, command):
     data = tmp_path / "a.jsonl"
-    data.write_text(rows({}, {"id": "second", "verifier": "latex"}))
+    data.write_text(rows({}, {"id": "second", "verifier": "latex"}, {"id": "third", "verifier": "latex"}))
     model = ("--model.path", base_run() / "model", *SMALL)
     (tmp_path / "p.jsonl").write_text('{"id": "a-1", "response": "yes"}\n')
     words = {
@@ -128,7 +128,10 @@ def test_an_unknown_verifier_is_named_with_its_row_before_anything_is_judged(tmp
         "verify": ("--task", "records", "--data", data, "--predictions", tmp_path / "p.jsonl", "--out", tmp_path / "v"),
     }
     said = complaint(capsys, command, *words[command])
-    assert "problem 'second': no verifier is named 'latex'; known are: countdown, exact, function, math" in said
+    assert (
+        "problem 'second' and 1 more problem: no verifier is named 'latex'; known are: countdown, exact, function, math"
+        in said
+    )
 
 
 def test_rows_with_a_byte_order_mark_are_rows(tmp_path, capsys):

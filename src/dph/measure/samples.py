@@ -98,7 +98,7 @@ def read_samples(path: str | Path, reading: Reading | None = None, *, each: bool
             wrong = f"{place}: the run did not finish (status {status!r}), so it is not a result"
             raise DataError(wrong + (unfinished(Path(path)) or "; finish it, or name another"))
     if not table.rows:
-        raise DataError(f"{path} holds no samples; a sample needs an id and a verdict")
+        raise DataError(f'{path} holds no samples, as {{"id": "p1", "correct": true}} is one; name a file with some')
     return SampleRows(str(path), table, reading).samples(each)
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from numbers import Real
 from typing import Any, Literal, Protocol, Self
 
-from dph.errors import DataError, UserError
+from dph.errors import DataError, UserError, counted
 from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Problem, Verdict
@@ -142,11 +142,15 @@ class Verifiers:
     def _places(self, problems: Iterable[Problem]) -> dict[str, list[int]]:
         """The places of each verifier's problems. Raises UserError for a problem with an unknown verifier or none."""
         places: dict[str, list[int]] = {}
+        strangers: dict[str, list[str]] = {}
         for place, problem in enumerate(problems):
             name = self._name(problem)
-            if name not in places and name == problem.verifier and name not in self._made and name not in VERIFIERS:
-                raise DataError(f"problem {problem.id!r}: {VERIFIERS.unknown(name)}")
             places.setdefault(name, []).append(place)
+            if not self.only and name not in self._made and name not in VERIFIERS:
+                strangers.setdefault(name, []).append(problem.id)
+        for name, ids in strangers.items():
+            more = f" and {counted(len(ids) - 1, 'more problem')}" if ids[1:] else ""
+            raise DataError(f"problem {ids[0]!r}{more}: {VERIFIERS.unknown(name)}")
         return places
 
     def refuse_unknown(self, problems: Iterable[Problem]) -> None:
