@@ -25,7 +25,7 @@ from dph.measure.fields import (
 )
 
 _DEEPEST = 6
-_HASH = re.compile(r"[0-9a-f]{16,}")
+_HASH, _SHORTEST_HASH = re.compile(r"[0-9a-f]+"), 16
 """A key that no other record has, as those of the attachments of Inspect."""
 _OF_POINTS = frozenset(("rubric", "rubrics", "criteria", "criterion", "criterions"))
 """Words in the names of lists with as many entries as a score has points."""
@@ -41,7 +41,11 @@ def flat_of(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict
     """A record's values by the path of their keys; lists stay whole, and tables whose keys are hashes."""
     flat: dict[str, Any] = {}
     for key, value in record.items():
-        if isinstance(value, dict) and depth < _DEEPEST and not _HASH.fullmatch(str(next(iter(value), ""))):
+        if isinstance(value, dict) and depth < _DEEPEST:
+            first = next(iter(value), "")
+            if len(first) >= _SHORTEST_HASH and _HASH.fullmatch(first):
+                flat[f"{prefix}{key}"] = value
+                continue
             flat |= flat_of(value, f"{prefix}{key}.", depth + 1)
         else:
             flat[f"{prefix}{key}"] = value
