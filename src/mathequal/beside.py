@@ -1,5 +1,7 @@
-r"""What stands beside a box and belongs to the answer: a relation, sign or word before it, as in $x\ge\boxed{5}$ and
-"at least \boxed{5}", and a scale, sign, word, condition or further value after it, as in "\boxed{5} million".
+r"""What stands beside a box (long: before and after a box are read by one grammar).
+
+What belongs to the answer is a relation, sign or word before it, as in $x\ge\boxed{5}$ and "at
+least \boxed{5}", and a scale, sign, word, condition or further value after it, as in "\boxed{5} million".
 
 All of it is joined to the answer as it would be written in the box, so that one set of rules judges both.
 """

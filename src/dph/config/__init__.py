@@ -6,6 +6,15 @@ joins presets, files and flags, `trees` makes objects of nested dictionaries and
 at what settings name outside.
 """
 
+from dph.config.commands import (
+    DemoConfig as DemoConfig,
+    DoctorConfig as DoctorConfig,
+    InitConfig as InitConfig,
+    InterpolateConfig as InterpolateConfig,
+    PasskConfig as PasskConfig,
+    ReportConfig as ReportConfig,
+    TrialConfig as TrialConfig,
+)
 from dph.config.components import (
     EvaluatedModelConfig as EvaluatedModelConfig,
     JudgeConfig as JudgeConfig,
@@ -65,17 +74,10 @@ from dph.config.stages import (
     CertifyStageConfig as CertifyStageConfig,
     CheckConfig as CheckConfig,
     ClusterConfig as ClusterConfig,
-    DemoConfig as DemoConfig,
-    DoctorConfig as DoctorConfig,
     EvalConfig as EvalConfig,
-    InitConfig as InitConfig,
-    InterpolateConfig as InterpolateConfig,
     PartitionRule as PartitionRule,
-    PasskConfig as PasskConfig,
     PresampleConfig as PresampleConfig,
-    ReportConfig as ReportConfig,
     SftConfig as SftConfig,
-    TrialConfig as TrialConfig,
     VerifyConfig as VerifyConfig,
     VerlConfig as VerlConfig,
 )
