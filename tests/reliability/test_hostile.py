@@ -24,7 +24,8 @@ import pytest
 from hostile import finished
 from hostile_seeds import HUGE, LOG, PROBLEMS, QUESTIONS, SAMPLES
 
-from complaints import complaint, run
+from complaints import complaint
+from dph.cli.main import main
 from dph.models.saving import as_os_errors
 from dph.runs.coverage import as_few, read_visits
 from helpers import base_run, kept_aside, presampled
@@ -68,12 +69,12 @@ JUDGED = {"id": pa.array(["a", "b"]), "correct": pa.array([True, False])}
 TOO_LATE = pa.array([10**7] * 2, pa.int32()).cast(pa.date32())
 NO_TEXT = pa.StringArray.from_buffers(1, *pa.array([b"\xff"], pa.binary()).buffers()[1:]).take(pa.array([0, 0]))
 COLUMNS = {
-    "a date after the year 9999": (JUDGED | {"id": TOO_LATE}, "the column 'id' (date32[day]) cannot be read"),
+    "a date after the year 9999": (JUDGED | {"id": TOO_LATE}, "cannot be read: the column 'id' (d"),
     "ids that are not UTF-8": (JUDGED | {"id": NO_TEXT}, "the column 'id' (dictionary"),
     "bytes that are not UTF-8": (JUDGED | {"id": pa.array([b"\xff"] * 2)}, "it is not UTF-8 text (byte 0xff)"),
     "durations without an end": (
         JUDGED | {"id": pa.array([2**62] * 2).cast(pa.duration("s"))},
-        "the column 'id' (duration[s]) cannot be read",
+        "cannot be read: the column 'id' (d",
     ),
 }
 
@@ -157,12 +158,12 @@ def test_what_is_nested_without_end(tmp_path, capsys):
     )
     (tmp_path / "a.jsonl").write_text(text * 2)
     words = ["verify", "--task", "records", "--data", tmp_path / "a.jsonl", "--predictions", tmp_path / "a.jsonl"]
-    for line in (
-        ["passk", tmp_path / "a.jsonl"],
-        words,
-        ["init", "maths", tmp_path / "a.jsonl", "--out", tmp_path / "o"],
-    ):
+    for line in (["passk", tmp_path / "a.jsonl"], words):
         assert "nested too deeply" in complaint(capsys, *line)
+    with pytest.raises(SystemExit) as end:
+        main(["init", "maths", str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "o")])
+    told, said = capsys.readouterr()
+    assert (end.value.code, told.count("nested too deeply")) == (2, 2) and "dph: faults in rows: 2" in said
 
 
 @pytest.mark.parametrize("gold", [[["1"], ["2", ["3"]]], [[]], [{"a": 1}], [None]])

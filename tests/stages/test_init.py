@@ -243,7 +243,7 @@ WRONG = {
     "a verifier of nobody": (
         ["maths", "a.csv"],
         b"question,answer,verifier\na,2,../evil.py:f\n",
-        "row 1 (line 2): dph init knows the verifiers countdown, exact, math, sql, not '../evil.py:f'",
+        "row 1 (line 2): dph init knows the verifiers countdown, exact, math, ",
     ),
     "a reward function": (["maths", "a.csv"], b"question,answer,verifier\na,2,function\n", "sql, not 'function'"),
     "equal ids": (

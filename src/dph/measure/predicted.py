@@ -47,7 +47,7 @@ class _Predicted(SampleRows):
 def check_rows(
     path: Path,
     rows: Sequence[Mapping[str, Any]],
-    column: str,
+    columns: Sequence[str],
     others: Iterable[str],
     keys: Sequence[str],
     *,
@@ -55,11 +55,11 @@ def check_rows(
 ) -> None:
     """Raises DataError for rows of several systems or conditions, and for two rows of one sample.
 
-    column: of the predictions; others: columns that may hold predictions or golds; keys: the problem of each row;
-    shared: a key may name several problems."""
-    left_out = {*others, column}
+    columns: the column of each row's prediction; others: columns that may hold predictions or golds; keys: the problem
+    of each row; shared: a key may name several problems."""
+    left_out = {*others, *columns}
     builder = TableBuilder(frozenset())
-    for row in rows:
+    for row, column in zip(rows, columns, strict=True):
         facts = {name: value for name, value in row.items() if name not in left_out}
         flat = {name: value for name, value in flat_of(facts).items() if role_of(name) != "answer"}
         builder.add(flat | {"response": row[column]})

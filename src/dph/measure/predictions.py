@@ -175,7 +175,7 @@ def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> lis
     if kept:
         columns, keys, of_ids = zip(*kept, strict=True)
         shared = any(prediction.by == "number" for prediction in predictions)
-        check_rows(path, of_ids, columns[0], (*TEXTS, *BARE), keys, shared=shared)
+        check_rows(path, of_ids, columns, (*TEXTS, *BARE), keys, shared=shared)
     return predictions
 
 
