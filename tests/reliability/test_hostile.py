@@ -24,7 +24,7 @@ import pytest
 from hostile import finished
 from hostile_seeds import HUGE, LOG, PROBLEMS, QUESTIONS, SAMPLES
 
-from complaints import complaint
+from complaints import complaint, run
 from dph.cli.main import main
 from dph.models.saving import as_os_errors
 from dph.runs.coverage import as_few, read_visits
