@@ -283,8 +283,10 @@ def _plus(left: Any, right: Any) -> Any:
 def _times(left: Any, right: Any) -> Any:
     if isinstance(left, int) and isinstance(right, int):
         return left * right % _PRIME
-    if isinstance(left, int) or isinstance(right, int):
-        return _scaled(left, right) if isinstance(left, int) else _scaled(right, left)
+    if isinstance(left, int):
+        return _scaled(left, right)
+    if isinstance(right, int):
+        return _scaled(right, left)
     if len(left[0]) != len(right):
         raise _NoProduct("sizes")
     columns = [*zip(*right, strict=True)]

@@ -14,6 +14,7 @@ from mathequal.beside_words import ABOUT, NOT
 from mathequal.extract import Box, Fallback, found_answer, the_box
 from mathequal.nodes import Function, Negative, Power, Product, Quotient, Sum, Symbol
 from mathequal.reading import read
+from mathequal.retracted import retraction
 from mathequal.trees import symbols
 
 _LONGEST = 2000  # characters at the end of a response in which its last tag is looked for
@@ -67,7 +68,9 @@ def statement(
 
 
 def _with_beside(answer: str, box: Box, golds: Sequence[str], question: str) -> Statement:
-    """An answer with what stands beside its box."""
+    """An answer with what stands beside its box, or denied if the response takes the box back."""
+    if taken_back := retraction(box, answer, golds, question):
+        return Statement(f"{NOT}({answer})", (taken_back,))
     around = Around(answer, golds, question, box.before)
     before = box.before.rstrip("$ {(\\")[:-1] if box.left == "-" else box.before
     left = before_it(before, around) if box.left in ("", "-") else NOTHING
