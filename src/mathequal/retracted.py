@@ -24,7 +24,8 @@ _VALUE = (
     r"(?-i:(?P<choice>\(?[A-J]\)?(?![\w']))))"
 )
 _ENDS = (
-    r"(?!\s*(?:is|was|are|were|fails?|does|do|doesn't|isn't|can|cannot|can't|would|to|times|more|less|of|or|and|than|for|"
+    r"(?!\s*(?:is|was|are|were|fails?|does|do|doesn't|isn't|can|cannot|can't|would|to|times|more|less|of|"
+    r"or|and|than|for|"
     r"if|when|in|with)\b)(?=[*_)\s]*(?:[A-Za-z°%²³]+[\s*]*){0,2}(?:[.,;:!?()]|$|\n))"
 )
 _SENTENCE = r"(?:^|[.;:!?—–\n(*]|\s-)[\s*_]*"
@@ -72,7 +73,7 @@ _LAST_WORD = re.compile(rf"([a-z]+)[*_]*:?{_BLANKS}", re.I)
 _LAST_WORDS = frozenset(re.findall(r"(?<!\\)[a-z]{2,}", f"{_FOUND} {_THINK} {_IT} {_CALLED} like if seem look appear"))
 """The last words of what may take back the box that follows; other texts are not looked at."""
 _ASKS_FOR_WRONG = re.compile(r"\b(?:not|wrong|false|incorrect|invalid|mistake|error)\b|n't\b", re.I)
-_AFTER, _BESIDE, _BEFORE = "after", "beside", "before"
+_AFTER, _BESIDE, _BEFORE, _AROUND = "after", "beside", "before", "around"
 
 
 class Retraction(NamedTuple):
@@ -81,7 +82,8 @@ class Retraction(NamedTuple):
     id: str
     pattern: re.Pattern[str]
     place: str = _AFTER
-    """Where it is looked for: before the box, in the rest of its paragraph (beside), or in all that follows (after)."""
+    """Where it is looked for: before the box, in the rest of its paragraph (beside), in all that follows (after), or in
+    what stands around the box, for which there is a □."""
     unless: re.Pattern[str] | None = None
     """Questions that such words answer."""
 
@@ -127,6 +129,14 @@ RETRACTIONS = [
         _BEFORE,
         _ASKS_FOR_WRONG,
     ),
+    _rule(
+        "retracted.asked",
+        r"(?:^|[.!?;:,\n])[\s*_]*(?:so |then |but |or |and |hmm,? )?(?:is|are|was|could|can|might|would|does|"
+        r"do|did|should|"
+        r"maybe|perhaps|possibly|what if|what about|how about)\b[^.!?\n□]{0,50}□[\s$*)]*\?"
+        r"(?!\s*\**(?:yes|indeed|correct|exactly|right|it is|yep|sure))",
+        _AROUND,
+    ),
 ]
 """Of those for what follows the box the last one decides."""
 _SPEAKS = re.compile(r"[A-Za-z]{2}")
@@ -139,6 +149,10 @@ def retraction(box: Box, answer: str, golds: Sequence[str], question: str) -> st
     if word and word[1].lower() in _LAST_WORDS:
         for rule in _of(_BEFORE, question):
             if rule.pattern.search(box.before):
+                return rule.id
+    if box.rest[:4].lstrip(" $*)\\}")[:1] == "?":
+        for rule in _of(_AROUND, question):
+            if rule.pattern.search(f"{box.before}□{box.rest[:40]}"):
                 return rule.id
     if len(box.rest) < 4 or not _SPEAKS.search(box.rest):
         return ""
