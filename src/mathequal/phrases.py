@@ -4,6 +4,7 @@ which operator a phrase stands for. Each table is in the order of its replacemen
 import re
 from functools import partial
 
+from mathequal.languages import fold
 from mathequal.rulebook import table
 from mathequal.text import word_list
 from mathequal.tokens import FUNCTIONS
@@ -160,7 +161,8 @@ DECIMAL_COMMA = re.compile(
     r"(?:[A-Za-z]\w{0,3} ?= ?)?[-+]?\s*"
     r"(?P<before>(?:\\(?:dollar|euro|gbp|yen|rupee)|(?:[A-Z]{3}|R|[Kk]r|Fr|z[lł])\.? )\s*)?"
     r"[-+]?\s*\d{1,3}(?P<groups>(?:[. ]\d{3})+|\d*),(?!\d{3}(?!\d))\d+\s*"
-    r"(?P<after>\\?%|\\(?:euro|dollar|gbp|cent)|\^\s*\{?\s*\\circ.*|\x01?(?P<words>[^\x02\d]+)\x02?.*)?"
+    r"(?P<after>(?:\\cdot|\\times|[·×*]|x(?= ?10))\s*10\s*\^.*|"
+    r"\\?%|\\(?:euro|dollar|gbp|cent)|\^\s*\{?\s*\\circ.*|\x01?(?P<words>[^\x02\d]+)\x02?.*)?"
 )
 _DOLLARS = dict(
     C="CAD", CA="CAD", CDN="CAD", A="AUD", AU="AUD", R="BRL", HK="HKD", NT="TWD", S="SGD", NZ="NZD", MX="MXN"
@@ -185,10 +187,17 @@ def _unbracketed(found: re.Match[str]) -> str:
     return f" \x01{found[2]}\x02" if unit else found[0]
 
 
+_COINS = {*word_list("""kc kcs korun koruna koruny ft forint forintu forinty kr krone kroner kronor kronur lei leu lv lev
+    leva kn kuna kune din dinar dinara tl lira gel lari лв лева лев грн гривень гривны гривен гривна ден дин динара тг
+    тенге сум сом""")}  # fmt: skip
+"""Currencies, as `fold` leaves them, that are no units to the judge."""
+
+
 def is_decimal_comma(found: re.Match[str]) -> bool:
     """Whether a comma parts a number's decimals, as in €13,50, 3,5 km and 1.234,50: lists have no unit, no groups."""
     words = (found["words"] or "").split()
-    unit = found["before"] or (found["after"] and (not words or read_unit(words) or adds_a_name(words, None)))
+    known = not words or read_unit(words) or adds_a_name(words, None) or fold(words[0]).strip(".") in _COINS
+    unit = found["before"] or (found["after"] and known)
     return bool(unit) or found["groups"].startswith((".", " "))
 
 
