@@ -38,6 +38,12 @@ _ABOVE = re.compile(
 )
 _CHOICES = re.compile(r"(?<![A-Za-z])\(?B\s*\\?[).:\]}]")
 _DECIMAL = re.compile(r"(?:[A-Za-z]\w{0,3} ?= ?)?[-+−]?(?:0,\d{1,9}|\d{0,8}[1-9],\d0)")
+_ASKS_FOR_ONE = re.compile(
+    r"\b(?:how (?:much|long|far|old|tall|fast|large|wide|deep|high|heavy)|what is|what's|calculate|compute|evaluate|find the|"
+    r"determine the|work out|convert|write|express|berechne|wie (?:viel|lang|weit|gro(?:ß|ss)|hoch|schwer)|combien|calcule|"
+    r"cu[aá]nto|quanto|calcola|oblicz|ile|hur|hoeveel|bereken|spočítej|kolik|számítsd)\b|сколько|вычисл|найдите",
+    re.I,
+)
 _ASKS_FOR_SEVERAL = re.compile(
     r"\b(?:all|both|values|solutions?|solve|roots?|zeros?|numbers|pairs?|list|integers|intercepts?|which|two|three|points?|"
     r"coordinates?|and|"
@@ -108,7 +114,9 @@ def is_code(gold: str) -> bool:
 def is_decimal_comma(gold: str, question: str) -> bool:
     """Whether a gold is rather a number with a decimal comma than two numbers, as 0,5 and 3,50 are, and the question
     asks for one value."""
-    return _DECIMAL.fullmatch(gold.strip(" $.")) is not None and not _ASKS_FOR_SEVERAL.search(question)
+    if not _DECIMAL.fullmatch(gold.strip(" $.")):
+        return False
+    return _ASKS_FOR_ONE.search(question) is not None and not _ASKS_FOR_SEVERAL.search(question)
 
 
 def lists_choices(question: str) -> bool:
