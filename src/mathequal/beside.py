@@ -77,7 +77,7 @@ _OPENING = {"overline", "bar", "underline", "sqrt", "surd", "cdot", "times", "pm
             "lfloor", "lceil", "sin", "cos", "tan", "exp"}  # fmt: skip
 _THREE_DIGITS = re.compile(r"\d{3}(?!\d)")
 _OTHER_CHOICE = re.compile(r"(?:^|[\s($])\(?[A-J]\)?\$?\s*,?\s*(?:or|and)$")
-_ABOUT = {*word_list("approx simeq thickapprox approxeq doteq")}
+_ABOUT = {*word_list("approx simeq sim thickapprox approxeq doteq")}
 _COMMANDS = _RELATIONS.keys() | _NEGATED | _OPENING | _ABOUT
 _NUMBER_BEFORE = re.compile(
     r"(?:^|\b(?:is|are|was|be|equals|gives?|get|got|answer|total|makes?):?)[\s$]*\d[\d,]*(?:\.\d+)?\$?\s+$", re.I
@@ -281,7 +281,8 @@ FURTHER = r"\text{ and further}"
 _STATES = re.compile(r"[\s$*~]*(?:[,(&]|\\[a-z,;(]|[A-Za-z\u0400-\uffff])")
 """Only such signs begin what states something about an answer."""
 _CHANGED_BY = re.compile(
-    r"[\s$*]*by (?:a factor of )?\$?(?:\d|\\frac|two|three|four|five|six|seven|eight|nine|ten|half|another|itself)"
+    r"[\s$*]*by (?:a factor of )?\$?(?:\d|\\frac|two|three|four|five|six|seven|eight|nine|ten|half|another|itself|"
+    r"(?:an?|one|two) (?:half|third|quarter|fifth|tenth))"
 )
 _CHANGES = re.compile(
     r"\b(?:(?:in|de)creas(?:e|ing)|multipl(?:y|ying)|divid(?:e|ing)|rais(?:e|ing)|reduc(?:e|ing)|"

@@ -41,6 +41,7 @@ _LOSS = (
 """Questions about what is lost, which "a loss of 5" answers."""
 _DIFFERENCE = r"\bthan\b|\bdifferen|\bexceed|\bby how|\bcompar|\bmore\b|\bless\b|\bexpress\b|\bin terms of\b"
 _ROUNDED = r"\bround|\bnearest|\bwhole|\binteger|\bapprox|\bestimat|\bat least|\bminimum|\bneed"
+_TIMES = r"\btimes\b|\bfactor\b|\bfold\b|\bratio\b|\bhow many more\b|\badded\b|\badd\b"
 _SHARE = r"\bhow many\b|\bnumber of\b|\bscore|\bout of\b|\bcorrect|\bamong"
 _RATE = r"\bratio\b|\brate\b|\bevery\b|\beach\b|\bper\b"
 _BELOW = r"\bbelow|\bdeep|\bdepth|\bunder|\bbeneath|\bdebt|\bow(?:e|es|ed)\b|\bloss|\bhow far|\bdegrees colder|\bdrop"
@@ -146,6 +147,7 @@ BEFORE = [
         minus | negative | menos | moins | meno | минус | negativ | 负 | 負 | マイナス | 마이너스
         """),
     Phrases("before.loss", "-", """
+        in debt (by|of)
         (loss|debt|deficit|decrease|drop|decline|fall|reduction|shortfall|shortage) of
         """, _LOSS),
     Phrases("before.plus-minus", r"\pm ", "plus or minus | plus minus"),
@@ -168,6 +170,7 @@ BEFORE = [
         (twice|thrice|half|double|N times|times|N fold|fold) as (many|much|large|big|long|old|great|high|tall|far) as
         (twice|thrice|half|double|N times|times) as (fast|heavy|wide|deep|likely|expensive|small|few|short) as
         (twice|thrice|half|double|N times|times) (the|that) [of]
+        (double|triple|quadruple|half) of [the]
         twice | thrice | double | triple | quadruple | half | (N|dozen|hundred|thousand|million|many|several) times
         doppelt so (viel|viele|gross) wie | halb so (viel|viele|gross) wie | (halfte|doppelte|dreifache) (von|der|des)
         zweimal | dreimal | viermal | funfmal | zehnmal | N mal | (moitie|double|triple|tiers|quart) (de|du)
@@ -255,10 +258,13 @@ AFTER = [
         (older|younger|longer|shorter) than (the|a|an|that|it|this)
         """, _DIFFERENCE),
     Phrases("after.rounded", "", "[if|when] (rounded|rounding) (up|down|off) | before rounding", _ROUNDED),
+    Phrases("after.times-as-many", "", """
+        times as (many|much|large|big|long|old|great|high|tall|far|fast|heavy|likely) | fold | added to
+        """, _TIMES),
     Phrases("after.share", "", "out of [a|every|each|the|about] N | out of [every|each] W N", _SHARE),
     Phrases("after.rate", "", "(for|in|to|per) (every|each) N | per N | to every N", _RATE),
     Phrases("after.below", "", """
-        (below|under|beneath) (zero|0|sea|freezing|ground|the) | in (debt|the red|arrears)
+        [degrees] (below|under|beneath) (zero|0|sea|freezing|ground|the) | in (debt|the red|arrears)
         """, _BELOW),
     Phrases("after.range-of-asia", NOT, """
         以上 | 以下 | 以内 | 以外 | 左右 | 上下 | 及以上 | 及以下 | 未満 | 未满 | 이상 | 이하 | 미만 | 초과

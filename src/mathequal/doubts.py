@@ -39,9 +39,9 @@ _ABOVE = re.compile(
 _CHOICES = re.compile(r"(?<![A-Za-z])\(?B\s*\\?[).:\]}]")
 _DECIMAL = re.compile(r"(?:[A-Za-z]\w{0,3} ?= ?)?[-+−]?(?:0,\d{1,9}|\d{0,8}[1-9],\d0)")
 _ASKS_FOR_ONE = re.compile(
-    r"\b(?:how (?:much|long|far|old|tall|fast|large|wide|deep|high|heavy)|what is|what's|calculate|compute|evaluate|find the|"
-    r"determine the|work out|convert|write|express|berechne|wie (?:viel|lang|weit|gro(?:ß|ss)|hoch|schwer)|combien|calcule|"
-    r"cu[aá]nto|quanto|calcola|oblicz|ile|hur|hoeveel|bereken|spočítej|kolik|számítsd)\b|сколько|вычисл|найдите",
+    r"\b(?:how (?:much|long|far|old|tall|fast|large|wide|deep|high|heavy)|what is|calculate|compute|evaluate|"
+    r"find the|determine the|work out|convert|write|express|berechne|wie (?:viel|lang|weit|gro(?:ß|ss)|hoch|schwer)|"
+    r"combien|calcule|cu[aá]nto|quanto|calcola|oblicz|ile|hur|hoeveel|bereken|spočítej|kolik|számítsd)\b|сколько|вычисл|найдите",
     re.I,
 )
 _ASKS_FOR_SEVERAL = re.compile(

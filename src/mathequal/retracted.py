@@ -33,7 +33,8 @@ _CLAUSE = (
     r"(?:^|[.;:!?—–\n*]|\s-|\b(?:but|so|and|thus|hence|therefore|actually|wait|no|yet|while|whereas|however),?)[\s*_]*"
 )
 _CUE = (
-    r"(?:correct(?:ion|ed)|edit(?:ed)?|updated?|errat(?:um|a)|sorry|oops|whoops|apologies|my (?:bad|mistake)|"
+    r"(?:correct(?:ion|ed)|edit(?:ed)?|updated?|errat(?:um|a)|sorry|oops|whoops|(?:my )?apologies|my (?:bad|mistake)|"
+    r"i apologi[sz]e|i take (?:that|it|this) back|"
     r"(?:scratch|strike|cancel) (?:that|this)|never ?mind|no(?:pe)?|wait|hold on|hmm+|actually|(?:or )?rather|i meant?|"
     r"on second thoughts?|instead|make (?:that|it)|in fact)"
 )
@@ -52,6 +53,9 @@ _FOUND = (
 _THINK = r"(?:think|say|guess|believe|assume|answer|suspect|write|conclude|get|give)"
 _IT = r"(?: (?:it|that|that it|(?:that )?the (?:answer|result|value)))?(?: (?:was|is|to be|would be|might be))?"
 _FIRST_THOUGHTS = (
+    rf"i (?:used to {_THINK}|guessed|would have (?:said|guessed|answered)){_IT}",
+    r"(?:many|some|most|several) (?:students|people|others|readers) (?:answer|say|get|think|write|give)",
+    rf"(?:don't|do not|never|one should not) {_THINK}{_IT}",
     rf"i (?:had )?(?:first|initially|originally|previously|mistakenly|wrongly|incorrectly|briefly) {_FOUND}{_IT}",
     rf"(?:at first|initially|originally|first|earlier),? i (?:had )?{_FOUND}{_IT}",
     r"(?:one|you|some(?:one)?|people|students|many|it) (?:might|may|could) (?:first |naively |initially |easily )?"
@@ -100,7 +104,8 @@ def _rule(id: str, pattern: str, place: str = _AFTER, unless: re.Pattern[str] | 
 RETRACTIONS = [
     _rule(
         "retracted.other-answer",
-        rf"{_CLAUSE}(?:(?:the|my|our|its) )?(?:{_RIGHT} {_NOUN}|answer)\s*{_IS}\s*{_VALUE}{_ENDS}|"
+        rf"{_CLAUSE}(?:(?:the|my|our|its) )?(?:{_RIGHT} {_NOUN}|(?:actual |real |true )?answer)\s*{_IS}\s*"
+        rf"{_VALUE}{_ENDS}|"
         rf"{_CLAUSE}{_RIGHT}\s*:\s*{_VALUE}{_ENDS}|"
         rf"\b(?:but|however,?|yet|actually,?|in fact,?) (?:it|that)(?:'s| is| should be| must be) {_VALUE}{_ENDS}",
         _BESIDE,
@@ -116,7 +121,8 @@ RETRACTIONS = [
         rf"{_SENTENCE}(?:(?:wait|no|oh|hm+|oops|hold on|actually|sorry|but|however|unfortunately)[,.! ]+)*{_THAT}"
         r"(?:(?:'s| is| was| seems| looks| must be) (?:clearly |obviously |actually |just |still )?"
         r"(?:wrong|incorrect|mistaken|false|an? (?:error|mistake)|not (?:right|correct|possible))|"
-        r" (?:isn't|is not|wasn't|can't be|cannot be) (?:right|correct|possible))\b|"
+        r" (?:isn't|is not|wasn't|can't be|cannot be) (?:right|correct|possible)|"
+        r" (?:doesn't|does not|didn't|did not) (?:work|check|fit|hold|add up|satisfy)| fails)\b|"
         r"\b(?:scratch|strike|disregard|ignore) (?:that|this|the (?:above|box\w*))\b|"
         r"\bI (?:made|see|found|notice) (?:a|an|my) (?:\w+ )?(?:mistake|error)\b|\bI was (?:wrong|mistaken)\b|"
         r"\blet me (?:correct|fix) (?:that|this|it|my)",
