@@ -258,9 +258,7 @@ AFTER = [
         (older|younger|longer|shorter) than (the|a|an|that|it|this)
         """, _DIFFERENCE),
     Phrases("after.rounded", "", "[if|when] (rounded|rounding) (up|down|off) | before rounding", _ROUNDED),
-    Phrases("after.times-as-many", "", """
-        times as (many|much|large|big|long|old|great|high|tall|far|fast|heavy|likely) | fold | added to
-        """, _TIMES),
+    Phrases("after.fold", "", "fold | added to", _TIMES),
     Phrases("after.share", "", "out of [a|every|each|the|about] N | out of [every|each] W N", _SHARE),
     Phrases("after.rate", "", "(for|in|to|per) (every|each) N | per N | to every N", _RATE),
     Phrases("after.below", "", """
