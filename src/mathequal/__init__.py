@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mathequal.reading import read
     from mathequal.responses import Statement, statement
 
-RULES_VERSION = 3
+RULES_VERSION = 4
 """The version of the rules of judging: it is raised with every change that could change a verdict."""
 
 _HOMES = {

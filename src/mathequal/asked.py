@@ -222,15 +222,6 @@ _EITHER = re.compile(
 )
 
 
-@lru_cache(maxsize=1024)
-def may_be_on_matrices(question: str) -> bool:
-    """Whether the letters of a question may be matrices: it says so, or there is no question."""
-    words = question.lower()
-    return not words.strip(" ?") or any(stem in words for stem in _MATRICES)
-
-
-_MATRICES = word_list("matri operator transpose invertible inverse group")
-
 _PERCENT = re.compile(
     r"\b(?:as|in|into|to)(?: an?)? (?:exact )?percent(?:age)?s?\b|\bpercent(?:age)? (?:form|notation)", re.I
 )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from mathequal.answers import Answer
 from mathequal.beside_units import LETTER_UNIT
-from mathequal.beside_words import BOUND, NOT, may_begin_with, may_end_with, rule_after, rule_before
+from mathequal.beside_words import ABOUT, BOUND, NOT, may_begin_with, may_end_with, rule_after, rule_before
 from mathequal.languages import LINK_WORDS, fold, scale_of
 from mathequal.reading import read
 from mathequal.text import word_list
@@ -32,7 +32,7 @@ class Around:
 
     def __init__(self, answer: str, golds: Sequence[str], question: str, before: str) -> None:
         """before: the text before the box."""
-        self.answer, self.gold_texts, self.question, self._before = answer, golds, question, before
+        self.answer, self.gold_texts, self.question, self.before = answer, golds, question, before
 
     @cached_property
     def typed(self) -> Answer | None:
@@ -56,7 +56,7 @@ class Around:
     @cached_property
     def name(self) -> str:
         """The letter that is equal to the box."""
-        named = _NAMED.search(self._before[-12:])
+        named = _NAMED.search(self.before[-12:])
         return named[1] if named else ""
 
 
@@ -77,7 +77,14 @@ _OPENING = {"overline", "bar", "underline", "sqrt", "surd", "cdot", "times", "pm
             "lfloor", "lceil", "sin", "cos", "tan", "exp"}  # fmt: skip
 _THREE_DIGITS = re.compile(r"\d{3}(?!\d)")
 _OTHER_CHOICE = re.compile(r"(?:^|[\s($])\(?[A-J]\)?\$?\s*,?\s*(?:or|and)$")
-_COMMANDS = _RELATIONS.keys() | _NEGATED | _OPENING
+_ABOUT = {*word_list("approx simeq sim thickapprox approxeq doteq")}
+_COMMANDS = _RELATIONS.keys() | _NEGATED | _OPENING | _ABOUT
+_NUMBER_BEFORE = re.compile(
+    r"(?:^|\b(?:is|are|was|be|equals|gives?|get|got|answer|total|makes?):?)[\s$]*\d[\d,]*(?:\.\d+)?\$?\s+$", re.I
+)
+_FUNCTION_BEFORE = re.compile(
+    r"(?<![A-Za-z])\\?(?:log|ln|lg|sin|cos|tan|exp|sqrt)\s*(?:_\s*\{?\w+\}?|\^\s*\{?-?\w+\}?)\s*$"
+)
 _OTHER_VALUE = re.compile(r"(?<![\w.])(-?\d[\d.]*)\$?,? or$")
 _RANGE = re.compile(r"(?<![\w.])\d[\d.]*%?\$?(?:[–—]|\s*[+−×÷·*]\s*)\$?$")  # 10–\boxed{12} and 10 + \boxed{12}
 _STRUCK = re.compile(r"~~$|<(?:s|del|strike)>$")
@@ -157,6 +164,19 @@ def _function(end: End) -> str:
     return NOT if end.word and end.word[1] and end.word[2] in _OPENING else ""
 
 
+def _about(end: End) -> str:
+    sign = end.text[-1:] in ("≈", "≃", "≅") or (end.word and end.word[1] and end.word[2] in _ABOUT)
+    return ABOUT if sign and not end.text[: -len(end.word[0]) if end.word else -1].rstrip().endswith("\\not") else ""
+
+
+def _number(end: End) -> str:
+    return NOT if end.text[-1:].isdigit() and _NUMBER_BEFORE.search(end.before[-30:].rstrip("$*({\\")) else ""
+
+
+def _function_with_index(end: End) -> str:
+    return NOT if _FUNCTION_BEFORE.search(end.text[-16:]) else ""
+
+
 def _sign(end: End) -> str:
     last = end.text[-1:]
     if last not in _SIGNS or not end.direct or (last == "-" and end.text[-2:-1] in ("-", "—")):
@@ -190,6 +210,9 @@ SIGNS = [
     Sign("before.relation-sign", _sign_of_relation, True),
     Sign("before.relation", _command_of_relation, True),
     Sign("before.function-sign", _function),
+    Sign("before.function-with-index", _function_with_index),
+    Sign("before.about-sign", _about),
+    Sign("before.number", _number),
     Sign("before.sign", _sign),
     Sign("before.operation-sign", _range),
     Sign("before.digit", _digits),
@@ -257,6 +280,44 @@ FURTHER = r"\text{ and further}"
 """After an answer that goes on to say something which makes it another one."""
 _STATES = re.compile(r"[\s$*~]*(?:[,(&]|\\[a-z,;(]|[A-Za-z\u0400-\uffff])")
 """Only such signs begin what states something about an answer."""
+_CHANGED_BY = re.compile(
+    r"[\s$*]*by (?:a factor of )?\$?(?:\d|\\frac|two|three|four|five|six|seven|eight|nine|ten|half|another|itself|"
+    r"(?:an?|one|two) (?:half|third|quarter|fifth|tenth))"
+)
+_CHANGES = re.compile(
+    r"\b(?:(?:in|de)creas(?:e|ing)|multipl(?:y|ying)|divid(?:e|ing)|rais(?:e|ing)|reduc(?:e|ing)|"
+    r"lower(?:ing)?|scal(?:e|ing)|"
+    r"shift(?:ing)?|chang(?:e|ing)|adjust(?:ing)?)(?: (?:it|this|that|the (?:number|value|result|"
+    r"answer)))?[\s$*({\\]*$",
+    re.I,
+)
+_ORDINAL = re.compile(r"(?:\$?\s*\^\s*\{?\s*(?:\\text\s*\{\s*)?)?[$*]*-?(?:st|nd|rd|th)\b[\s}$*]*(?=[A-Za-z])")
+_ASKS_FOR_PLACE = re.compile(
+    r"\bwhich|\bplace\b|\bposition|\brank|\bordinal|\dth\b|\bterm\b|\b(?:what|the) (?:day|floor|grade|row|"
+    r"year|century|date)|"
+    r"\bwhen\b|\bindex\b|\bdigit\b|\bbirthday|\bin line\b|\bpercentile|\bhow old|\broot\b|\bpower\b",
+    re.I,
+)
+_GROUP = re.compile(
+    r"[\s$*}]*(?:\\text\s*\{\s*)?(?:(?P<group>(?P<several>(?:pair|couple|trio|triplet|quartet|quintet|duo|twin)s?\b)|"
+    r"(?:box|pack|bag|packet|crate|carton|bundle|case|stack|batch|team|group|row|basket|deck|set|package|bunch|jar|"
+    r"tray|bottle|sheet|roll|page|shelf|shel[fv]e|class|bus|tank|container|handful|bucket|column|layer|"
+    r"tin|can)(?:e?s)?\b))"
+    r"(?:\s+(?:of|with|full of)\s+(?P<members>[a-z]+))?\b"
+)
+_ASKED_THINGS = re.compile(
+    r"\b(?:how many|(?:the )?(?:total )?number of)\s+(?P<things>(?:(?!(?:do|does|did|are|is|was|were|will|"
+    r"can|could|would|"
+    r"should|have|has|had|in|of|that|to|for|on|at|must|may|there|it|he|she|they|we|left|remain)\b)[a-z-]+\s*){1,4})",
+    re.I,
+)
+_COUNTABLE = {
+    *word_list(
+        "solu way ways inte numb valu poin poss choi comb elem root tupl arra outc prim sets subs func line "
+        "tria diff dist orde pair coup case perm grou part grap"
+    )
+}
+"""The first letters of things of which pairs and groups are counted."""
 _FURTHER_WORD = re.compile(
     rf"[\s$*]*(?:,\s*)?(?:and|or|y|e|{LINK_WORDS})\s+\$?(?P<word>[A-Z]\w*)\$?(?=\s*(?:$|[.!?;,]))"
 )
@@ -275,7 +336,8 @@ _INDEX = re.compile(
     r"(?P<which>odd|even|positive|negative|natural|prime|"
     r"non-?negative|non-?zero)\s+(?:integers?\s+|numbers?\s+|values of\s+)?\$?[a-z](?![a-z])|"
     rf"{_BLANKS}[,(]?{_BLANKS}(?:where|for(?: all| any| every)?|with|if|when|and)?\s*\$?\s*(?P<letter>[a-z])\$?\s*"
-    r"(?P<said>(?:is|are|be|runs|ranges|\\in|∈|>|<|≥|≤|≠|\\(?:ge|le|ne|geq|leq|neq|notin|geqslant|leqslant)(?![a-z])).{0,60})"
+    r"(?P<said>(?:is|are|be|runs|ranges|\\in|∈|>|<|≥|≤|≠|\\(?:ge|le|ne|geq|leq|neq|notin|geqslant|"
+    r"leqslant)(?![a-z])).{0,60})"
 )
 _RESTRICTS = re.compile(
     r"\b(?:odd|even|positive|negative|non-?negative|natural|prime|whole|real|divisible|multiple)\b|"
@@ -356,6 +418,23 @@ def _further(found: re.Match[str], around: Around) -> str:
     return rf"\text{{ and }}{found['value']}{found['percent'] or ''}"
 
 
+def _changed_by(found: re.Match[str], around: Around) -> str:
+    return NOT if _CHANGES.search(around.before[-30:]) else ""
+
+
+def _ordinal(found: re.Match[str], around: Around) -> str:
+    return "" if _ASKS_FOR_PLACE.search(around.question) else FURTHER
+
+
+def _group(found: re.Match[str], around: Around) -> str:
+    asked = _ASKED_THINGS.search(around.question)
+    things = [word[:4] for word in asked["things"].lower().split()] if asked else []
+    group, members = (word and word.lower()[:4] for word in found.group("group", "members"))
+    if not things or group in things or any(word in _COUNTABLE for word in things):
+        return ""
+    return FURTHER if members in things or (not members and found["several"]) else ""
+
+
 def _further_word(found: re.Match[str], around: Around) -> str:
     return NOT if around.kind in _WORDS else ""
 
@@ -375,6 +454,9 @@ def _subscript(found: re.Match[str], around: Around) -> str:
 
 
 STATED = [
+    Stated("after.changed-by", _CHANGED_BY, _changed_by),
+    Stated("after.ordinal", _ORDINAL, _ordinal),
+    Stated("after.group", _GROUP, _group),
     Stated("after.modulus", _MODULUS, _modulus),
     Stated("after.base", _BASE, _base),
     Stated("after.half-of-day", _HALF_OF_DAY, _half_of_day),

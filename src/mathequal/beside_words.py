@@ -34,6 +34,17 @@ _CHANGE = (
 """Questions about a change, which "increased by 5" answers."""
 _WRONG = r"\b(?:not|n't|wrong|false|incorrect|invalid|impossible|extraneous|exclude|reject|fail|cannot)|untrue"
 """Questions for what is wrong."""
+_LOSS = (
+    r"\b(?:loss|los[et]|debt|ow(?:e|es|ed)\b|deficit|decreas|drop|f[ae]ll|declin|reduc|discount|short|chang|"
+    r"how much less|sav[ei]|percent|differen|cheaper)"
+)
+"""Questions about what is lost, which "a loss of 5" answers."""
+_DIFFERENCE = r"\bthan\b|\bdifferen|\bexceed|\bby how|\bcompar|\bmore\b|\bless\b|\bexpress\b|\bin terms of\b"
+_ROUNDED = r"\bround|\bnearest|\bwhole|\binteger|\bapprox|\bestimat|\bat least|\bminimum|\bneed"
+_TIMES = r"\btimes\b|\bfactor\b|\bfold\b|\bratio\b|\bhow many more\b|\badded\b|\badd\b"
+_SHARE = r"\bhow many\b|\bnumber of\b|\bscore|\bout of\b|\bcorrect|\bamong"
+_RATE = r"\bratio\b|\brate\b|\bevery\b|\beach\b|\bper\b"
+_BELOW = r"\bbelow|\bdeep|\bdepth|\bunder|\bbeneath|\bdebt|\bow(?:e|es|ed)\b|\bloss|\bhow far|\bdegrees colder|\bdrop"
 BOUND = re.compile(_BOUND, re.I)
 
 
@@ -79,6 +90,7 @@ BEFORE = [
         apart from
         (anything|everything|all|any|nothing|every W|any W|all W) but | nowhere near | far from
         (wrong|incorrect|false) (answer|value|result|option|choice) (is|was|would be)
+        (nie jest|nie sa|nie) | inte | niet | (neni|nejsou) | nu (este|sunt) | nem | khong phai [la] | bukan | ikke
         nicht [gleich|die|der|das|ein|eine] | (kein|keine|keinen) | pas [egal a|egale a|le|la|un|une] | non
         (no|tampoco) (es|son|era|sea) [igual a|el|la|un|una] | non (e|sono|era) [uguale a|il|la|un|una]
         nao (e|sao|era) [igual a|o|a|um|uma] | не [является|равно|равен|равна] | ausser | sauf | excepto | tranne
@@ -87,7 +99,11 @@ BEFORE = [
         """),
     Phrases("before.at-least", r"\ge ", """
         at least | (no|not) (less|fewer|smaller|lower|shorter|younger|under|below) [than] | minimum of
-        (greater|more|larger|bigger) than or equal to | at a minimum | mindestens | wenigstens | nicht weniger als
+        (greater|more|larger|bigger) than or equal to | at a minimum | mindestens | (co najmniej|przynajmniej)
+        en az | minst
+        atminstone | minstens | (ten|op zijn) minste | op zijn minst | alespon | nejmene | nejmin | cel putin | legalabb
+        it nhat | (setidaknya|sedikitnya|minimal) | paling (sedikit|tidak) | sekurang kurangnya | mindst | vahintaan
+        wenigstens | nicht weniger als
         grosser oder gleich | au moins | pas moins de | (superieur|superieure) ou (egal|egale) a
         (al|por lo|pelo|ao) menos
         como minimo | no menos de | (mayor|maior) (o|ou) igual (a|que) | almeno | non meno di | come minimo
@@ -98,7 +114,11 @@ BEFORE = [
     Phrases("before.at-most", r"\le ", """
         at most | (no|not) (more|greater|bigger|larger|higher|longer|older|over|above) [than] | up to | maximum of
         within
-        (less|fewer|smaller|lower) than or equal to | at a maximum | hochstens | maximal | nicht mehr als
+        (less|fewer|smaller|lower) than or equal to | at a maximum | co najwyzej | nie wiecej niz | en (fazla|cok)
+        hogst
+        hoyst | hojst | (hoogstens|maximaal) | ten hoogste | nejvyse | cel mult | legfeljebb | nhieu nhat
+        paling banyak
+        niet meer dan | enintaan | hochstens | maximal | nicht mehr als
         kleiner oder gleich | au (plus|maximum) | pas plus de | (inferieur|inferieure) ou (egal|egale) a | a lo sumo
         como (maximo|mucho) | no mas de | menor (o|ou) igual (a|que) | al (massimo|piu) | non piu di
         minore o uguale a
@@ -106,6 +126,8 @@ BEFORE = [
         至多 | 最多 | 不超过 | 不多于 | 不大于 | 不高于 | 小于等于 | 小于或等于 | 多くとも | 最大 | 최대 | 많아야
         """, _BOUND),
     Phrases("before.more", "> ", """
+        (wiecej|ponad) [niz] | (mer|fler) (an|enn) | flere enn | (meer|groter) dan | vice nez | mai mult (de|decat)
+        tobb mint | (nhieu|lon) hon | lebih (dari|besar dari) | mere end | (mere|flere) end
         (more|greater|bigger|larger|higher|longer|older|better) than | above | (exceed|exceeds|exceeding) | over
         beyond
         in excess of | upwards of | mehr als | grosser als | uber | plus (de|que|grand que) | (superieur|superieure) a
@@ -113,6 +135,8 @@ BEFORE = [
         mais (de|que|do que) | acima de | более [чем] | больше [чем] | свыше | выше | 超过 | 大于 | 多于 | 高于
         """, _BOUND),
     Phrases("before.less", "< ", """
+        (mniej|ponizej) [niz] | (mindre|farre) (an|enn|end) | faerre end | (minder|kleiner) dan | mene nez
+        mai putin (de|decat) | kevesebb mint | (it|nho) hon | kurang dari | lebih kecil dari
         (less|fewer|smaller|lower|shorter|younger|worse) than | below | under | short of | weniger als | kleiner als
         unter
         moins (de|que) | (inferieur|inferieure) a | menos (de|que|do que) | menor (que|de|a|do que) | inferior a
@@ -122,11 +146,18 @@ BEFORE = [
     Phrases("before.minus", "-", """
         minus | negative | menos | moins | meno | минус | negativ | 负 | 負 | マイナス | 마이너스
         """),
+    Phrases("before.loss", "-", """
+        in debt (by|of)
+        (loss|debt|deficit|decrease|drop|decline|fall|reduction|shortfall|shortage) of
+        """, _LOSS),
     Phrases("before.plus-minus", r"\pm ", "plus or minus | plus minus"),
     Phrases("before.about", ABOUT, """
         about | around | approximately | approx | roughly | nearly | almost | circa | close to | near | practically
         virtually
         (estimated|estimated at|estimated to be) | (more|give) or (less|take) | on the order of | in the vicinity of
+        okolo | prawie | (w|jest) przyblizeniu | yaklasik [olarak] | ungefar | cirka | nastan | ongeveer | bijna
+        priblizne
+        temer | aproximativ | aproape | korulbelul | majdnem | khoang | xap xi | (sekitar|hampir|kira kira) | omtrent
         not far from | ungefahr | etwa | rund | zirka | fast | beinahe | nahezu | knapp | environ | presque
         quasiment
         a peu pres | autour de | aproximadamente | casi | alrededor de | cerca de | quasi | all'incirca | intorno a
@@ -136,6 +167,10 @@ BEFORE = [
         약 | 约 | 約 | 大约 | 大概 | 接近 | 将近 | 差不多 | 几乎 | およそ | ほぼ | 대략 | 거의
         """),
     Phrases("before.times", NOT, """
+        (twice|thrice|half|double|N times|times|N fold|fold) as (many|much|large|big|long|old|great|high|tall|far) as
+        (twice|thrice|half|double|N times|times) as (fast|heavy|wide|deep|likely|expensive|small|few|short) as
+        (twice|thrice|half|double|N times|times) (the|that) [of]
+        (double|triple|quadruple|half) of [the]
         twice | thrice | double | triple | quadruple | half | (N|dozen|hundred|thousand|million|many|several) times
         doppelt so (viel|viele|gross) wie | halb so (viel|viele|gross) wie | (halfte|doppelte|dreifache) (von|der|des)
         zweimal | dreimal | viermal | funfmal | zehnmal | N mal | (moitie|double|triple|tiers|quart) (de|du)
@@ -146,6 +181,7 @@ BEFORE = [
         一半的 | 两倍的 | 两倍 | 分之一
         """),
     Phrases("before.part", NOT, """
+        (hundred|thousand|million|billion) and
         (half|halves|third|thirds|quarter|quarters|fourth|fifth|sixth|eighth|tenth|tenths|percent|per cent|%) of [a|the]
         (hundreds|thousands|millions|billions|dozens|tens|scores) of | N of
         """),
@@ -213,7 +249,21 @@ AFTER = [
         (o|ou|oder|или) (mas|menos|plus|moins|mehr|weniger|более|менее|больше|меньше|piu|meno|mais|mayor|menor)
         (et|y|e|und|и) (plus|mas|oltre|piu|mais|mehr|более|больше) | (minimum|maximum|minimal|maximal|tops) $
         """),
-    Phrases("after.at-least", "", "at (least|most|minimum|maximum)", _BOUND),
+    Phrases("after.at-least", "", """
+        at [the|a|its|the very] (least|most|minimum|maximum) | [as] (a|the) (minimum|maximum) $
+        """, _BOUND),
+    Phrases("after.than", "", """
+        (more|less|fewer|greater|larger|bigger|smaller|higher|lower) than (the|a|an|that|it|this|N|what|twice|half|its)
+        (more|less|fewer|greater|larger|bigger|smaller|higher|lower) than (his|her|their|our|x|n|y)
+        (older|younger|longer|shorter) than (the|a|an|that|it|this)
+        """, _DIFFERENCE),
+    Phrases("after.rounded", "", "[if|when] (rounded|rounding) (up|down|off) | before rounding", _ROUNDED),
+    Phrases("after.fold", "", "fold | added to", _TIMES),
+    Phrases("after.share", "", "out of [a|every|each|the|about] N | out of [every|each] W N", _SHARE),
+    Phrases("after.rate", "", "(for|in|to|per) (every|each) N | per N | to every N", _RATE),
+    Phrases("after.below", "", """
+        [degrees] (below|under|beneath) (zero|0|sea|freezing|ground|the) | in (debt|the red|arrears)
+        """, _BELOW),
     Phrases("after.range-of-asia", NOT, """
         以上 | 以下 | 以内 | 以外 | 左右 | 上下 | 及以上 | 及以下 | 未満 | 未满 | 이상 | 이하 | 미만 | 초과
         より大きい | より小さい | を超える | より多い
@@ -264,6 +314,7 @@ _MARKS = re.compile(
     r"\\(?:q?quad|left|right|text(?:bf|it|rm)?|math(?:bf|rm))(?![a-z])|\\[,;:! ]|[$*_~{}]|\\(?=[()\[\]])|<[^<>]*>"
 )
 _STARTS = {*word_list(". , ; : ( = ! ? is are be was were")}
+_ASIAN_VERBS = "可以有是为為要需共了于於能得会會只达達到でもに한"
 _ASIAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
@@ -350,6 +401,10 @@ def rule_before(text: str, around: About | None = None) -> Phrases | None:
     if tail[-1:] in index.signs:
         for phrase, rule in index.signs[tail[-1]]:
             if tail.endswith(phrase) and rule.changes(around):
+                return rule
+    if (bare := tail.rstrip(_ASIAN_VERBS)) != tail and bare[-1:] in index.signs:  # 至少有
+        for phrase, rule in index.signs[bare[-1:]]:
+            if bare.endswith(phrase) and rule.changes(around):
                 return rule
     tokens = _tokens(tail)[::-1]
     if not tokens:

@@ -1,5 +1,10 @@
 """Work is bounded in steps, so that neither the machine nor its load can change a verdict."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mathequal.matrices import Matrices
+
 
 class Unevaluable(Exception):
     """An expression has no value that the judge can compute within its limits."""
@@ -11,7 +16,7 @@ class Budget:
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.known: dict[object, object] = {}  # values that were computed
-        self.matrices = True  # whether letters in AB^{-1} may be matrices
+        self.matrices: Matrices | None = None  # what is said of letters that may be matrices
 
     def spend(self, steps: int = 1) -> None:
         """Raises Unevaluable if nothing is left."""

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mathequal.answers import Answer, Chain, Congruence, Family
-from mathequal.asked import may_be_on_matrices, order_of, rules_of
+from mathequal.asked import order_of, rules_of
 from mathequal.budget import Budget, Unevaluable
 from mathequal.extract import Decimals
 from mathequal.formula import is_unfinished
 from mathequal.identity import identical
+from mathequal.matrices import matrices_of
 from mathequal.nodes import IMAGINARY, Call, Node, Number, Product, Symbol, Words
 from mathequal.numeric import mp, numeric
 from mathequal.rational import exact
@@ -84,7 +85,7 @@ def is_result(gold: Node, answer: Node) -> bool:
 class Comparison:
     """One comparison, with its budget. Its methods return True, False, or None if nothing decides."""
 
-    def __init__(self, decimals: Decimals, question: str, kind_rules: Sequence[KindRule]) -> None:
+    def __init__(self, decimals: Decimals, gold: str, question: str, kind_rules: Sequence[KindRule]) -> None:
         self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
         self.question, self.rules, self.order = question, rules_of(question), order_of(question)
         self.kind_rules = kind_rules
@@ -92,7 +93,7 @@ class Comparison:
         """The first rule of the question that refused an expression."""
         self.rule = ""
         """The rule that decides, of the whole answers and not of their parts."""
-        self.budget.matrices = may_be_on_matrices(question)
+        self.budget.matrices = matrices_of(question, gold)
 
     def equal(self, gold: Answer, answer: Answer) -> bool | None:
         """Equality by the first rule for the classes of both; without one, answers of one class with the same fields

@@ -26,16 +26,21 @@ def may_hedge(gold: Answer, gold_text: str, question: str) -> bool:
 
 
 def may_exclude(gold: Answer, answer: Answer, question: str, budget: Budget) -> bool:
-    """Whether the values that an answer excludes are the gold answer's; or, if that names none, points at which a
+    """Whether the values that an answer excludes are the gold answer's, and others are points at which a
     formula of the question with the same letter is undefined."""
     points = [dict([x.sides]) for x in answer.excluded if isinstance(x, Relation)]
-    if gold.excluded:
-        sides = [x.sides for x in gold.excluded if isinstance(x, Relation)]
-        known = [any(name in at and identical(value, at[name], budget) for name, value in sides) for at in points]
-        return all(known) and len(points) == len(gold.excluded)
     nodes = [node for _, x in formulas_of(question) for node in _nodes(x) if symbols(node) & symbols(answer.excluded)]
     nodes = [node for node in nodes if holds(node, Quotient, Power, Function)]  # the others are defined everywhere
-    return not nodes or all(any(is_undefined(replaced(x, at), budget) for x in nodes) for at in points)
+
+    def is_of_question(at: dict[Node, Node]) -> bool:
+        return any(is_undefined(replaced(x, at), budget) for x in nodes)
+
+    if not gold.excluded:
+        return not nodes or all(map(is_of_question, points))
+    sides = [x.sides for x in gold.excluded if isinstance(x, Relation)]
+    found = [[name in at and identical(value, at[name], budget) is True for name, value in sides] for at in points]
+    named = all(any(column) for column in zip(*found, strict=True)) and len(points) >= len(gold.excluded)
+    return named and all(any(row) or is_of_question(at) for row, at in zip(found, points, strict=True))
 
 
 def _nodes(answer: Answer) -> list[Node]:

@@ -85,6 +85,8 @@ def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
     if any(bare_text(gold) == own_text for gold in golds):
         return False
     known = [x for x in map(read, golds) if x]
+    if isinstance(typed, Quantity) and typed.unit and typed.unit[0] == PERCENT and symbols(typed.value):
+        typed = Expression(Quotient(typed.value, integer_node(100)))  # a formula · 100 %
     if any(isinstance(x, Quantity) for x in (typed, *known)):  # 20 m/s, and not 20 m divided by s
         typed, known = _measured(answer) or typed, [x for x in map(_measured, golds) if x]
     value = _without_name(typed)

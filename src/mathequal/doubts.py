@@ -37,6 +37,19 @@ _ABOVE = re.compile(
     re.I,
 )
 _CHOICES = re.compile(r"(?<![A-Za-z])\(?B\s*\\?[).:\]}]")
+_DECIMAL = re.compile(r"(?:[A-Za-z]\w{0,3} ?= ?)?[-+−]?(?:0,\d{1,9}|\d{0,8}[1-9],\d0)")
+_ASKS_FOR_ONE = re.compile(
+    r"\b(?:how (?:much|long|far|old|tall|fast|large|wide|deep|high|heavy)|what is|calculate|compute|evaluate|"
+    r"find the|determine the|work out|convert|write|express|berechne|wie (?:viel|lang|weit|gro(?:ß|ss)|hoch|schwer)|"
+    r"combien|calcule|cu[aá]nto|quanto|calcola|oblicz|ile|hur|hoeveel|bereken|spočítej|kolik|számítsd)\b|сколько|вычисл|найдите",
+    re.I,
+)
+_ASKS_FOR_SEVERAL = re.compile(
+    r"\b(?:all|both|values|solutions?|solve|roots?|zeros?|numbers|pairs?|list|integers|intercepts?|which|two|three|points?|"
+    r"coordinates?|and|"
+    r"endpoints|respectively|interval|range|domain|vector|set|tuple|factors|lösung\w*|alle|löse)\b",
+    re.I,
+)
 _LETTERED = re.compile(r"[A-Z]\s*[.:)]\s*(?P<answer>\S.*)", re.S)
 _COUNTED = re.compile(r"(-?\d[\d.,/]*) \(([a-z]{3,}(?: [a-z]+){0,3})\)")
 _NAME = re.compile(r"[A-Z][a-z]+ #?\d+[A-Za-z]?(?: [a-z]+)?\.?")
@@ -96,6 +109,14 @@ def is_code(gold: str) -> bool:
     unknown."""
     answer = read(gold)
     return isinstance(answer, Code)
+
+
+def is_decimal_comma(gold: str, question: str) -> bool:
+    """Whether a gold is rather a number with a decimal comma than two numbers, as 0,5 and 3,50 are, and the question
+    asks for one value."""
+    if not _DECIMAL.fullmatch(gold.strip(" $.")):
+        return False
+    return _ASKS_FOR_ONE.search(question) is not None and not _ASKS_FOR_SEVERAL.search(question)
 
 
 def lists_choices(question: str) -> bool:

@@ -14,6 +14,7 @@ Fallback = Literal["none", "phrase", "last_number", "library"]
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed(?:(?=\d)|\s+(?!\\f?box))(?P<bare>(?<=d)[\d.]*\d|[^\s{}$]+)")
 _MOST_BOXES = 20
+_LONGEST_REST = 600  # characters after a box that may take it back
 _NAME = r"[A-Za-z](?:_\{?\w{1,3}\}?)?\s*&?\s*="
 _AND = rf"{LINK_WORDS}|and|or|y|e|o|ou"
 _SAME_LINE = re.compile(
@@ -136,6 +137,8 @@ class Box(NamedTuple):
     right: str
     formula: str | None
     """What precedes it in its formula; None outside of formulas."""
+    rest: str = ""
+    """What follows it, as far as it may take the box back."""
 
 
 def the_box(response: str, answer: str) -> Box | None:
@@ -149,7 +152,8 @@ def the_box(response: str, answer: str) -> Box | None:
         return None
     before, after = response[max(0, start - 80) : start], response[end : end + 100].partition("\n")[0]
     formula = _formula_before(response[max(response.rfind("\n\n", 0, start), start - 2000, 0) : start])
-    return Box(before, after, left, right, None if formula is None else formula[0])
+    rest = response[end : end + _LONGEST_REST]
+    return Box(before, after, left, right, None if formula is None else formula[0], rest)
 
 
 @lru_cache(maxsize=4)  # the answer of a response, and what stands beside it

@@ -10,6 +10,8 @@ from mathequal import compare, exact, read
 from mathequal.answers import Expression
 from mathequal.doubts import counted_in_brackets, of_lettered, split_words, written_twice
 from mathequal.gold_words import BARE_REMARKS, LABELS, NOT_A_NUMBER, PLACEHOLDERS, REMARKS
+from mathequal.phrases import DECIMAL_COMMA, is_decimal_comma
+from mathequal.text import plain_latex
 
 _LABEL = re.compile(
     rf"\s*(?:\[(?:{LABELS})\]|"
@@ -103,6 +105,8 @@ def stated(gold: str, question: str = "") -> str:
     >>> stated("B. 15", "What is 7 + 8?"), stated("B. 15", "What is 7 + 8? A. 14 B. 15")
     ('15', 'B. 15')
     """
+    if (comma := DECIMAL_COMMA.fullmatch(plain_latex(gold))) and is_decimal_comma(comma):
+        return gold
     if (value := of_lettered(gold, question)) and _is_one_value(value):
         return stated(value)
     if same := written_twice(gold) or counted_in_brackets(gold):

@@ -6,10 +6,11 @@ from fractions import Fraction
 from typing import Any
 
 from mathequal.budget import Budget, Unevaluable
-from mathequal.nodes import Constant, Function, Node, Number, Power, Product, Quotient, Sum, Symbol
+from mathequal.matrices import equal_as_matrices
+from mathequal.nodes import Constant, Function, Node, Number, Product, Sum, Symbol
 from mathequal.numeric import MAGNITUDE, Numeric, digits, mp, numeric
 from mathequal.rational import PRIMES, Exact, Formal, Residue, Undefined, seed_of
-from mathequal.trees import canonical, functions, is_number, operations, parts_of, rebuilt, replaced, symbols, walk
+from mathequal.trees import canonical, functions, operations, replaced, symbols
 
 _DISCRETE = {"floor", "ceil", "!", "binom", "gcd", "lcm", "det", "mod", "sum", "prod"}
 
@@ -83,40 +84,6 @@ def _on_the_plane(*sides: Node) -> Sequence[Node]:
     return replaced(sides, moved) if plane else sides
 
 
-def _divides(node: Any) -> bool:
-    """Whether an expression divides by a letter, which is then no matrix."""
-    if not isinstance(node, tuple) or not node:
-        return False
-    return (isinstance(node, Quotient) and symbols(node.bottom) != set()) or any(map(_divides, node))
-
-
-def _of_inverses(node: Any) -> Any:
-    """An expression of matrices with inverses in place of divisions, and numbers before the letters of a product."""
-    if not isinstance(node, tuple) or not node or not symbols(node):
-        return node
-    parts = [_of_inverses(part) for part in parts_of(node)]
-    if isinstance(node, Quotient) and symbols(node.bottom):
-        parts[1] = Power(parts[1], Number(Fraction(-1), "int"))
-    elif not isinstance(node, Product):
-        return rebuilt(node, parts)
-    factors = [factor for part in parts for factor in (part.factors if isinstance(part, Product) else (part,))]
-    numbers = [factor for factor in factors if not symbols(factor) and not is_number(factor, 1)]
-    whole = [*numbers, *(factor for factor in factors if symbols(factor))]
-    return Product(*whole) if len(whole) > 1 else whole[0]
-
-
-def _may_be_of_a_matrix(node: Node) -> bool:
-    """Whether a power is the inverse or the transpose of a capital letter or of a product of letters."""
-    match node:
-        case Power(base, Symbol("T") | Number(-1)):
-            match base:
-                case Symbol(name):
-                    return len(name) == 1 and name.isupper()
-                case Product([Symbol(name), *_]):
-                    return len(name) == 1 and name.isupper()
-    return False
-
-
 def _formally_equal(left: Node, right: Node, budget: Budget) -> bool:
     """Whether two expressions are equal if their functions and roots are letters: x(x+2)e^x and (x²+2x)e^x."""
     with suppress(Unevaluable):
@@ -132,14 +99,10 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     free = symbols(left)
     if free != symbols(right):
         return False
-    if (
-        free <= {*"ABCDMPQXT"}
-        and len(free) > 1
-        and any(map(_may_be_of_a_matrix, walk((left, right))))
-        and budget.matrices
-        and not _divides(left)
-    ):
-        return canonical(_of_inverses(left), "+") == canonical(_of_inverses(right), "+")
+    if budget.matrices and len(free) > 1:
+        same = equal_as_matrices(left, right, budget.matrices, budget)
+        if same is not None:
+            return same
     left, right = _on_the_plane(left, right)
     try:
         return all(Exact(budget, point)(left) == Exact(budget, point)(right) for point in range(3 if free else 1))

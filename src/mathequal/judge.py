@@ -94,7 +94,7 @@ def compare(gold: str, answer: str, *, decimals: Decimals = "exact", question: s
         return Judgement(False, "too long", "long")
     with alone:
         left, right = (read(text) or read(text, units=True) for text in (gold, answer))
-        comparison = Comparison(decimals, question, RULES)
+        comparison = Comparison(decimals, gold, question, RULES)
         equal = None if left is None or right is None else _decided(comparison, left, right, gold, answer)
     if equal is None:
         same = bare_text(gold) == bare_text(answer)

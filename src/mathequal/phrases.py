@@ -4,6 +4,7 @@ which operator a phrase stands for. Each table is in the order of its replacemen
 import re
 from functools import partial
 
+from mathequal.languages import fold
 from mathequal.rulebook import table
 from mathequal.text import word_list
 from mathequal.tokens import FUNCTIONS
@@ -33,6 +34,12 @@ WHOLE = table((
     ("whole.no-solution", "",
         "(?:there (?:is|are) |the (?:equation|system|inequality) has )?(?:(?:no|zero) (?:real |such )?"
         "(?:solutions?|roots?|values?(?: of x)?)|none|(?:the )?empty(?: set)?)(?: exists?)?", r"\\emptyset"),
+    ("whole.no-solution-abroad", "",
+        r"(?:es gibt |il n'y a |no hay |non ci sono |n[aã]o h[aá] )?(?:keine?(?: reellen?)? l[oö]sung(?:en)?|"
+        r"(?:aucune|pas de|sans) solutions?|"
+        r"(?:sin|ninguna|no hay) soluci(?:[oó]n|ones)|nessuna soluzione|(?:sem|nenhuma) solu[cç][aã]o|"
+        r"brak rozwi[aą]za[nń]|geen oplossing(?:en)?|ingen l[oö]sning(?:ar)?|leere menge|ensemble vide|"
+        r"conjunto vac[ií]o)", r"\\emptyset"),
     ("whole.morning", "in the morning", r"(\d\d?:\d\d) in the morning", r"\1 a.m."),
     ("whole.evening", ":", r"(\d\d?:\d\d) (?:in the (?:afternoon|evening)|at night)", r"\1 p.m."),
     ("whole.at-time", ":", r"[a-z] ?= ?(\d\d?:\d\d.*)|at (\d\d?:\d\d.*)", r"\1\2"),
@@ -44,12 +51,21 @@ WHOLE = table((
         "(?:12(?::00)? )?(?:noon|midday)(?: [(]?12(?::00)? ?p[.]?m[.]?[)]?)?", "12 p.m."),
     ("whole.midnight", "midnight", "(?:12(?::00)? )?midnight", "12 a.m."),
     ("whole.clock", ":", r"(\d\d?:\d\d) ?(?:uhr|h|hrs|hours|o'clock)", r"\1"),
+    ("whole.clock-abroad", "", r"(?:um )?([01]?\d|2[0-4])\.([0-5]\d) ?uhr", r"\1:\2"),
     ("whole.full-hour", " ", r"(\d\d?) (?:o'clock|uhr)", r"\1:00"),
     ("whole.quadrant", "q",
         rf"(?:in )?(?:the )?(?:({_PLACES})[ -]quadrant|quadrant ({_PLACES})|q ?({_PLACES}))", _quadrant),
     ("whole.on-date", "on ", r"on ((?!on ).* \d.*)", r"\1"),
     ("whole.verdict-with-reason", " ",
         r"(yes|no|true|false)[,.:;]? (?:since|because|as) (?!.*(?:yes|no|not|true|false)\b).*", r"\1"),
+    ("whole.yes-with-statement", "yes",
+        r"(yes)[,.:;]? (?:it|they|this|that|there|he|she|we|you|one|the [a-z]+|[a-z]) "
+        r"(?:is|are|does|do|can|has|have|will|was|were|[a-z]{3,}s) "
+        r"(?!.*\b(?:not|no|never|but|only|unless|if|except|false|without|none|neither|or)\b|.*n't)[a-z ]{1,60}", r"\1"),
+    ("whole.no-with-statement", "no",
+        r"(no)[,.:;]? (?:it|they|this|that|there|he|she|we|you|one|the [a-z]+|[a-z]) "
+        r"(?:is|are|does|do|can|has|have|will|was|were)(?: not|n't) "
+        r"(?!.*\b(?:not|no|never|but|only|unless|if|except|yes|without|none|neither|or)\b|.*n't)[a-z ]{1,60}", r"\1"),
     ("whole.yes-it-is", "yes", "(yes),? (?:it|they|this|there) (?:is|are|does|do|can)", r"\1"),
     ("whole.no-it-is-not", "no", "(no),? (?:it|they|this|there) (?:is|are|does|do|can)(?: not|n't)", r"\1"),
     ("whole.set-of-numbers", "",
@@ -78,9 +94,11 @@ PHRASES = table((
     ("phrase.out-of", "", r"(?:out of|(?:(?<=\d )|(?<=\d \x01))in)(?=[ \x02]*\d)", "/"),
     ("phrase.multiples-of", "of", r"(?:all )?multiples of(?=[ \x02]*(\d+))", r"\ZZ\cdot"),
     ("phrase.approximately", "approximately", r"approximately(?=[ \x02]*[\d\\])", r"\approx"),
+    ("phrase.but", "but",
+        r"(?:(?<=reals )|(?<=numbers ))but(?: not)?(?=[ \x02]*(?:x ?= ?)?[-\d\\])", r"\setminus"),
     ("phrase.all-with-relation", "al",
         r"(?:all(?: real)?(?: numbers| values)?(?: of)?|real|all[ \x02]*[a-z][ \x01]*such that)"
-        r"(?=[ \x02]*[a-z0-9-]+ ?(?:[<>]|\\[lgn]))", ""),
+        r"(?=[ \x02]*[a-z0-9-]+ ?(?:[<>]|\\[lgn]))|all(?: real)?(?=[ \x02]*[a-z][ \x01\x02]+(?:[<>]|\\[lgn]))", ""),
     ("phrase.usd", "usd", r"USD(?=[ \x02]*\d)", r"\dollar"),
     ("phrase.eur", "eur", r"EUR(?=[ \x02]*\d)", r"\euro"),
     ("phrase.gbp", "gbp", r"GBP(?=[ \x02]*\d)", r"\gbp"),
@@ -160,7 +178,8 @@ DECIMAL_COMMA = re.compile(
     r"(?:[A-Za-z]\w{0,3} ?= ?)?[-+]?\s*"
     r"(?P<before>(?:\\(?:dollar|euro|gbp|yen|rupee)|(?:[A-Z]{3}|R|[Kk]r|Fr|z[lł])\.? )\s*)?"
     r"[-+]?\s*\d{1,3}(?P<groups>(?:[. ]\d{3})+|\d*),(?!\d{3}(?!\d))\d+\s*"
-    r"(?P<after>\\?%|\\(?:euro|dollar|gbp|cent)|\^\s*\{?\s*\\circ.*|\x01?(?P<words>[^\x02\d]+)\x02?.*)?"
+    r"(?P<after>(?:\\cdot|\\times|[·×*]|x(?= ?10))\s*10\s*\^.*|"
+    r"\\?%|\\(?:euro|dollar|gbp|cent)|\^\s*\{?\s*\\circ.*|\x01?(?P<words>[^\x02\d]+)\x02?.*)?"
 )
 _DOLLARS = dict(
     C="CAD", CA="CAD", CDN="CAD", A="AUD", AU="AUD", R="BRL", HK="HKD", NT="TWD", S="SGD", NZ="NZD", MX="MXN"
@@ -185,10 +204,17 @@ def _unbracketed(found: re.Match[str]) -> str:
     return f" \x01{found[2]}\x02" if unit else found[0]
 
 
+_COINS = {*word_list("""kc kcs korun koruna koruny ft forint forintu forinty kr krone kroner kronor kronur lei leu lv
+    lev leva kn kuna kune din dinar dinara tl lira gel lari лв лева лев грн гривень гривны гривен гривна ден дин динара
+    тг тенге сум сом""")}  # fmt: skip
+"""Currencies, as `fold` leaves them, that are no units to the judge."""
+
+
 def is_decimal_comma(found: re.Match[str]) -> bool:
     """Whether a comma parts a number's decimals, as in €13,50, 3,5 km and 1.234,50: lists have no unit, no groups."""
     words = (found["words"] or "").split()
-    unit = found["before"] or (found["after"] and (not words or read_unit(words) or adds_a_name(words, None)))
+    known = not words or read_unit(words) or adds_a_name(words, None) or fold(words[0]).strip(".") in _COINS
+    unit = found["before"] or (found["after"] and known)
     return bool(unit) or found["groups"].startswith((".", " "))
 
 

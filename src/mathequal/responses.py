@@ -12,8 +12,10 @@ from mathequal.beside import NOTHING, Around, Joined, after_it, before_it
 from mathequal.beside_units import currency_beside, unit_beside
 from mathequal.beside_words import ABOUT, NOT
 from mathequal.extract import Box, Fallback, found_answer, the_box
+from mathequal.last_number import last_number_in
 from mathequal.nodes import Function, Negative, Power, Product, Quotient, Sum, Symbol
 from mathequal.reading import read
+from mathequal.retracted import retraction
 from mathequal.trees import symbols
 
 _LONGEST = 2000  # characters at the end of a response in which its last tag is looked for
@@ -62,12 +64,22 @@ def statement(
     answer = found_answer(response, fallback)
     if not answer:
         return None
-    box = the_box(response, answer)
+    box = the_box(response, answer) or (_number(response, answer) if fallback == "last_number" else None)
     return Statement(answer) if box is None else _with_beside(answer, box, golds, question)
 
 
+def _number(response: str, answer: str) -> Box | None:
+    """The place of the last number of a response without a box, in place of the box."""
+    number = last_number_in(response) if "box" not in response else None
+    if number is None or number.text != answer:
+        return None
+    return Box(number.before, number.after.partition("\n")[0], "", "", number.formula)
+
+
 def _with_beside(answer: str, box: Box, golds: Sequence[str], question: str) -> Statement:
-    """An answer with what stands beside its box."""
+    """An answer with what stands beside its box, or denied if the response takes the box back."""
+    if taken_back := retraction(box, answer, golds, question):
+        return Statement(f"{NOT}({answer})", (taken_back,))
     around = Around(answer, golds, question, box.before)
     before = box.before.rstrip("$ {(\\")[:-1] if box.left == "-" else box.before
     left = before_it(before, around) if box.left in ("", "-") else NOTHING

@@ -52,7 +52,7 @@ def rule_tables() -> dict[str, list[Any]]:
     places = (
         *("spelling.SPELLING", "phrases.WHOLE", "phrases.PHRASES", "phrases.AS_FORMULA"),
         *("notation.NOTATION", "notation.HEDGES"),
-        *("beside_words.BEFORE", "beside_words.AFTER", "responses.LEFT_SIDES"),
+        *("beside_words.BEFORE", "beside_words.AFTER", "responses.LEFT_SIDES", "retracted.RETRACTIONS"),
         *(f"beside.{name}" for name in ("SIGNS", "STATED", "TOUCHING", "APART", "SCALES")),
     )
     modules = {place: import_module(f"mathequal.{place.partition('.')[0]}") for place in places}

@@ -25,7 +25,7 @@ M g gm gram =1/1000 kilogram kilo kg =1 milligram mg =1/1000000 lb pound =453592
 M*L^2*T^-2 j joule Nm =1 wh =3600 erg =1/10000000 ev =801088317/5000000000000000000000000000  M*L^2*T^-3 w watt =1
 AMP ampere amp =1  VO v volt =1  OHM ohm omega =1  MOL mol mole =1  USD dollar usd buck =1 cent ¢ =1/100
 EUR euro eur € =1  GBP £ gbp =1 penny pence =1/100  INR rupee rs inr =1  CNY yuan yen 元 rmb =1  CHF franc francs =1
-    RUB ruble rouble =1 kopeck =1/100  PLN zloty =1  KRW won =1  A degree deg 度 =1  R radian rad =1
+    RUB ruble rouble =1 kopeck =1/100  PLN zloty =1  KRW won =1  A degree deg 度 =1 gradian gon =9/10  R radian rad =1
 TC celsius =1  TF fahrenheit =1  K k kelvin =1  PCT percent pct % percentage =1 permille permil =1/10  U unit u =1
 """
 _NOT_NAMES = re.compile(

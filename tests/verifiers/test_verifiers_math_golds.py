@@ -11,6 +11,7 @@ from dph.rewards import reward_function
 from dph.types import Problem
 from dph.verifiers import Verifiers
 from dph.verifiers.golds import tried_golds
+from dph.verifiers.math.verifier import MathVerifier
 
 FIFTEEN = [
     *("Thus, 15", "Hence 15", "So 15", "A: 15", "Key: 15", "Final answer - 15", "Ans = 15", "Sum: 15"),
@@ -206,3 +207,18 @@ def test_no_gold_that_others_publish_is_lost(shared_data: Path):
     assert len(problems) == 2818
     told = [reason for reason in faults.values() if "says that it is missing" in reason]
     assert not told
+
+
+@pytest.mark.parametrize(
+    "gold", ["99,50 Kč", "99,50 Ft", "99,50 kr", "99,50 kr.", "99,50 lei", "99,50 грн", "3,5 · 10^4"]
+)
+def test_a_decimal_comma_with_a_currency_or_a_power_of_ten_is_left_out(gold: str):
+    problem = Problem("p", "How much is it?", gold, "math")
+    assert "p" in MathVerifier().check([problem])
+
+
+@pytest.mark.parametrize("gold", ["0,5", "-0,25", "3,50", "x = 0,75"])
+def test_what_is_hardly_a_list_is_left_out_unless_several_numbers_are_asked(gold: str):
+    asked = [Problem("one", "How much is it?", gold, "math"), Problem("all", "Find all solutions.", gold, "math")]
+    assert [*MathVerifier().check(asked)] == ["one"]
+    assert MathVerifier().flags(asked[1:]) == {"all": ["decimal_comma"]}

@@ -92,6 +92,44 @@ def test_where_a_thought_begins_and_ends(response: str, expected: Outcome):
     assert outcome(response) == expected
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        r"[THOUGHT]\boxed{5}[/THOUGHT] 6",
+        r"[THOUGHT]\boxed{5}",
+        r"[SCRATCHPAD]\boxed{5}[/SCRATCHPAD] 6",
+        r"[reasoning]\boxed{5}[/reasoning] 6",
+        "% \\boxed{5}\nThe answer is 6.",
+        r"The answer is 6. % \boxed{5}",
+        r"\iffalse \boxed{5} \fi 6",
+        r"\begin{comment}\boxed{5}\end{comment} 6",
+        r"\phantom{\boxed{5}} 6",
+        r"$\phantom{x=\frac{1}{2}\boxed{\frac{5}{1}}}$ 6",
+        r"\textcolor{white}{\boxed{5}}",
+        r'<span style="display:none">\boxed{5}</span> 6',
+    ],
+)
+def test_what_is_not_printed_has_no_answer(response: str):
+    assert reward_function("math").verdict(response, "5").outcome != Outcome.CORRECT
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        r"[THOUGHT]\boxed{6}[/THOUGHT] \boxed{5}",
+        r"[REASONING] 2+3 [ANSWER] \boxed{5}",
+        r"$x \iff y$, so $\boxed{5}$",
+        r"50% of 10 is \boxed{5}",
+        r"50 % of 10 is \boxed{5}",
+        "% a comment\n\\boxed{5}",
+        r"$\phantom{x}\boxed{5}$",
+        r"\textcolor{blue}{\boxed{5}}",
+    ],
+)
+def test_what_is_printed_has_an_answer(response: str):
+    assert reward_function("math").verdict(response, "5").outcome == Outcome.CORRECT
+
+
 def test_a_thought_that_the_prompt_opens():
     assert outcome(r"so \boxed{5}", prompt="What is 2 + 3?\n<think>\n") == Outcome.NO_ANSWER
     assert outcome(r"so </think> \boxed{5}", prompt="What is 2 + 3?\n<think>\n") == Outcome.CORRECT

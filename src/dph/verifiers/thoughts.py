@@ -17,7 +17,7 @@ _TAG = re.compile(
     rf"""(?<![`'"“])(?:
         [<◁][|｜]?\s?(?:(?P<end>/|end[ _▁](?:of[ _▁])?)|(?:begin|start)[ _▁](?:of[ _▁])?)?
             (?:[a-z]+[:_])?(?P<name>{_NAMES})(?:_(?:start|begin|(?P<ended>end)))?(?:\s[^<>]{{0,80}})?[|｜]?[>▷]
-      |\[(?P<shut>/)?(?P<capital>(?-i:THINK(?:ING)?))\]
+      |\[(?P<shut>/)?(?P<capital>(?-i:THINK(?:ING)?|THOUGHTS?))\]
       |<\|channel\|?>\s*(?P<channel>analysis|commentary|thought)
       |(?P<final><\|channel\|>\s*final(?:[^<\n]{{0,40}}<\|message\|>)?|<channel\|>)
       |<\|im_start\|>\s*(?P<turn>think)\b
@@ -42,6 +42,18 @@ _UNSEEN = re.compile(
     re.S | re.I,
 )
 """What a reader does not see, or sees struck out: comments of HTML, deleted text, a folded thought."""
+_SHUT = re.compile(rf"\[/({_NAMES})\]", re.I)
+"""The end of a thought in square brackets, [SCRATCHPAD]…[/SCRATCHPAD]."""
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,80}\}){0,80}\}){0,80}\}){0,80}\}"
+_NOT_PRINTED = re.compile(
+    rf"\\(?:[hv]?phantom|iffalse(?![a-z])|if0)\s*(?:(?<=phantom){_BRACES}|(?<!phantom).*?(?:\\fi(?![a-z])|\Z))|"
+    r"\\begin\s*\{comment\}.*?(?:\\end\s*\{comment\}|\Z)|^[ \t]*%[^\n]*$|(?<=[^\\\d\s}$])[ \t]+%[^\n]*box[^\n]*$|"
+    rf"\\(?:textcolor\s*\{{white\}}|color\s*\{{white\}}\s*(?=\{{)|transparent\s*(?=\{{))\s*{_BRACES}|"
+    r"\{\s*\\color\s*\{white\}[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|"
+    r"<(?P<hidden>\w+)\b[^<>]*(?:display\s*:\s*none|visibility\s*:\s*hidden|\bhidden\b)[^<>]*>.*?(?:</(?P=hidden)>|\Z)",
+    re.S | re.I | re.M,
+)
+"""What LaTeX or a browser does not print: comments, \\phantom, white and hidden text."""
 _ESCAPED = re.compile(rf"&lt;(/?\s?(?:{_NAMES})\s?)&gt;", re.I)
 _CODE = re.compile(r"^[ \t>]*(```+|~~~+)[ \t]*sql.*?^[ \t>]*\1", re.S | re.I | re.M)
 """A query, in whose comments and texts a mark is none."""
@@ -59,6 +71,7 @@ _LAST_WORD = re.compile(
     re.S | re.I,
 )
 """An answer in tags at the very end ends a thought that was not closed."""
+_MAY_BE_UNSEEN = ("%", "phantom", "\\iff", "\\if0", "{comment}", "white", "transparent", "none", "hidden")
 
 _LONGEST_LAST = 4000  # characters
 
@@ -80,7 +93,11 @@ def without_thoughts(response: str, prompt: str | Sequence[Mapping[str, Any]] = 
         response = _ESCAPED.sub(r"<\1>", response)
     if ("```" in response or "~~~" in response) and not opened:
         response = _FENCED.sub("\n\n", response)
-    if not opened and not any(sign in response for sign in ("<", "◁", "~~", "[THINK", "[/THINK")):
+    if "box" in response and any(mark in response for mark in _MAY_BE_UNSEEN):
+        response = _NOT_PRINTED.sub(lambda found: "\n\n" if "box" in found[0] else found[0], response)
+    if "[/" in response:
+        response = _without_brackets(response)
+    if not opened and not any(sign in response for sign in ("<", "◁", "~~", "[TH", "[/TH")):
         return response
     if "<unused" in response:
         response = _UNUSED.sub("\n\n", response)
@@ -107,6 +124,20 @@ def without_thoughts(response: str, prompt: str | Sequence[Mapping[str, Any]] = 
     if opened:
         last = _LAST_WORD.search(response, max(at, len(response) - _LONGEST_LAST))
         return "\n\n".join([*kept, last[0] if last else ""])
+    return "\n\n".join([*kept, response[at:]])
+
+
+def _without_brackets(response: str) -> str:
+    """A response without the thoughts in square brackets that are closed."""
+    low = response.lower()
+    if len(low) != len(response):
+        return response
+    kept, at = list[str](), 0
+    for shut in _SHUT.finditer(response):
+        start = low.find(f"[{shut[1].lower()}]", at, shut.start())
+        if start >= 0:
+            kept.append(response[at:start])
+            at = shut.end()
     return "\n\n".join([*kept, response[at:]])
 
 

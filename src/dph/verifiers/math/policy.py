@@ -131,6 +131,8 @@ def _doubt(gold: str, question: str) -> str:
     from mathequal.golds import is_beside_the_question
 
     told = f"the answer is {gold[:80]!r}"
+    if doubts.is_decimal_comma(gold, question):
+        return f"{told}, a number with a decimal comma or two numbers; write 0.5, or 0, 5 for two numbers"
     if doubts.is_ambiguous(gold):
         return f"{told}, which may be a value with a remark, a range, a product or a difference; {_ALONE}"
     if (word := doubts.split_words(gold)) and not doubts.is_name(gold):

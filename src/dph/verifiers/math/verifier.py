@@ -15,7 +15,7 @@ from dph.verifiers.sandbox.worker import GRACE, Request
 from mathequal import answer_key
 from mathequal.extract import Decimals, Fallback
 
-_MAY_BE_DECIMAL = re.compile(r"-?\d{1,9},(?!\d{3}$)\d{1,9}")
+_MAY_BE_DECIMAL = re.compile(r"(?:[A-Za-z]\w{0,3}(?:\(\w{1,3}\))? ?= ?)?[-+−]?\d{1,9},(?!\d{3}$)\d{1,9}")
 _FALLBACKS = (None, "none", "phrase", "last_number", "library")
 _Question = tuple[tuple[str, ...], str]
 
