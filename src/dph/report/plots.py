@@ -23,7 +23,7 @@ from dph.report.comparison import EvaluationTable
 from dph.report.data import OF_FIGURES, MetricValue, Split, TrainRun, monitored_metric, monitored_prefixes
 
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_OF_FIGURESERS = ("o", "s", "^", "D", "v", "P", "X")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _BASE = "#6B6B6B"
 _INK, _FAINT = "#222222", "#DDDDDD"
 _STYLES = ("#4477AA", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#999933")
@@ -65,7 +65,7 @@ def looks(labels: Sequence[str], base: str | None = None) -> dict[str, Look]:
         elif label not in chosen:
             i = len(chosen) - (base in chosen)
             style = "-" if i < len(_SERIES) else "-."
-            chosen[label] = Look(_SERIES[i % len(_SERIES)], _OF_FIGURESERS[i % len(_OF_FIGURESERS)], style)
+            chosen[label] = Look(_SERIES[i % len(_SERIES)], _MARKERS[i % len(_MARKERS)], style)
     return chosen
 
 
