@@ -1,5 +1,5 @@
-r"""Words before and after a box that make another answer of it, by meaning (long: tables of ten languages): "at least", "не
-более", "以上". Each rule lists the phrases that have one meaning, and says what stands for them in the box.
+r"""Words before and after a box that make another answer of it, by meaning (long: tables of ten languages): "at least",
+"не более", "以上". Each rule lists the phrases that have one meaning, and says what stands for them in the box.
 
 A phrase is a row of words as `fold` leaves them, without capitals and accents. `(a|b)` stands for one of several
 words, `[a|b]` for one of them or none, N for a number, W for any word, ^ for the beginning of a clause and $ for the
