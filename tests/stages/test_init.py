@@ -245,7 +245,7 @@ WRONG = {
         b"question,answer,verifier\na,2,../evil.py:f\n",
         "row 1 (line 2): dph init knows the verifiers countdown, exact, math, ",
     ),
-    "a reward function": (["maths", "a.csv"], b"question,answer,verifier\na,2,function\n", "sql, not 'function'"),
+    "a reward function": (["maths", "a.csv"], b"question,answer,verifier\na,2,function\n", "not 'function'; leave"),
     "equal ids": (
         SQL,
         b"id,question,query\n7,a,SELECT 1\n7,b,SELECT 1\n",
