@@ -1,5 +1,6 @@
 """A place in the tokens of an answer, with what every part of the parser asks of it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ from mathequal.trees import ParseError
 _DEEPEST = 32  # brackets within brackets
 
 
-class Cursor:
-    """A place in tokens. tight: a/bc is a/(bc)."""
+class Cursor(ABC):
+    """A place in tokens. tight: a/bc is a/(bc).
+
+    The parts of the parser ask each other for what the abstract methods read; the class that joins them has them all.
+    """
 
     def __init__(self, found: Sequence[Token], budget: Budget, *, tight: bool = False) -> None:
         self.tokens, self.budget, self.tight = found, budget, tight
@@ -45,43 +49,42 @@ class Cursor:
         if self.depth > _DEEPEST:
             raise ParseError("too deep")
 
-    # What the parser of expressions reads; its parts ask each other for it.
+    @abstractmethod
     def link(self) -> str:
         """The connector before the next item: ",", ";", "and" or "or"; "" if there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def item(self) -> Node:
         """A relation chain, or an expression; with its modulus."""
-        raise NotImplementedError
 
+    @abstractmethod
     def union(self) -> Node:
         """A set operation, or an expression."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sum(self) -> Node:
         """An expression."""
-        raise NotImplementedError
 
+    @abstractmethod
     def product(self) -> Node:
         """A product with its units."""
-        raise NotImplementedError
 
+    @abstractmethod
     def power(self) -> Node:
         """A factor with its exponents."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sign(self) -> str:
         """A run of signs: "+", "-", "p" and "m" for plus-minus and minus-plus."""
-        raise NotImplementedError
 
+    @abstractmethod
     def starts(self) -> bool:
         """Whether the next token begins a factor."""
-        raise NotImplementedError
 
+    @abstractmethod
     def argument(self, *, whole: bool = False) -> Node:
         r"""The argument of \frac, \sqrt and ^: a group, or one digit (whole: one number), letter or command."""
-        raise NotImplementedError
 
+    @abstractmethod
     def group(self) -> Node:
         """What is in braces."""
-        raise NotImplementedError

@@ -1,5 +1,6 @@
 """The contents of columns of judged samples, by their names. It lists words that programs use, not programs."""
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -257,6 +258,25 @@ def verdict_number(value: Any) -> float | None:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         return None
+
+
+def is_list_of_verdicts(text: str) -> bool:
+    """Whether a text is a list of verdicts, as JSON."""
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return False
+    return all(not isinstance(value, list | dict) and verdict_number(value) is not None for value in values)
+
+
+def is_finite_number(value: object) -> bool:
+    """Whether a value, or the text of a cell, is a finite number; a truth value is none."""
+    if isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 _SHARE = re.compile(r"(\d{1,9}) ?/ ?(\d{1,9})")

@@ -1,6 +1,5 @@
 """The column of verdicts of judged samples: right, wrong or not judged, and what is too unclear to be a verdict."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,8 @@ from dph.measure.fields import (
     OF_TESTS,
     counts_tests,
     failing_of,
+    is_finite_number,
+    is_list_of_verdicts,
     is_maximum,
     is_maximum_of_points,
     is_of_request,
@@ -28,7 +29,6 @@ from dph.measure.fields import (
     may_be_maximum,
     role_of,
     snake,
-    verdict_number,
     verdict_rank,
 )
 from dph.measure.kinds import counts_up, sample_of
@@ -179,7 +179,7 @@ class Verdicts(Rows):
         lists = [text for text in self._values(unclear[0])[1] if text.startswith("[")]
         if not lists:
             return f"{unclear[0]!r} has {examples}: say --correct {unclear[0]}=VALUE"
-        if all(map(_is_list_of_numbers, lists)):  # one verdict for each sample
+        if all(map(is_list_of_verdicts, lists)):  # one verdict for each sample
             return f"{unclear[0]!r} has {examples}: say --correct {unclear[0]}"
         return f"{unclear[0]!r} has {examples}, which are no verdicts; name another column with --correct"
 
@@ -239,7 +239,7 @@ class Verdicts(Rows):
         """Whether a column has numbers of correct samples: some above 1, or one row a problem with several samples."""
         if np.nanmax(correct) > 1 or any(isinstance(value, bool) for value in self._column(name)):
             return bool(np.nanmax(correct) > 1)
-        if any(isinstance(value, str) and not _is_number(value) for value in self._column(name)):
+        if any(isinstance(value, str) and not is_finite_number(value) for value in self._column(name)):
             return False
         every = self._scores(total)
         _, ids, keys = self._ids()
@@ -297,7 +297,7 @@ class Verdicts(Rows):
 
     def _maximum_of(self, name: str) -> str:
         """The column with the most points, or the number of tests, of which this one has a part; "" without one."""
-        if any(value is not None and not _is_number(value) for value in self._column(name)):
+        if any(value is not None and not is_finite_number(value) for value in self._column(name)):
             return ""  # words and truth values are verdicts
         scores = self._scores(name)
         sure, doubtful = self._maxima
@@ -343,7 +343,7 @@ class Verdicts(Rows):
         """The numbers of headers that say the most points of a score, each with its file and its path."""
         for place, header in self.table.headers:
             for path, value in flat_of(header).items():
-                if is_maximum_of_points(path) and _is_number(value):
+                if is_maximum_of_points(path) and is_finite_number(value):
                     yield place, path, float(value)
 
     def _scale(self, name: str) -> Scale | None:
@@ -373,7 +373,7 @@ class Verdicts(Rows):
         graded = not (values <= {0.0, 1.0} or values <= {-1.0, 1.0})  # also words, of which one is partly right
         graded = graded or any(map(is_share, self._column(name)))  # "0/4" and "4/4" may be of samples
         if not math.isinf(threshold):
-            if graded or any(value is not None and _is_number(value) for value in self._column(name)):
+            if graded or any(value is not None and is_finite_number(value) for value in self._column(name)):
                 self.used.add("threshold")
                 least, highest = min(values, default=0.0), max(values, default=0.0)
                 self._compared[name] = Scale(least, highest, highest, graded)
@@ -383,21 +383,3 @@ class Verdicts(Rows):
             return None
         right = scores > 0 if math.isinf(threshold) else scores >= threshold
         return np.where(np.isnan(scores), math.nan, right)
-
-
-def _is_list_of_numbers(text: str) -> bool:
-    """Whether a text is a list of verdicts, as JSON."""
-    try:
-        values = json.loads(text)
-    except ValueError:
-        return False
-    return all(not isinstance(value, list | dict) and verdict_number(value) is not None for value in values)
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(float(value))  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError, OverflowError):
-        return False
