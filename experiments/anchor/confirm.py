@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from dph.process.jobs import Job
-from dph.process.progress import say
 from dph.rehearsal.presampled import Presampled
 from dph.runs.files import write_atomically
 from dph.tasks.countdown import Countdown
 from dph.types import as_text
-from experiments.anchor.counts import Evaluated, read, write
-from experiments.anchor.design import DISTINCT, TRAINED, Arm, arm_jobs, base_jobs, confirm_arms, evaluation
-from experiments.anchor.run import SMOKE, in_turn
+from experiments.anchor.counts import Evaluated, read
+from experiments.anchor.design import DISTINCT, TRAINED, Arm, Flags, confirm_arms, evaluation
+from experiments.anchor.run import SMOKE
 from experiments.anchor.tables import LEAD, place, verdict
 from experiments.factorial.tables import level, mean_at
 from experiments.mixing import interpolated, mean_of, mix_at, pass_of
+from experiments.starts import Course
 
 STARTS = tuple(range(81, 89))
 """Seeds of the worlds. None was used before."""
@@ -39,7 +39,7 @@ def arms() -> tuple[Arm, ...]:
     return tuple(found)
 
 
-def rows_jobs(start: int, root: Path, extra: dict[str, tuple[str, ...]]) -> Iterator[Job]:
+def rows_jobs(start: int, root: Path, extra: Flags) -> Iterator[Job]:
     """The supervised runs on the stored rows of `DISTINCT`, which must be there, with their evaluations."""
     for name, lr in ROWS_ONLY.items():
         run = root / "train" / name
@@ -71,19 +71,19 @@ def write_rows(start: int, root: Path) -> None:
 
 def run(starts: Sequence[int], out: Path, counts: Path, *, smoke: bool) -> None:
     """Run what is missing; the counts are written after each arm. A failed arm does not stop the others."""
-    extra = dict(SMOKE) if smoke else {}
-    every = (*arms(), *(Arm(name, "rows-only", (), DISTINCT, trained=0) for name in ROWS_ONLY))
+    extra = SMOKE if smoke else {}
     for start in starts:
-        root = out / f"start-{start}"
-        if failures := in_turn(base_jobs(start, root, extra, (DISTINCT,)), root, f"start {start}: base"):
-            say(f"start {start} is left out: {failures[0]}")
-            continue
-        for arm in arms():
-            in_turn(list(arm_jobs(start, root, arm, extra)), root, f"start {start}: {arm.name}")
-            write(counts, start, [root], arms())
-        write_rows(start, root)
-        in_turn(list(rows_jobs(start, root, extra)), root, f"start {start}: rows only")
-        write(counts, start, [root], every)
+        run_start(Course(start, out / f"start-{start}", counts, (DISTINCT,), extra=extra), arms())
+
+
+def run_start(course: Course, arms: Sequence[Arm]) -> None:
+    """The base model of a start, then its arms and the supervised loss alone."""
+    every = (*arms, *(Arm(name, "rows-only", (), DISTINCT, trained=0) for name in ROWS_ONLY))
+    if course.base():
+        course.arms(arms, every)
+        write_rows(course.start, course.root)
+        jobs = list(rows_jobs(course.start, course.root, course.extra))
+        course.run([jobs], "the supervised loss alone", every)
 
 
 def report(starts: Sequence[int], counts: Path) -> Iterator[str]:

@@ -6,7 +6,7 @@ make the model, pre-sampling included; `settings`, JSON of what trained or made 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,13 +40,10 @@ def write(file: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | Ma
     ones; roots: the folders in which a start's folders `train` and `eval` are. Several processes may have one start
     each."""
     rows = []
-    for root in roots:
-        for evaluation in filter(is_complete, sorted((root / "eval").glob("*"))):
-            arm = arm_of(evaluation.name, arms)
-            if arm or evaluation.name.startswith("base"):
-                common = {"start": start, "run": evaluation.name, "rollouts": arm.rollouts if arm else 0}
-                common["settings"] = json.dumps(_made_by(arm, root)) if arm else ""
-                rows += [common | row for row in _problems(evaluation)]
+    for root, evaluation, arm in _finished(roots, arms):
+        common = {"start": start, "run": evaluation.name, "rollouts": arm.rollouts if arm else 0}
+        common["settings"] = json.dumps(_made_by(arm, root)) if arm else ""
+        rows += [common | row for row in _problems(evaluation)]
     if not rows:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -58,6 +55,23 @@ def write(file: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | Ma
             table = pa.concat_tables([others.cast(table.schema), table]).sort_by("start")
         with written_atomically(file) as temporary:
             pq.write_table(table, temporary, compression="zstd", compression_level=19)
+
+
+def lacks(file: Path, start: int, roots: Sequence[Path], arms: Sequence[Arm | Made]) -> bool:
+    """Whether `write` would add an evaluation that the file does not have."""
+    there = set[str]()
+    if file.exists():
+        there |= {*pq.read_table(file, columns=["run"], filters=pc.field("start") == start)["run"].to_pylist()}
+    return any(evaluation.name not in there for _, evaluation, _ in _finished(roots, arms))
+
+
+def _finished(roots: Sequence[Path], arms: Sequence[Arm | Made]) -> Iterator[tuple[Path, Path, Arm | Made | None]]:
+    """Every finished evaluation of the base model and of these arms, with its root before it and its arm after it."""
+    for root in roots:
+        for evaluation in filter(is_complete, sorted((root / "eval").glob("*"))):
+            arm = arm_of(evaluation.name, arms)
+            if arm or evaluation.name.startswith("base"):
+                yield root, evaluation, arm
 
 
 def arm_of(evaluation: str, arms: Sequence[Arm | Made]) -> Arm | Made | None:

@@ -3,7 +3,7 @@ commands. Experiment D1 (`experiments.factorial`) uses the same commands with ot
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,9 @@ TRAINED = 16_000
 """Responses that a training run draws: 125 steps of 8 × 16."""
 PRESAMPLED = {"": 0, NEAR: 8_000, SEEN: 8_000, RARE: 8_000, SOLVED: 32_000, DISTINCT: 32_000}
 """Responses that pre-sampling draws for 1,000 problems, without its refinement."""
+
+Flags = Mapping[str, tuple[str, ...]]
+"""Further flags of a `dph` command by stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def world(start: int, options: Sequence[str] = ()) -> tuple[str, ...]:
 def base_jobs(
     start: int,
     out: Path,
-    extra: dict[str, tuple[str, ...]],
+    extra: Flags,
     presamples: Sequence[str] = (NEAR, SOLVED),
     options: Sequence[str] = (),
 ) -> list[Job]:
@@ -125,7 +128,7 @@ def arm_jobs(
     start: int,
     out: Path,
     arm: Arm,
-    extra: dict[str, tuple[str, ...]],
+    extra: Flags,
     below: str = "",
     options: Sequence[str] = (),
 ) -> Iterator[Job]:
@@ -154,15 +157,13 @@ SMOKE_STEPS = {125: 5, 375: 3, 500: 4}
 """Steps of a smoke run by those of the whole training: each stands for equally many, so that the stops exist."""
 
 
-def checkpoint(arm: str, step: int, extra: dict[str, tuple[str, ...]], steps: int = STEPS) -> str:
+def checkpoint(arm: str, step: int, extra: Flags, steps: int = STEPS) -> str:
     """The model of an arm after a step of its training, below the folder of its runs. steps: those of the training;
     extra: flags of a smoke run, if it is one."""
     return f"train/{arm}/checkpoints/step-{step * SMOKE_STEPS[steps] // steps if extra else step:08d}/model"
 
 
-def evaluation(
-    start: int, out: Path, name: str, model: str, extra: dict[str, tuple[str, ...]], options: Sequence[str] = ()
-) -> Job:
+def evaluation(start: int, out: Path, name: str, model: str, extra: Flags, options: Sequence[str] = ()) -> Job:
     """An evaluation on the test problems of the start, with random numbers of its own: with the base model's, a
     model would look more like it than it is, and a mix of both would not be unbiased."""
     seed = str(zlib.crc32(name.encode()))
@@ -171,7 +172,7 @@ def evaluation(
     return _job(f"eval-{name}", "eval", words, out / "eval" / name, extra)
 
 
-def _job(name: str, stage: str, words: tuple[str, ...], out: Path, extra: dict[str, tuple[str, ...]]) -> Job:
+def _job(name: str, stage: str, words: tuple[str, ...], out: Path, extra: Flags) -> Job:
     return Job(name, (stage, *words, *extra.get(stage, ()), "--resume"), out=out)
 
 
@@ -241,7 +242,7 @@ def made() -> tuple[Made, ...]:
     return tuple(found)
 
 
-def made_jobs(start: int, out: Path, one: Made, extra: dict[str, tuple[str, ...]]) -> Iterator[Job]:
+def made_jobs(start: int, out: Path, one: Made, extra: Flags) -> Iterator[Job]:
     """The commands that make weights, and their evaluation. A mean of n models takes n − 1 commands, then one moves it
     along the line from the base model."""
     model, *others = (str(out / checkpoint(arm, step, extra)) for arm, step in one.models)

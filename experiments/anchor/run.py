@@ -6,13 +6,11 @@ those that are missing.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
-from dph.cli.arguments import Parser
 from dph.errors import UserError
-from dph.process.jobs import Job, run_jobs
+from dph.process.jobs import Job
 from dph.process.progress import say
 from experiments.anchor.counts import read, write
 from experiments.anchor.design import (
@@ -21,6 +19,7 @@ from experiments.anchor.design import (
     NEAR,
     STARTS,
     Arm,
+    Flags,
     Made,
     arm_jobs,
     arms,
@@ -32,36 +31,24 @@ from experiments.anchor.design import (
     needed,
 )
 from experiments.anchor.tables import B, E, F, arm_table, comparison_table, confirm_table, figure
+from experiments.starts import Course, in_turn, options_of, smoke_flags
 
 COUNTS = Path("experiments/counts/anchor.parquet")
 FOLLOW_COUNTS = Path("experiments/counts/anchor-e.parquet")
 CONFIRM, CONFIRM_COUNTS = "f", Path("experiments/counts/anchor-f.parquet")
 AGAIN, AGAIN_COUNTS = "f2", Path("experiments/counts/anchor-f2.parquet")
-SMOKE = {
-    "sft": ("--steps", "150", "--demonstrations", "2000"),
-    "presample": ("--task.limit", "24", "--rollout.n", "8", "--threshold", "1", "--refine", "keep"),
-    "train": (
-        *("--task.limit", "24", "--rollout.prompts", "2", "--rollout.n", "4"),
-        *("--steps", "5", "--checkpoint-every", "1", "--keep-checkpoints", "9"),
-    ),
-    "eval": ("--task.limit", "8", "--rollout.n", "32"),
-}
+SMOKE = smoke_flags(5)
 """Flags of a run that only shows that everything works; a step stands for 25 (see `design.checkpoint`)."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options. Raises UserError for what cannot be meant."""
-    parser = Parser("python -m experiments anchor", description=__doc__)
+    parser = options_of("anchor", __doc__, None, None)
     parser.add_argument(
         "--experiment", choices=("b", FOLLOW, CONFIRM, AGAIN), default="b", help="b; e needs what b has trained; f; f2"
     )
-    parser.add_argument("--starts", type=int, nargs="+", help="seeds of worlds; those of the protocol")
     parser.add_argument("--arms", nargs="+", help="arms by name; all of them")
-    parser.add_argument("--out", type=Path, default=Path("runs/anchor"), help="folder of the runs")
-    parser.add_argument("--counts", type=Path, help="file of the counts")
     parser.add_argument("--figure", type=Path, help="also draw the frontiers into this file")
-    parser.add_argument("--report-only", action="store_true", help="run nothing; print the tables of the counts")
-    parser.add_argument("--smoke", action="store_true", help="a few steps each; the numbers mean nothing")
     options = parser.parse_args(words)
     if options.experiment == AGAIN:
         if options.arms or options.figure:
@@ -116,29 +103,23 @@ def _run_again(options: argparse.Namespace) -> None:
     print(*confirm.report(starts, counts), sep="\n")
 
 
-def run_start(
-    start: int, root: Path, chosen: Sequence[Arm], counts: Path, extra: Mapping, every: Sequence[Arm]
-) -> None:
+def run_start(start: int, root: Path, chosen: Sequence[Arm], counts: Path, extra: Flags, every: Sequence[Arm]) -> None:
     """The base model of a start, then the chosen arms of every one; the counts are written after each. A failed arm
     does not stop the others."""
-    extra = dict(extra)
-    presamples = {arm.rows or NEAR for arm in every if arm.rows is not None}
-    if failures := in_turn(base_jobs(start, root, extra, sorted(presamples)), root, f"start {start}: base"):
-        say(f"start {start} is left out: {failures[0]}")
-        return
-    for arm in chosen:
-        in_turn(list(arm_jobs(start, root, arm, extra)), root, f"start {start}: {arm.name}")
-        write(counts, start, [root], every)
+    presamples = sorted({arm.rows or NEAR for arm in every if arm.rows is not None})
+    course = Course(start, root, counts, presamples, extra=extra)
+    if course.base():
+        course.arms(chosen, every)
 
 
-def follow_start(start: int, root: Path, chosen: Sequence[str], counts: Path, extra: Mapping) -> None:
+def follow_start(start: int, root: Path, chosen: Sequence[str], counts: Path, extra: Flags) -> None:
     """What experiment E needs of experiment B in a start, then its own arms, the weights that cost no training first.
     Its counts hold both; those of experiment B are left as they are."""
-    extra, before = dict(extra), needed()
+    before = needed()
     steps: list[tuple[str, list[Job]]] = [("base", base_jobs(start, root, extra))]
     steps += [(arm.name, list(arm_jobs(start, root, arm, extra))) for arm in before]
     for name, jobs in steps:
-        if failures := in_turn(jobs, root, f"start {start}: {name} of experiment B"):
+        if failures := in_turn([jobs], root, f"start {start}: {name} of experiment B"):
             say(f"start {start} is left out: {failures[0]}")
             return
     own: tuple[Arm | Made, ...] = (*made(), *follow_arms())
@@ -146,14 +127,5 @@ def follow_start(start: int, root: Path, chosen: Sequence[str], counts: Path, ex
         if arm.name in chosen:
             is_made = isinstance(arm, Made)
             jobs = made_jobs(start, root, arm, extra) if is_made else arm_jobs(start, root, arm, extra, FOLLOW)
-            in_turn(list(jobs), root / FOLLOW, f"start {start}: {arm.name}")
+            in_turn([list(jobs)], root / FOLLOW, f"start {start}: {arm.name}")
             write(counts, start, [root, root / FOLLOW], (*before, *own))
-
-
-def in_turn(jobs: Sequence[Job], root: Path, label: str) -> list[str]:
-    """Run jobs one after the other on one thread; returns what failed."""
-    if all(job.done for job in jobs):
-        return []
-    before = [(), *((job.name,) for job in jobs)]
-    chained = [replace(job, needs=needs) for job, needs in zip(jobs, before, strict=False)]
-    return run_jobs(chained, root / "logs", 1, label, keep_going=True)

@@ -1,10 +1,12 @@
 """The arms of experiment B2, as its protocol (experiments/results/bank.md) has them, the choice that its development
 starts make, and its tables."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
+from experiments.anchor.confirm import ROWS_ONLY
 from experiments.anchor.design import DISTINCT, FAST, Arm
+from experiments.anchor.tables import Design
 from experiments.factorial.tables import METRICS, Effect, Start, effect_of, level, mean_at
 
 DEVELOPMENT = tuple(range(111, 114))
@@ -103,10 +105,10 @@ def choose(starts: Starts) -> dict[str, str]:
     return {family: name for family, (_, name) in best.items()}
 
 
-def decided(starts: Starts) -> bool:
-    """Whether the development starts have every evaluation that the choice reads."""
-    names = {"base", *(arm.name for arm in develop())}
-    return len(starts) == len(DEVELOPMENT) and all(names <= start.keys() for start in starts.values())
+def missing(starts: Starts, seeds: Sequence[int] = DEVELOPMENT) -> list[str]:
+    """The evaluations that the choice reads and the development starts do not have."""
+    names = ("base", *(arm.name for arm in develop()))
+    return [f"{name} of start {seed}" for seed in seeds for name in names if name not in starts.get(seed, {})]
 
 
 def confirm(choice: Mapping[str, str]) -> tuple[Arm, ...]:
@@ -153,21 +155,31 @@ def tables(starts: Starts, choice: Mapping[str, str]) -> Iterator[str]:
     yield "|---" * 2 + "|---:" * (len(METRICS) + 3) + "|"
     for steps in LENGTHS if whole else ():
         for arm in confirm(choice):
-            yield _row(whole, arm.name, evaluation_of(arm.name, steps), steps, gain_of=arm.name)
+            yield _row(whole, arm.name, evaluation_of(arm.name, steps), str(steps), (arm.name, steps))
+    for name in ROWS_ONLY:
+        if here := {seed: start for seed, start in whole.items() if name in start}:
+            yield _row(here, f"{name} ({len(here)} starts)", name, "none", (name, STEPS))
     if whole:
-        yield _row(whole, "halfway weights", HALFWAY, STEPS)
-        yield _row(whole, "base", "base", 0)
+        yield _row(whole, "halfway weights", HALFWAY, str(STEPS))
+        yield _row(whole, "base", "base", "0")
 
 
-def _row(starts: Starts, title: str, name: str, steps: int, gain_of: str = "") -> str:
+def _row(starts: Starts, title: str, name: str, steps: str, gain_of: tuple[str, int] | None = None) -> str:
     own = list(starts.values())
     cells = [f"{100 * fmean(level(start, (name,), metric) for start in own):.1f}" for metric in METRICS]
-    gained = _effect(starts, lambda start: gain(start, gain_of, steps)) if gain_of else None
+    gained = _effect(starts, lambda start: gain(start, *gain_of)) if gain_of else None
     cells.append(str(gained or "–"))
     for metric in ("pass@32", "mean"):
         difference = _effect(starts, lambda s, m=metric: level(s, (name,), m) - level(s, ("base",), m))
         cells.append(str(difference or "–"))
     return f"| {title} | {steps} | " + " | ".join(cells) + " |"
+
+
+def shown(choice: Mapping[str, str]) -> Design:
+    """What the figure shows: GRPO's learning rates as a line, and the chosen arm of each family as a point."""
+    wide = tuple(arm.name for arm in controls() if arm.family == "grpo-24")
+    points = {name: (name,) for name in choice.values()}
+    return Design({"grpo": _line(STEPS), "grpo-24": wide, **points}, (), 1, f"Countdown, experiment B2, {STEPS} steps")
 
 
 def choice_table(choice: Mapping[str, str], starts: Starts) -> Iterator[str]:

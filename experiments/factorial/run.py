@@ -5,15 +5,13 @@ the weights of the rehearsal terms. Then come the runs of the primary comparison
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from dph.cli.arguments import Parser
 from dph.errors import UserError
 from dph.process.progress import say
-from experiments.anchor.counts import Evaluated, read, write
-from experiments.anchor.design import NEAR, RARE, SEEN, Arm, arm_jobs, base_jobs
-from experiments.anchor.run import in_turn
+from experiments.anchor.counts import Evaluated, read
+from experiments.anchor.design import NEAR, RARE, SEEN, Arm, Flags
 from experiments.factorial.design import (
     DEVELOPMENT,
     OPTIONS,
@@ -29,32 +27,20 @@ from experiments.factorial.design import (
 )
 from experiments.factorial.rare import write_rare
 from experiments.factorial.tables import arm_table, class_table, complete, primary_table, secondary_table
+from experiments.starts import Course, options_of, smoke_flags
 
 COUNTS = Path("experiments/counts/factorial.parquet")
-SMOKE = {
-    "sft": ("--steps", "150", "--demonstrations", "2000"),
-    "presample": ("--task.limit", "24", "--rollout.n", "8", "--threshold", "1", "--refine", "keep"),
-    "train": (
-        *("--task.limit", "24", "--rollout.prompts", "2", "--rollout.n", "4", "--prompt-set", "all"),
-        *("--steps", "3", "--checkpoint-every", "1", "--keep-checkpoints", "9"),
-    ),
-    "eval": ("--task.limit", "8", "--rollout.n", "32"),
-}
+SMOKE = smoke_flags(3, "--prompt-set", "all")
 """Flags of a run that only shows that everything works."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options. Raises UserError for what cannot be meant."""
-    parser = Parser("python -m experiments factorial", description=__doc__)
+    parser = options_of("factorial", __doc__, COUNTS, STARTS, nargs="*")
     parser.add_argument("--development", type=int, nargs="+", default=DEVELOPMENT, help="seeds of development worlds")
-    parser.add_argument("--starts", type=int, nargs="*", default=STARTS, help="seeds of worlds; those of the protocol")
-    parser.add_argument("--out", type=Path, default=Path("runs/factorial"), help="folder of the runs")
-    parser.add_argument("--counts", type=Path, default=COUNTS, help="file of the counts")
-    parser.add_argument("--report-only", action="store_true", help="run nothing; print the tables of the counts")
     parser.add_argument(
         "--interim", action="store_true", help="print the primary comparisons before all starts have run"
     )
-    parser.add_argument("--smoke", action="store_true", help="a few steps each; the numbers mean nothing")
     return parser.parse_args(words)
 
 
@@ -70,7 +56,7 @@ def run(words: Sequence[str]) -> None:
     report(options)
 
 
-def develop(seeds: Sequence[int], out: Path, counts: Path, extra: Mapping) -> Choice:
+def develop(seeds: Sequence[int], out: Path, counts: Path, extra: Flags) -> Choice:
     """Run what is missing of the development starts, and return what they decide. Raises UserError if a run failed."""
     for start in seeds:
         run_start(start, out / f"start-{start}", rates(), counts, extra)
@@ -89,19 +75,12 @@ def decided(seeds: Sequence[int], counts: Path) -> Choice:
     return choice
 
 
-def run_start(start: int, root: Path, arms: Sequence[Arm], counts: Path, extra: Mapping) -> None:
-    """The base model of a start, then the arms; the counts are written after each. A failed arm does not stop the
-    others."""
-    extra = dict(extra)
-    if failures := in_turn(base_jobs(start, root, extra, PRESAMPLES, OPTIONS), root, f"start {start}: base"):
-        say(f"start {start} is left out: {failures[0]}")
-        return
-    write_rare(root / NEAR, root / SEEN, root / RARE)
-    for arm in arms:
-        jobs = list(arm_jobs(start, root, arm, extra, options=OPTIONS))
-        if not all(job.done for job in jobs):
-            in_turn(jobs, root, f"start {start}: {arm.name}")
-            write(counts, start, [root], arms)
+def run_start(start: int, root: Path, arms: Sequence[Arm], counts: Path, extra: Flags) -> None:
+    """The base model of a start, then the arms."""
+    course = Course(start, root, counts, PRESAMPLES, OPTIONS, extra)
+    if course.base():
+        write_rare(root / NEAR, root / SEEN, root / RARE)
+        course.arms(arms)
 
 
 def report(options: argparse.Namespace) -> None:

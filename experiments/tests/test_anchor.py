@@ -12,7 +12,7 @@ import pytest
 from dph.cli.main import parse
 from dph.errors import UserError
 from dph.runs.directory import RunDir
-from experiments.anchor.counts import Evaluated, arm_of, read, write
+from experiments.anchor.counts import Evaluated, arm_of, lacks, read, write
 from experiments.anchor.design import (
     CONFIRM_STARTS,
     DELETED,
@@ -163,7 +163,10 @@ def test_counts_hold_solutions_rollouts_and_settings_and_are_read_back(tmp_path:
         (folder / "manifest.json").write_text(json.dumps({"status": status}))
     config = parse("train", ["--preset", "grpo", "--loss.eta", "1", "--out", str(root / "train" / "solved-js-1")])[0]
     RunDir.start(config.out, "train", config)
+    assert lacks(tmp_path / "counts.parquet", 5, [root], arms())
     write(tmp_path / "counts.parquet", 5, [root], arms())
+    assert not lacks(tmp_path / "counts.parquet", 5, [root], arms())
+    assert lacks(tmp_path / "counts.parquet", 6, [root], arms()), "another start"
     found = read(tmp_path / "counts.parquet", 5)
     assert set(found) == {"base", "solved-js-1", "solved-js-1-step50"}
     assert found["base"].counts == [(3, 2), (3, 1)] and found["base"].forms == [[2], [1]]

@@ -1,15 +1,18 @@
-"""Experiment B2: its arms are the protocol's, its choice and its comparisons read the counts as the protocol says."""
+"""Experiment B2: its arms are the protocol's, its choice and its comparisons read the counts as the protocol says, and
+its command prints and draws them from a file of counts whose winners are known."""
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dph.cli.main import parse
 from dph.errors import UserError
 from experiments.anchor.counts import Evaluated
-from experiments.anchor.design import arm_jobs
+from experiments.anchor.design import arm_jobs, checkpoint
 from experiments.bank.design import (
     DEVELOPMENT,
     HALFWAY,
@@ -21,14 +24,15 @@ from experiments.bank.design import (
     complete,
     confirm,
     controls,
-    decided,
     develop,
     evaluation_of,
     gain,
+    missing,
     primary,
     tables,
 )
-from experiments.bank.run import run
+from experiments.bank.run import SMOKE, run
+from experiments.bank.run import parse as parse_options
 
 PROTOCOL = Path(__file__).parents[1] / "results" / "bank.md"
 
@@ -83,7 +87,7 @@ def start_of(better: Mapping[str, int], seed: int = 0) -> dict[str, Evaluated]:
 def test_the_choice_and_the_comparisons_follow_the_counts() -> None:
     better = {"begun-style-3": 9, "begun-style-1": 5, "k3-0.3": 3, "sft-1": 4, "online-once-0.3": 2}
     first = {seed: start_of(better) for seed in DEVELOPMENT}
-    assert decided(first) and not decided({111: first[111]})
+    assert not missing(first) and missing({111: first[111]})[0] == "base of start 112"
     choice = choose(first)
     assert {choice[name] for name in ("begun-style", "k3", "sft", "online-once")} == {
         *("begun-style-3", "k3-0.3", "sft-1", "online-once-0.3"),
@@ -103,7 +107,76 @@ def test_the_choice_and_the_comparisons_follow_the_counts() -> None:
     assert list(complete(starts, choice)) == list(STARTS[1:])
 
 
+def written(file: Path, starts: Mapping[int, Mapping[str, Evaluated]]) -> Path:
+    """A file of counts as the runs write it."""
+    common = {"kind": "", "rollouts": 0}
+    rows = [
+        {"start": seed, "run": run, "id": f"p{place}", "samples": n, "correct": c, "greedy": c > 32, "form_counts": [c]}
+        | common
+        for seed, start in starts.items()
+        for run, one in start.items()
+        for place, (n, c) in enumerate(one.counts)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file
+
+
+def cells_of(said: str, row: str) -> list[list[str]]:
+    """The cells of each printed row with a title."""
+    lines = [line for line in said.splitlines() if line.startswith(f"| {row} |")]
+    return [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
+
+
+BETTER = {"begun-style-3": 9, "begun-style-1": 5, "k3-0.3": 3, "sft-1": 4, "online-once-0.3": 2}
+ROWS = {name: evaluated(36, 36, 2) for name in ("rows-only-1e-4", "rows-only-5e-5")}
+
+
+def test_the_command_chooses_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = {seed: start_of(BETTER) for seed in DEVELOPMENT}
+    starts = {seed: start_of(BETTER, seed) | ROWS for seed in STARTS}
+    counts, figure = written(tmp_path / "counts.parquet", first | starts), tmp_path / "figures" / "b2.png"
+    run(["--report-only", "--counts", str(counts), "--figure", str(figure)])
+    said = capsys.readouterr().out
+    chosen = [row.split("|")[1].strip() for row in said.splitlines() if row.endswith("| chosen |")]
+    tied = [*(f"{family}-0.3" for family in ("online-style", "begun-once", "begun-every", "online-every")), "js-3"]
+    assert {"begun-style-3", "k3-0.3", "sft-1", "online-once-0.3", *tied, "with-k3-1"} == {*chosen}, "first of equals"
+    assert [cells[-1] for cells in cells_of(said, "over GRPO's learning rates")] == ["holds"]
+    short, long = cells_of(said, "begun-style-3")[1:]  # the first one is the choice's
+    assert (short[0], long[0]) == ("125", "500") and "above 0 in 12 of 12" in long[5]
+    assert len(cells_of(said, "rows-only-1e-4 (12 starts)")) == 1
+    assert cells_of(said, "grpo-1e-4")[-1][5].startswith("+0.00")
+    assert figure.read_bytes().startswith(b"\x89PNG") and figure.stat().st_size > 10_000
+
+
+def test_a_start_or_an_arm_that_is_missing_changes_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = {seed: start_of(BETTER) for seed in DEVELOPMENT}
+    starts = {seed: start_of(BETTER, seed) | ROWS for seed in STARTS if seed != 124}
+    del starts[126]["begun-style-3-step125"]  # its run failed
+    del starts[127]["rows-only-5e-5"]
+    del starts[128]["begun-style-1"]  # not chosen, so that nobody needs it
+    counts = written(tmp_path / "counts.parquet", first | starts)
+    run(["--report-only", "--counts", str(counts)])
+    out, err = capsys.readouterr()
+    assert "10 of 12 starts are complete" in err and "in 10 of 10" in cells_of(out, "begun-style-3")[-1][5]
+    assert cells_of(out, "rows-only-1e-4 (10 starts)") and cells_of(out, "rows-only-5e-5 (9 starts)")
+    run(["--report-only", "--counts", str(written(tmp_path / "first.parquet", first))])
+    out, err = capsys.readouterr()
+    assert "0 of 12 starts" in err and cells_of(out, "over GRPO's learning rates") == [["–", "does not hold"]]
+    del first[112]["js-3"]
+    with pytest.raises(UserError, match=r"lacks 1 of .* \(first: js-3 of start 112\); run the command again"):
+        run(["--report-only", "--counts", str(written(tmp_path / "less.parquet", first))])
+    run(["--report-only", "--development", "111", "--counts", str(tmp_path / "less.parquet")])
+
+
+def test_the_seeds_of_a_smoke_run_are_few_and_those_of_the_protocol_the_default() -> None:
+    smoke, whole, given = parse_options(["--smoke"]), parse_options([]), parse_options(["--smoke", "--starts", "122"])
+    assert (smoke.development, smoke.starts) == ((111,), (111, 121)), "one start chooses, and is read again"
+    assert (whole.development, whole.starts, given.starts) == (DEVELOPMENT, STARTS, [122])
+    assert parse_options(["--starts"]).starts == []
+    assert checkpoint("js-3", 125, SMOKE, 500).endswith("step-00000001/model")
+
+
 def test_controls_come_first_and_what_is_missing_is_one_sentence(tmp_path: Path) -> None:
     assert develop()[: len(controls())] == controls()
-    with pytest.raises(UserError, match="has not all counts of the development starts"):
+    with pytest.raises(UserError, match="lacks 96 of the evaluations that choose the arms"):
         run(["--report-only", "--counts", str(tmp_path / "none.parquet")])

@@ -7,6 +7,7 @@ plug-ins export (`dph.objective`, `dph.verifiers`, `dph.rewards`). A contract of
 from dph.build import (
     load_plugin as load_plugin,
     load_problems as load_problems,
+    make_task as make_task,
     make_sampler as make_sampler,
     make_verifiers as make_verifiers,
 )
@@ -53,7 +54,7 @@ from dph.rehearsal.check import (
     check_start as check_start,
     rendering_facts as rendering_facts,
 )
-from dph.rehearsal.modes import BankKey as BankKey, Forms as Forms, Solution as Solution
+from dph.rehearsal.modes import BANK_KEYS as BANK_KEYS, BankKey as BankKey, Forms as Forms, Solution as Solution
 from dph.rehearsal.presampled import Presampled as Presampled
 from dph.rehearsal.store import Rehearsal as Rehearsal, RehearsalSet as RehearsalSet
 from dph.runs.coverage import Ledger as Ledger
@@ -65,6 +66,7 @@ from dph.runs.files import (
 )
 from dph.sampling.generate import HFSampler as HFSampler
 from dph.sampling.rollouts import usable_problems as usable_problems
+from dph.sampling.seeding import derive_key as derive_key
 from dph.tasks import style_of as style_of
 from dph.training.callbacks.certifier import Certifier as Certifier
 from dph.training.callbacks.monitor import monitored_sets as monitored_sets

@@ -35,7 +35,7 @@ from dph.integrations.verl.__main__ import date_in_template, one_sentence
 from dph.integrations.verl.configuration import verl_config
 from dph.integrations.verl.data import verl_row, write_rows
 from dph.integrations.verl.layout import ModelShape, plan
-from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
+from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order, stored_places
 from dph.integrations.verl.reward import compute_score, score
 from dph.integrations.verl.settings import NO_DUAL_CLIP, TRAINER_MODE, DPHSettings, configured
 from dph.models.policy import Policy
@@ -65,6 +65,26 @@ def test_every_cell_gets_its_rollouts_in_order_and_as_many_stored_rows(
         rows = order[cell * size : (cell + 1) * size]
         assert [row for row in rows if row < rollouts] == list(range(cell * share, (cell + 1) * share))
         assert len([row for row in rows if row >= rollouts]) == len(lengths) // cells
+
+
+@given(
+    ranks=st.integers(1, 4),
+    minibatches=st.integers(1, 3),
+    share=st.integers(1, 3),
+    lengths=st.lists(st.integers(1, 99), min_size=0, max_size=30),
+)
+def test_every_stored_row_is_in_the_mini_batch_that_verl_cuts(
+    ranks: int, minibatches: int, share: int, lengths: list[int]
+) -> None:
+    cells, stored = ranks * minibatches, len(lengths)
+    lengths += [1] * (-stored % cells)
+    order = mixed_order(share * cells, lengths, ranks, minibatches)
+    size = len(order) // ranks
+    whole = [order[rank * size : (rank + 1) * size] for rank in range(ranks)]  # verl's share of each rank
+    cells_of = [[rank[n * size // minibatches :][: size // minibatches] for rank in whole] for n in range(minibatches)]
+    cut = [list(chain(*one)) for one in cells_of]
+    expected = [sorted(row - share * cells for row in rows if 0 <= row - share * cells < stored) for rows in cut]
+    assert stored_places(order, share * cells, stored, ranks, minibatches) == expected
 
 
 def test_stored_rows_are_dealt_by_length() -> None:
@@ -179,6 +199,26 @@ def test_another_distribution_than_the_stored_responses_is_refused(rollout: dict
     with pytest.raises(UserError, match=rf"actor_rollout_ref\.rollout\.{found} samples from another"):
         configured(configuration(actor_rollout_ref__rollout=rollout))
     configured(configuration(actor_rollout_ref__rollout=rollout, dph={"rows": 0}))
+
+
+def test_a_bank_that_could_do_nothing_is_refused() -> None:
+    def block(**changes: Any) -> dict[str, Any]:
+        return {"rows": 6, "bank": {"key": "text", "begun": False}, **changes}
+
+    found = configured(configuration(dph=block()))[0]
+    assert not found.begins_with_stored and found.bank.capacity == 16, "an empty bank needs no presample run"
+    assert configured(configuration(dph=block(rehearsal="run", bank={"key": "text"})))[0].begins_with_stored
+    with pytest.raises(
+        UserError, match=r"with whose responses the bank begins; name one, or set dph\.bank\.begun=false"
+    ):
+        configured(configuration(dph=block(bank={"key": "text"})))
+    with pytest.raises(UserError, match=r"dph\.bank\.key is 'text', but dph\.rows is 0"):
+        configured(configuration(dph=block(rows=0)))
+    with pytest.raises(UserError, match="would compare with one reference policy"):
+        configured(configuration(dph=block(estimator="definition")))
+    with pytest.raises(UserError, match=r"responses of one turn, which multi_turn\.enable has not"):
+        configured(configuration(dph=block(), actor_rollout_ref__rollout={"multi_turn": {"enable": True}}))
+    configured(configuration(dph=block(), actor_rollout_ref__rollout={"top_k": 50}))  # what it draws is its own
 
 
 def test_verls_usual_sampling_is_the_models_distribution() -> None:

@@ -33,6 +33,7 @@ LAUNCHES = [
     if not (preset == "omnisql_32b" and gpus == 1)  # its weights alone exceed one GPU of 80 GB
     and (method in ("dph_js", "dapo") or (preset, gpus) == ("llama_sql", 32))
 ]
+LAUNCHES += [("llama_sql", method, 32) for method in ("bank", "bank_online")]
 OPEN = ("reward.custom_reward_function.reward_kwargs.", "ray_kwargs.ray_init.runtime_env.env_vars.")
 """Tables of verl's that take any key."""
 

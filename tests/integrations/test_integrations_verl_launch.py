@@ -111,6 +111,29 @@ def test_a_method_without_partition_needs_no_presampling(tmp_path: Path) -> None
     assert verls(folder)["dph"]["rehearsal"] == "" == settings_of(folder, "train", TrainConfig).rehearsal.path
 
 
+def test_a_bank_begins_with_what_the_launch_presamples_or_empty(tmp_path: Path) -> None:
+    folder = launch(tmp_path / "begun", "llama_sql", "bank", task={"options": {"root": "data"}})
+    before, block = settings_of(folder, "presample", PresampleConfig), verls(folder)["dph"]
+    assert (before.threshold, before.refine, before.stored, before.distinct, before.rollout.n) == (
+        1,
+        "keep",
+        8,
+        True,
+        32,
+    )
+    assert block["bank"] == {"key": "style", "capacity": 16, "begun": True} and block["rehearsal"] == before.out
+    assert (block["divergence"], block["eta"], block["rows"]) == ("forward_kl_raw", 1.0, 64)
+    assert block["task"] == settings_of(folder, "train", TrainConfig).task.name
+    assert block["task_options"] == {"root": "data"}
+    folder = launch(tmp_path / "online", "llama_sql", "bank_online")
+    assert not (folder / "presample.sh").exists() and verls(folder)["dph"]["rehearsal"] == ""
+    assert verls(folder)["dph"]["bank"]["begun"] is False and "task" not in verls(launch(tmp_path, "llama_sql", "grpo"))
+    with pytest.raises(UserError, match="no bank key is named 'route'"):
+        launch(tmp_path / "route", "llama_sql", "bank", bank={"key": "route"})
+    with pytest.raises(UserError, match=r"rehearsal\.rows is 0, so nothing is taken from the bank"):
+        launch(tmp_path / "none", "llama_sql", "bank", rehearsal={"rows": 0})
+
+
 def test_a_partition_that_is_there_is_used(tmp_path: Path) -> None:
     folder = launch(tmp_path, "llama_sql", "dph_js", rehearsal={"path": "/runs/presample"})
     assert not (folder / "presample.sh").exists()

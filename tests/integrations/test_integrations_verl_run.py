@@ -36,6 +36,9 @@ def test_verls_engine_keeps_the_contract(ranks: int, vendor: str, tmp_path: Path
     errors = json.loads(line.removeprefix("ERRORS "))
     assert len(errors) == 16  # 7 divergences × 2 reductions, and 2 other policy losses
     assert max(max(pair) for pair in errors.values()) < TOLERANCE
+    (line,) = [line for line in outputs[0].splitlines() if line.startswith("WEIGHTED ")]
+    *apart, heavy = json.loads(line.removeprefix("WEIGHTED "))
+    assert heavy > 0 and max(apart) < TOLERANCE, "a row of weight 2 is two rows"
 
 
 @pytest.fixture(scope="module")

@@ -23,10 +23,10 @@ READ_BY_DATA = {"prompt_set", "monitor.limit", "monitor.split"} | {
 REFUSED = {
     *("advantage.name", "rollout.old_logprobs", "trained_share"),
     *("reward.correct_from", "reward.function", "reward.in_process"),
-    *("bank.key", "bank.capacity", "bank.begun"),
 }
 """Settings with one way in verl: every other value is refused, or means that same way."""
 OTHERS: dict[str, tuple[Any, ...]] = {
+    "bank.key": ("text",),
     "model.path": ("another/model",),
     "plugins": (("another.py",),),
     "model.lora_targets": ("q_proj,v_proj",),

@@ -5,6 +5,7 @@ the repository. docs/guides/troubleshooting.md quotes messages that exist, docs/
 """
 
 import ast
+import dataclasses
 import fnmatch
 import json
 import re
@@ -17,7 +18,7 @@ import pytest
 
 import dph
 from dph.cli.main import COMMANDS, main, parse
-from dph.config import STAGES, flatten, from_dict, to_dict
+from dph.config import STAGES, BankConfig, flatten, from_dict, to_dict
 from dph.errors import UserError
 from dph.measure.metrics import METRICS
 from dph.runs.directory import read_metrics
@@ -310,7 +311,8 @@ def verl_settings() -> set[str]:
     """Keys of verl's configuration block `dph`, which pages write as dph.KEY."""
     tree = ast.parse((ROOT / "src/dph/integrations/verl/settings.py").read_text(encoding="utf-8"))
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    return {f"dph.{name}" for node in classes for statement in node.body for name in bound(statement)}
+    names = {f"dph.{name}" for node in classes for statement in node.body for name in bound(statement)}
+    return names | {f"dph.bank.{item.name}" for item in dataclasses.fields(BankConfig)}
 
 
 def test_files_and_what_is_named_in_them_exist(page: str):

@@ -24,7 +24,7 @@ from verl.workers.engine_workers import TrainingWorker
 
 from contract.fixture import Contract, case_name, read, relative_error
 from dph.config import NewModelConfig
-from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHLoss, DPHTrainingWorker
+from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, ROW_WEIGHT, DPHLoss, DPHTrainingWorker
 from dph.models.scratch import new_policy
 from dph.training.rows import Row
 
@@ -114,6 +114,32 @@ def noted_gradient(worker: TrainingWorker) -> dict[str, torch.Tensor]:
     return gradient
 
 
+def weighted_error(worker: TrainingWorker, contract: Contract, rank: int, ranks: int) -> list[float]:
+    """How far, in loss and gradient, stored rows of weight 2 are from two such rows each, beside others of weight 1."""
+    case = next(one for one in contract.cases if one.config.divergence == "forward_kl")
+    rows, found = contract.rows[rank::ranks], list[tuple[float, dict[str, torch.Tensor]]]()
+    heavy = [row for row in rows if row.is_rehearsal and row.weight > 0][::2]
+    gradient = noted_gradient(worker)
+    for weighted in (True, False):
+        given = rows if weighted else [*rows, *heavy]
+        data = batch_of(given, with_reference=False)
+        if weighted:
+            weights = [[2.0 if row in heavy else 1.0] for row in rows]
+            data[ROW_WEIGHT] = torch.nested.as_nested_tensor(list(map(torch.tensor, weights)), layout=torch.jagged)
+        worker.set_loss_fn(DPHLoss(case.config))
+        found.append((step(worker, data, contract), dict(gradient)))
+    (loss, one), (other, two) = found
+    return [abs(loss - other) / abs(other), relative_error(one, two), float(len(heavy))]
+
+
+def step(worker: TrainingWorker, data: TensorDict, contract: Contract) -> float:
+    """Take a step on one mini-batch; returns its loss."""
+    facts = {"epochs": 1, "temperature": contract.temperature, "calculate_entropy": False, MINIBATCHES: 1}
+    tu.assign_non_tensor(data, mini_batch_size=1, dataloader_kwargs={"shuffle": False}, **facts)
+    loss = tu.get(worker.train_mini_batch(data), "metrics")["loss"]
+    return float(loss[0] if isinstance(loss, list) else loss)
+
+
 def main(folder: Path) -> None:
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     contract = read()
@@ -125,15 +151,12 @@ def main(folder: Path) -> None:
         worker.set_loss_fn(DPHLoss(case.config))
         definition = case.config.estimator == "definition"
         data = batch_of(contract.rows[rank::ranks], with_reference=definition)
-        facts = {"epochs": 1, "temperature": contract.temperature, "calculate_entropy": False, MINIBATCHES: 1}
-        tu.assign_non_tensor(data, mini_batch_size=1, dataloader_kwargs={"shuffle": False}, **facts)
-        output = worker.train_mini_batch(data)
-        loss = tu.get(output, "metrics")["loss"]
-        loss = loss[0] if isinstance(loss, list) else loss
-        error = abs(float(loss) - case.loss) / abs(case.loss)
+        error = abs(step(worker, data, contract) - case.loss) / abs(case.loss)
         errors[case_name(case.config)] = [error, relative_error(gradient, case.gradient)]
+    weighted = weighted_error(worker, contract, rank, ranks)
     if rank == 0:
         print("ERRORS", json.dumps(errors))
+        print("WEIGHTED", json.dumps(weighted))
     torch.distributed.destroy_process_group()
 
 

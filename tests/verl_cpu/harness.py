@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import parity  # noqa: F401  (registers the verifier)
 import torch
@@ -101,7 +102,9 @@ def make_model(path: Path, seed: int = 0, sizes: NewModelConfig = SIZES) -> Path
     return path
 
 
-def make_launch(folder: Path, sizes: NewModelConfig = SIZES) -> tuple[Path, Path, Path]:
+def make_launch(
+    folder: Path, sizes: NewModelConfig = SIZES, prompt_set: Literal["all", "explore"] = "explore"
+) -> tuple[Path, Path, Path]:
     """Model, presample run and verl's Parquet in a folder; returns their paths."""
     model = make_model(folder / "model", sizes=sizes)
     prompts = [f"ask about {i // 10} {i % 10}" for i in range(48)]
@@ -119,7 +122,7 @@ def make_launch(folder: Path, sizes: NewModelConfig = SIZES) -> tuple[Path, Path
         )
     )
     config = TrainConfig(
-        prompt_set="explore",
+        prompt_set=prompt_set,
         model=ModelConfig(path=str(model)),
         task=task,
         rollout=RolloutConfig(prompts=4, n=4, max_tokens=MAX_TOKENS, max_prompt_tokens=32),

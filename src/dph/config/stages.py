@@ -253,6 +253,8 @@ class VerlConfig(TrainConfig):
         """Raises SettingsError for responses that are not sampled in training, and for several greedy ones elsewhere.
         What else `dph train` refuses is refused there or by verl, or is not used by a launch."""
         self.rollout.check_sampled()
+        if self.bank.key:
+            self.check_bank()
         self.validation.check_repeats(name="validation.n")
         self.validation.check_repeats(self.monitor.n if self.monitor.every else 1, "monitor.n")
 

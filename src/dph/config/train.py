@@ -132,7 +132,7 @@ class TrainConfig(SamplingStage):
             )
             raise SettingsError(f"{effect}; set loss.eta above 0, or rehearsal.rows to 0")
         if self.bank.key:
-            self._check_bank()
+            self.check_bank()
         if rollout.n < 2:
             raise SettingsError(f"rollout.n is {rollout.n}; advantages are relative to a group of at least 2 responses")
         rollout.check_sampled()
@@ -153,7 +153,8 @@ class TrainConfig(SamplingStage):
                 f"rollout.prompts {rollout.prompts} cannot be split into {cut}; lower optim.minibatches"
             )
 
-    def _check_bank(self) -> None:
+    def check_bank(self) -> None:
+        """Raises SettingsError for a bank that the other settings leave without effect or do not fit."""
         key = f"bank.key is {self.bank.key!r}"
         if not self.rehearsal.rows:
             raise SettingsError(f"{key} but rehearsal.rows is 0, so nothing is taken from the bank; set rehearsal.rows")

@@ -22,7 +22,6 @@ from transformers import TrainerCallback
 from dph.config import TaskConfig, from_dict
 from dph.engine import (
     Bank,
-    BankFiles,
     BankKey,
     Forms,
     Presampled,
@@ -32,15 +31,13 @@ from dph.engine import (
     Tokens,
     answer_of,
     load_problems,
-    say,
     style_of,
 )
 from dph.errors import DataError, RunError, SettingsError, UserError
+from dph.integrations.bank import KeptBank
 from dph.integrations.trl.shared_prefix import padded_rows
 from dph.types import Problem, read_problem
 
-_STATE = "bank_state.json"
-"""In a checkpoint: the cursor of the bank's order of problems."""
 _OF_PROBLEMS = ("style", "answer")
 """Keys that read the problem of a response."""
 
@@ -71,23 +68,24 @@ class TrainerBank(TrainerCallback):
                 "exploration_set, or choose text, tokens or a key of a plug-in"
             )
         style = partial(style_of, task) if task is not None else lambda problem, response: None
-        self._key = BankKey(args.bank, Forms(problems, style, answer_of))
-        self.bank, self._files = self._empty(), BankFiles(Path(args.output_dir))
-        self._cursor, self._restored = 0, False
+        key, resume = BankKey(args.bank, Forms(problems, style, answer_of)), "resume_from_checkpoint"
+        given = (key, args.bank_capacity, args.seed, [*problems], Path(args.output_dir))
+        self._kept = KeptBank(*given, off="bank=''", resume=resume)
+        self._restored = False
         self._completions: list[list[int]] = []
         self._rewards = torch.empty(0)
         self._seen: list[Sighting] = []
 
-    def _empty(self) -> Bank:
-        args, ids = self._trainer.args, [*self._key.forms.problems]
-        return Bank(self._key, args.bank_capacity, args.seed, ids)
+    @property
+    def bank(self) -> Bank:
+        """The entries."""
+        return self._kept.bank
 
     # Rehearsal ---------------------------------------------------------------------------------------------------
 
     def draw(self, count: int) -> list[Rehearsal]:
         """The stored responses of the next optimizer step, over all processes; fewer while the bank has fewer."""
-        rows, self._cursor = self.bank.draw(self._cursor, count)
-        return rows
+        return self._kept.draw(count)
 
     # Admission ---------------------------------------------------------------------------------------------------
 
@@ -159,56 +157,29 @@ class TrainerBank(TrainerCallback):
             return
         if state.global_step:
             raise RunError("the checkpoint was read without its bank; give train() the folder of the checkpoint")
-        folder = Path(args.output_dir)
-        if earlier := next(folder.glob(f"checkpoint-*/{_STATE}"), None):
-            raise RunError(
-                f"{folder} has checkpoints of another training with a bank ({earlier.parent.name}), whose files a new "
-                "bank would replace; resume from it (resume_from_checkpoint), or choose another output_dir"
-            )
-        self.bank, self._cursor = self._empty(), 0
-        begun = self.bank.begin(self._stored)
-        if args.should_save:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._files.drop(None)
-            self._files.write(0, begun)
-            self._files.commit()
-            say(f"the bank begins {f'with {len(begun)} responses' if begun else 'empty'} (bank {args.bank!r})")
+        earlier = Path(args.output_dir).glob("checkpoint-*")
+        self._kept.begin(self._stored, earlier, writes=args.should_save)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Admit what was seen in the step."""
-        admission = self.bank.admission(state.global_step, self._seen)
-        if args.should_save:
-            self._files.write(state.global_step, admission.admitted)
-            self._files.commit()
-        self.bank.commit(admission)
+        metrics = self._kept.admit(state.global_step, self._seen, writes=args.should_save)
         self._seen = []
-        for name, value in self.bank.metrics(admission).items():
+        for name, value in metrics.items():
             self._trainer._metrics["train"][name].append(value)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the entries that are in no file yet."""
         self._restored = False
         if args.should_save:
-            self._files.finish(state.global_step)
+            self._kept.finish(state.global_step)
 
     def save(self, checkpoint: Path) -> None:
         """Write the bank into the folder of a checkpoint."""
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        self._files.save(self.bank, checkpoint)
-        (checkpoint / _STATE).write_text(json.dumps({"cursor": self._cursor}) + "\n", encoding="utf-8")
+        self._kept.save(checkpoint)
 
     def restore(self, checkpoint: Path) -> None:
         """The bank as it was when a checkpoint was written. Raises UserError for files that are missing or damaged."""
-        try:
-            self._cursor = int(json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))["cursor"])
-        except FileNotFoundError as error:
-            raise RunError(f"the checkpoint {checkpoint} has no bank; resume with bank='', or from another") from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{checkpoint / _STATE} is damaged ({error}); resume from another checkpoint") from error
-        self.bank = self._empty()
-        self._files.restore(self.bank, checkpoint)
-        if self._trainer.args.should_save:
-            self._files.drop(checkpoint)
+        self._kept.restore(checkpoint, writes=self._trainer.args.should_save)
         self._restored = True
 
 

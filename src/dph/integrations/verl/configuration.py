@@ -9,9 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dph.config import BankConfig, RehearsalTerm, RewardConfig, VerlConfig, flatten, narrowed, to_dict
+from dph.config import RehearsalTerm, RewardConfig, VerlConfig, flatten, narrowed, to_dict
 from dph.config.checks import template_variables
 from dph.config.sampling import verl_settings
+from dph.engine import BANK_KEYS
 from dph.errors import UserError
 from dph.integrations.verl.layout import VLLM_SHARE, ClusterLayout
 from dph.integrations.verl.settings import (
@@ -51,7 +52,7 @@ def unused_settings(config: VerlConfig) -> list[str]:
 
 def presamples(config: VerlConfig) -> bool:
     """Whether a launch begins with pre-sampling: its method needs a partition, and the settings name none."""
-    return (config.prompt_set != "all" or config.rehearsal.rows != 0) and not config.rehearsal.path
+    return (config.prompt_set != "all" or config.begins_with_stored) and not config.rehearsal.path
 
 
 def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
@@ -78,13 +79,14 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
             "rollout.prompts, rollout.n, optim.minibatches or cluster.gpus"
         )
     bound_advantage(config.advantage.name, config.advantage_options)
+    if config.bank.key:
+        BANK_KEYS[config.bank.key]
     check_policy_loss(config.loss.policy)
     without_counterpart = {
         "a launch of verl judges by verifiers only: put the reward function into a verifier "
         "(docs/guides/extend.md), or train it with `dph train`": config.reward != RewardConfig(),
         "verl saves the trained weights; leave --trained-share out, and interpolate the trained model with "
         "`dph interpolate FOLDER --initial MODEL`": config.trained_share < 1,
-        "a launch of verl keeps no bank; leave --bank.key out, or train with `dph train`": config.bank != BankConfig(),
         "verl has no linear learning-rate schedule; use --optim.schedule constant or cosine": (
             config.optim.schedule == "linear"
         ),
@@ -246,8 +248,10 @@ def _block(config: VerlConfig, folder: Path) -> dict[str, Any]:
         "policy_options": loss.policy_options,
         "advantage": config.advantage.name,
         "advantage_options": options,
-        "rehearsal": (config.rehearsal.path or str(folder / "presample")) if rows else "",
+        "rehearsal": (config.rehearsal.path or str(folder / "presample")) if config.begins_with_stored else "",
         "rows": rows,
+        "bank": to_dict(config.bank),
+        **({"task": config.task.name, "task_options": config.task.options} if config.bank.key else {}),
         "check_rows": config.rehearsal.check_rows,
         "seed": config.seed,
         "overlong_buffer": config.overlong.buffer,

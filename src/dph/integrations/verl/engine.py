@@ -46,6 +46,8 @@ from dph.objective import LossCounts, Objective, TokenBatch
 
 IS_REHEARSAL = "dph_rehearsal"
 """Column [B]: 1 for stored responses, 0 for rollouts. Batches without stored responses lack it."""
+ROW_WEIGHT = "dph_row_weight"
+"""Column [B]: how much each row counts within its set. Batches without a bank lack it."""
 MINIBATCHES = "dph_minibatches"
 """Number of mini-batches of a step, in the batch's extra information."""
 COUNTS = "dph_counts"
@@ -58,6 +60,13 @@ def rehearsal_flags(data: Any) -> Tensor:
         rows = data[IS_REHEARSAL].unbind()  # nested, as every column that went through the TransferQueue
         return torch.stack([row.reshape(()) for row in rows]).bool()
     return torch.zeros(len(data), dtype=torch.bool, device=data["response_mask"].device)
+
+
+def row_weights(data: Any) -> Tensor | None:
+    """float [B]: how much each row counts within its set; None if all count alike."""
+    if ROW_WEIGHT not in data:
+        return None
+    return torch.stack([row.reshape(()) for row in data[ROW_WEIGHT].unbind()])
 
 
 class DPHTrainingWorker(TrainingWorker):
@@ -73,7 +82,7 @@ class DPHTrainingWorker(TrainingWorker):
 
     def train_batch(self, data: Any) -> Any:
         mask = data["response_mask"].to_padded_tensor(0)
-        counts = LossCounts.of(TokenBatch(mask, None, mask, mask, rehearsal_flags(data)))
+        counts = LossCounts.of(TokenBatch(mask, None, mask, mask, rehearsal_flags(data), None, row_weights(data)))
         values = [counts.exp_tokens, counts.pef_tokens, counts.exp_sequences, counts.pef_sequences]
         total = torch.tensor(values, dtype=torch.float64, device=self.device_name)
         torch.distributed.all_reduce(total, group=self.engine.get_data_parallel_group())
@@ -122,7 +131,9 @@ class DPHLoss:
         if "ref_log_prob" in optional:
             reference = torch.where(flags[:, None], stored, padded["ref_log_prob"])
         importance = padded["rollout_is_weights"] if "rollout_is_weights" in optional else None
-        batch = TokenBatch(stored, reference, padded["response_mask"], padded["advantages"], flags)
+        batch = TokenBatch(
+            stored, reference, padded["response_mask"], padded["advantages"], flags, row_weights=row_weights(data)
+        )
         counts = LossCounts(*data[COUNTS])
         loss, sums = self._objective(logprobs, batch, counts, entropy, importance)
         scale = int(data["dp_size"])

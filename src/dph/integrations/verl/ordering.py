@@ -72,3 +72,17 @@ def mixed_order(rollouts: int, lengths: Sequence[int], ranks: int, minibatches: 
     for number, cell in enumerate(chain.from_iterable(stored)):
         order += [*range(number * share, (number + 1) * share), *cell]
     return order
+
+
+def stored_places(order: Sequence[int], rollouts: int, stored: int, ranks: int, minibatches: int) -> list[list[int]]:
+    """The stored responses of each mini-batch, over all ranks, in ascending order.
+
+    order: as `mixed_order` returns it, for this number of rollouts. stored: how many of the rows after the rollouts are
+    stored responses; copies that pad them follow.
+    """
+    size = len(order) // (ranks * minibatches)
+    found: list[list[int]] = [[] for _ in range(minibatches)]
+    for place, row in enumerate(order):
+        if rollouts <= row < rollouts + stored:
+            found[place // size % minibatches].append(row - rollouts)
+    return [sorted(one) for one in found]

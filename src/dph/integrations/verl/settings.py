@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dph.config import (
+    BankConfig,
     LossConfig,
     ModelConfig,
     RehearsalTerm,
@@ -63,6 +64,12 @@ class DPHSettings(RehearsalTerm):
     """Stored responses whose log-probabilities are recomputed before the first update of a run; 0 checks none."""
     tolerance: NonNegative = 0.1
     """Largest mean deviation of those log-probabilities, in nats per token; with a larger one the set is refused."""
+    bank: BankConfig = field(default_factory=BankConfig)
+    """The bank, from which the stored responses of a step then are taken; without a key there is none."""
+    task: str = ""
+    """The task of the problems, which gives the canonical forms for the bank's key `style`; queries need none."""
+    task_options: dict[str, str] = field(default_factory=dict)
+    """Settings of the task."""
     seed: int = 0
     """Seed of the order of stored responses."""
     overlong_buffer: NonNegativeInt = 0
@@ -86,6 +93,11 @@ class DPHSettings(RehearsalTerm):
     date: str = ModelConfig.date
     """Date, YYYY-MM-DD, in place of today's in prompts whose chat template writes today's."""
 
+    @property
+    def begins_with_stored(self) -> bool:
+        """Whether training needs stored responses of `rehearsal`: without a bank, or to begin one."""
+        return self.rows != 0 and (not self.bank.key or self.bank.begun)
+
 
 def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Advantage]:
     """The block `dph` of a configuration in plain containers, the objective and the advantage; plug-ins are loaded.
@@ -94,14 +106,36 @@ def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Adva
     settings = from_dict(DPHSettings, block, "the settings under 'dph'")
     for validation in (False, True):
         sampling_block(block, validation=validation)
-    if settings.rows and not settings.rehearsal:
-        raise UserError(f"dph.rows is {settings.rows}, but dph.rehearsal names no run of `dph presample`")
-    if settings.rows:
+    if settings.bank.key:
+        _check_bank(config, settings)
+    if settings.begins_with_stored and not settings.rehearsal:
+        beside = ", with whose responses the bank begins; name one, or set dph.bank.begun=false"
+        raise UserError(
+            f"dph.rows is {settings.rows}, but dph.rehearsal names no run of `dph presample`"
+            f"{beside if settings.bank.key else ''}"
+        )
+    if settings.begins_with_stored:
         _check_sampling(config["actor_rollout_ref"].get("rollout") or {})
     _check_agent_loop(config["actor_rollout_ref"].get("rollout") or {}, settings)
     for plugin in settings.plugins:
         load_plugin(plugin)
     return settings, _loss_config(config, settings), _advantage(config, settings)
+
+
+def _check_bank(config: Mapping[str, Any], settings: DPHSettings) -> None:
+    """Raises UserError for settings with which the bank would do nothing, or that it does not fit."""
+    key, rollout = f"dph.bank.key is {settings.bank.key!r}", config["actor_rollout_ref"].get("rollout") or {}
+    refused = {
+        "dph.rows is 0, so nothing is taken from the bank; set dph.rows": not settings.rows,
+        "its responses are of many policies, which dph.estimator 'definition' would compare with one reference policy; "
+        "use estimator 'generator'": settings.estimator == "definition",
+        "the bank keeps responses of one turn, which multi_turn.enable has not; leave one of them out": bool(
+            (rollout.get("multi_turn") or {}).get("enable")
+        ),
+    }
+    for sentence, is_so in refused.items():
+        if is_so:
+            raise UserError(f"{key}, but {sentence}")
 
 
 def _check_sampling(rollout: Mapping[str, Any]) -> None:

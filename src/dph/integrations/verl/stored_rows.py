@@ -16,16 +16,20 @@ from transfer_queue import KVBatchMeta
 from verl.utils.model import compute_position_id_with_mask
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from dph.engine import Rehearsal
-from dph.integrations.verl.engine import IS_REHEARSAL
-from dph.integrations.verl.ordering import mixed_order
+from dph.engine import Rehearsal, even_weights
+from dph.integrations.verl.engine import IS_REHEARSAL, ROW_WEIGHT
+from dph.integrations.verl.ordering import mixed_order, stored_places
 
 
 def put_rows(
-    batch: KVBatchMeta, stored: Sequence[Rehearsal], ranks: int, minibatches: int, step: int
+    batch: KVBatchMeta, stored: Sequence[Rehearsal], ranks: int, minibatches: int, step: int, *, even: bool = False
 ) -> tuple[KVBatchMeta, KVBatchMeta]:
     """Put stored responses, perhaps none, next to a step's rollouts; copies with an empty mask pad them, so that every
-    mini-batch of every rank gets equally many. Returns all rows in the order of the update, and the stored ones."""
+    mini-batch of every rank gets equally many. Returns all rows in the order of the update, and the stored ones.
+
+    even: whether, within a mini-batch, each problem with stored responses counts alike, and so does each of the stored
+    responses of a problem (`even_weights`).
+    """
     template = tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0]
     template = {name: template[name] for name in template.keys()}  # noqa: SIM118 (a TensorDict)
     cells = ranks * minibatches
@@ -38,19 +42,30 @@ def put_rows(
         for row, length in zip(padded, lengths, strict=True)
     ]
     keys = [f"{group}_{index}_0" for index in range(count)]
+    order = mixed_order(len(batch), lengths, ranks, minibatches)
+    weights = [1.0] * count
+    if even:
+        places = stored_places(order, len(batch), len(stored), ranks, minibatches)
+        for its in places:
+            for index, weight in zip(its, even_weights([stored[index].problem_id for index in its]), strict=True):
+                weights[index] = weight
     if count:
         rows = [_fields(template, row, group, counts=index < len(stored)) for index, row in enumerate(padded)]
+        if even:
+            rows = [row | {ROW_WEIGHT: torch.tensor([one])} for row, one in zip(rows, weights, strict=True)]
         tq.kv_batch_put(keys, batch.partition_id, fields=list_of_dict_to_tensordict(rows), tags=tags)
-    flags = TensorDict({IS_REHEARSAL: torch.zeros(len(batch), 1, dtype=torch.int64)}, batch_size=len(batch))
-    tq.kv_batch_put(batch.keys, batch.partition_id, fields=flags)
+    flags = {IS_REHEARSAL: torch.zeros(len(batch), 1, dtype=torch.int64)}
+    if even:
+        flags[ROW_WEIGHT] = torch.ones(len(batch), 1)
+    tq.kv_batch_put(batch.keys, batch.partition_id, fields=TensorDict(flags, batch_size=len(batch)))
     mixed = KVBatchMeta(
         keys=batch.keys + keys,
         tags=batch.tags + tags,
         partition_id=batch.partition_id,
-        fields=None if batch.fields is None else [*batch.fields, IS_REHEARSAL],  # the columns that workers fetch
+        fields=None if batch.fields is None else [*batch.fields, *flags],  # the columns that workers fetch
         extra_info=batch.extra_info,
     )
-    mixed.reorder(mixed_order(len(batch), lengths, ranks, minibatches))
+    mixed.reorder(order)
     return mixed, KVBatchMeta(keys=keys, tags=tags, partition_id=batch.partition_id, extra_info={})
 
 

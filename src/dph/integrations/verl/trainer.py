@@ -6,7 +6,7 @@
 
 Both add unbiased pass@k to the validation and a gate on the sampler. A synchronous trainer of your own takes the
 classes of `dph.integrations.verl.mixins`. All of them run in verl's driver, which reads from verl's TransferQueue and
-puts into it: verdicts (`judged`), stored responses (`stored_rows`).
+puts into it: verdicts (`judged`), stored responses (`stored_rows`), and what enters the bank (`bank`).
 """
 
 from pathlib import Path
@@ -33,6 +33,7 @@ from dph.engine import (
     rendering_facts,
 )
 from dph.errors import UserError
+from dph.integrations.verl.bank import DriverBank
 from dph.integrations.verl.engine import MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.integrations.verl.judged import (
     JudgedReplayBuffer,
@@ -63,13 +64,15 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
         self._dph, self._loss, self._advantage = configured(plain)
         self._stored: tuple[Presampled, RehearsalSet] | None = None
         """The stored responses with what is known of them, and in the order in which steps take them."""
+        self._bank: DriverBank | None = None
+        """Takes the place of that order."""
         super().__init__(config)
 
     # Set-up ----------------------------------------------------------------------------------------------------
 
     def _init_tokenizer(self) -> None:
         super()._init_tokenizer()
-        if self._dph.rows:
+        if self._dph.begins_with_stored:
             rollout = self.config.actor_rollout_ref.rollout
             path = Path(self._dph.rehearsal)
             presampled = Presampled.open(path)
@@ -84,6 +87,12 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
             facts = {**rendering_facts(rendering, self.tokenizer), **sampling}
             check_facts(presampled.run, facts)  # the weights are compared before the first update
             self._stored = presampled, RehearsalSet(stored, self._dph.seed)
+
+    def _init_dataloader(self) -> None:
+        super()._init_dataloader()
+        if self._dph.bank.key:
+            presampled = self._stored[0] if self._stored else None
+            self._bank = DriverBank(self._dph, self.train_dataset, presampled, self._checkpoints)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -123,7 +132,36 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
         """Validation over the responses that could be judged; verl would count one without a verdict as wrong."""
         return super()._val_metrics_update(*args, **{**kwargs, "expected_acc_counts": None})
 
+    # Checkpoints -----------------------------------------------------------------------------------------------
+
+    @property
+    def _checkpoints(self) -> Path:
+        return Path(self.config.trainer.default_local_dir).absolute()
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if self._bank is None:
+            return
+        checkpoint = self._checkpoints / f"global_step_{self.global_steps}"
+        if self.config.trainer.resume_mode == "resume_path":
+            checkpoint = Path(self.config.trainer.resume_from_path).absolute()
+        self._bank.start(checkpoint if self.global_steps else None)
+
+    def _save_checkpoint(self) -> None:
+        if self._bank is not None:  # first, because a checkpoint is whole when verl has noted its step
+            self._bank.save(self._checkpoints / f"global_step_{self.global_steps}")
+        super()._save_checkpoint()
+
     # A step ----------------------------------------------------------------------------------------------------
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> KVBatchMeta:
+        """verl's step; then its responses enter the bank."""
+        batch = super().step(metrics, timing_raw)
+        if self._bank is not None:
+            metrics.update(self._bank.admit(self.global_steps))
+            if self.global_steps >= self.total_training_steps:
+                self._bank.finish(self.global_steps)
+        return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Advantages over the responses that could be judged; the others are left out of loss and metrics."""
@@ -146,6 +184,8 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
         verdicts = [(row.outcome, row.rollout.verdict.scored) for tag, row in rows if not tag.get("is_padding")]
         for tag, row in rows:
             tag["is_padding"] = not row.rollout.verdict.scored
+        if self._bank is not None:
+            self._bank.see(batch, judged)
         dropped = self.replay_buffer.take_dropped()
         verdicts += [(str(info.get("outcome", "")), is_scored(info)) for info in dropped]
         metrics.update(outcome_metrics(verdicts))
@@ -162,13 +202,18 @@ class DPHTrainerSync(GroupedBatchMixin, SamplerGateMixin, PassAtKMixin, PPOTrain
             )
         minibatches = len(batch) // rows
         batch.extra_info[MINIBATCHES] = minibatches
-        if self._stored is None:
+        if self._bank is not None:
+            stored = self._bank.draw(self._dph.rows)
+        elif self._stored is not None:
+            cursor = (self.global_steps - 1) * self._dph.rows  # of the step alone, so that a resumed run takes the same
+            stored = self._stored[1].take(cursor, self._dph.rows)
+        else:
             return super()._update_actor(batch, metrics)
-        cursor = (self.global_steps - 1) * self._dph.rows  # of the step alone, so that a resumed run takes the same
-        stored = self._stored[1].take(cursor, self._dph.rows)
-        mixed, added = put_rows(batch, stored, ranks, minibatches, self.global_steps)
+        even = self._bank is not None  # rows of the bank: each problem counts alike, and each way to solve it
+        mixed, added = put_rows(batch, stored, ranks, minibatches, self.global_steps, even=even)
         try:
-            if len(added) and self._dph.check_rows and self.global_steps <= 1:  # before the first update of a run
+            first = self.global_steps <= 1  # before the first update of a run
+            if self._stored is not None and len(added) and self._dph.check_rows and first:
                 metrics["dph/ref_deviation"] = deviation = self._deviation(added, ranks)
                 check_deviation(self._stored[0], deviation, self._dph.tolerance)
             super()._update_actor(mixed, metrics)
