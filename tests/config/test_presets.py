@@ -154,7 +154,7 @@ def test_the_authors_settings_are_those_of_their_scripts():
 
 
 def test_stored_responses_are_drawn_as_training_draws():
-    """Training refuses a rehearsal set that was sampled with other parameters, so a preset must have the same in both."""
+    """Training refuses a rehearsal set that was sampled with other parameters, so a preset has the same in both."""
     for name in preset_names():
         stored, trained = settings("presample", name).rollout, settings("train", name).rollout
         assert sampling_facts(stored) == sampling_facts(trained), name
