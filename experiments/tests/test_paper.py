@@ -1,5 +1,6 @@
 """The paper's study at its own size: launches, evaluations, GPU-hours, and tables of evaluations with known numbers."""
 
+import re
 import shlex
 import tomllib
 from dataclasses import replace
@@ -169,6 +170,22 @@ def test_gpu_hours_follow_the_work() -> None:
     tokens += 500 * (2500 + 2 * 16 * 500) + sum(n * (2500 + 2 * 8 * 500) for n in (675, 272, 2818))
     tokens += 11 * 2 * 256 * (2500 + 16 * 500)  # Figure 5: steps 0, 20, … 200 on two sets
     assert hours["grpo"] == pytest.approx((209 * step + forward * tokens / 0.08) / 312e12 / 3600)
+
+
+def test_the_page_has_the_gpu_hours_of_every_table() -> None:
+    study = read_study()
+    rows = {
+        recipe: [arm for table in study.tables for arm in table.rows.get(recipe.name, ())] for recipe in study.recipes
+    }
+    told = study.hours_table(
+        {recipe: [study.arms[arm] for arm in dict.fromkeys(arms)] for recipe, arms in rows.items()}, ()
+    )
+    lines = re.findall(r"^\| ([a-z]+-\d): .* \| (\d+) \| ([\d,]+) \|$", told, re.MULTILINE)
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "paper-to-code.md").read_text(encoding="utf-8")
+    assert len(lines) == len(study.tables)
+    for table, runs, hours in lines:
+        cell = re.search(rf"`{table}`[^|]*", page)
+        assert cell and f"{runs} " in cell[0] and (hours in cell[0] or table == "table-3"), (table, runs, hours)
 
 
 def test_tables_are_made_of_what_is_finished(tmp_path: Path) -> None:

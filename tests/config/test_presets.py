@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dph.config import STAGES, from_dict, merge_settings, preset_names
+from dph.config.sampling import sampling_facts
 from dph.errors import SettingsError
 from helpers import METHODS, OTHER_METHODS
 
@@ -137,7 +138,7 @@ def test_the_authors_settings_are_those_of_their_scripts():
     ours = {method: settings("train", "llama_sql_authors", method) for method in METHODS}
     for method in ("dph_js", "dph_f", "dph_js_def", "alpha"):
         config = ours[method]
-        assert (config.stored_rows, config.loss.eta, config.loss.dual_clip, config.steps) == (512, 0.01, 3.0, 5 * 52)
+        assert (config.stored_rows, config.loss.eta, config.loss.dual_clip, config.steps) == (256, 0.01, 3.0, 5 * 52)
         assert (config.verifier.comparator, config.verifier.reward) == ("paper_bird", "paper")
         assert config.rollout.top_p == 0.9 and config.loss.clip_high == 0.28
     assert ours["dph_f"].loss.official and ours["dph_js_def"].loss.js_scale == 2.0
@@ -148,7 +149,15 @@ def test_the_authors_settings_are_those_of_their_scripts():
         False,
         0,
     )
-    assert ours["grpo"].loss.clip_high == 0.2 and settings("presample", "llama_sql_authors").threshold == 8
+    sampled = settings("presample", "llama_sql_authors")
+    assert ours["grpo"].loss.clip_high == 0.2 and (sampled.threshold, sampled.refine) == (8, "discard")
+
+
+def test_stored_responses_are_drawn_as_training_draws():
+    """Training refuses a rehearsal set that was sampled with other parameters, so a preset has the same in both."""
+    for name in preset_names():
+        stored, trained = settings("presample", name).rollout, settings("train", name).rollout
+        assert sampling_facts(stored) == sampling_facts(trained), name
 
 
 def test_every_page_that_a_preset_names_exists():

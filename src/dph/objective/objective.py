@@ -129,7 +129,7 @@ class Objective:
         """The divergence on D_pef: the chosen generator, or the first half of JS by its definition."""
         clips = {"clip_low": config.clip_low, "clip_high": config.clip_high, "dual_clip": config.dual_clip}
         self.policy = PolicyLoss(config.policy, config.policy_options, **clips)
-        """The divergence on D_exp."""
+        """The policy loss on D_exp."""
 
     @property
     def needs_reference(self) -> bool:

@@ -14,7 +14,7 @@ class Benchmark:
     split: str
     k: int
     """Samples per problem in the paper's Tables 1 to 4 and 8, for pass@k and mean@k. Their header for mathematics names
-    64, 16 and 8, and the available texts lost which columns each of the three spans. AMC23 is below 64: its means 61.3,
+    64, 16 and 8, and the available texts lost which columns each of the three spans. AMC23 belongs to the 64: its means
     61.5 and 60.4 are no multiples of 1/(40·16). So 16 begins with the next column, MATH500; its end is not known."""
     rule: str = ""
     """Comparator of the official SQL evaluator; mathematical answers are graded by the Qwen2.5-Math evaluation's
