@@ -124,7 +124,7 @@ def of_models(tool: str, request: Summary) -> Summary:
     found = {
         "seconds": time.process_time() - began,
         "pair": pair,
-        "few": {name: of_one([counts], k)["mean"] for name, (counts, k) in FEW.items()},
+        "few": {name: of_one([counts] * 2, k)["mean"] for name, (counts, k) in FEW.items()},
         "all right": of_one([[1, 1]] * 20, 1),
         "logs": {name: of_one(counts, k)["mean"] for name, (counts, k) in request["logs"].items()},
     }
