@@ -21,6 +21,14 @@ def verl_default(data_source: str, solution_str: str, ground_truth: str, extra_i
     return default_compute_score(data_source, solution_str, ground_truth, extra_info)
 
 
+def verl_math_verify(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
+    """verl's own use of Math-Verify, which its defaults do not name (pip install verl math-verify). It starts four
+    processes at its first answer: dph judge examples/judges.py:verl_math_verify --timeout 60."""
+    from verl.utils.reward_score.math_verify import compute_score
+
+    return compute_score(solution_str, ground_truth)
+
+
 def math_verify_alone(completion: str, answer: str) -> float:
     """Math-Verify with its own defaults (pip install math-verify)."""
     from math_verify import parse, verify
@@ -34,7 +42,7 @@ def ours(completion: str, answer: str, prompt: str) -> float | None:
 
 
 def qwen(completion: str, answer: str, prompt: str) -> float | None:
-    """The verdicts of the Qwen2.5-Math evaluation."""
+    """The verdicts of the Qwen2.5-Math evaluation, in a process that starts at the first answer: --timeout 60."""
     return _judge("qwen").score(completion, answer, prompt)
 
 

@@ -1,0 +1,1 @@
+"""The atlas: what reinforcement learning cost in pass@k, in public and own counts."""
