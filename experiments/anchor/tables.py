@@ -261,7 +261,8 @@ def figure(starts: Mapping[int, Start], file: Path, design: Design = B) -> None:
         if whole and family != "grpo-again":
             points = [[place(start[name]) for name in names] for start in whole]
             xs, ys = ([100 * fmean(row[j][i] for row in points) for j in range(len(names))] for i in (0, 1))
-            axes.plot(xs, ys, marker="o", markersize=4, label=f"{family} ({len(whole)} starts)")
+            drawn = len(axes.lines)  # colours come again after ten lines, with another marker
+            axes.plot(xs, ys, marker="osD^"[drawn // 10 % 4], markersize=4, label=f"{family} ({len(whole)} starts)")
     both = [start for start in starts.values() if ZERO in start and "base" in start]
     if both:
         points = [[mixed(start[ZERO].counts, start["base"].counts, b, K) for b in range(0, 17, 2)] for start in both]

@@ -60,6 +60,16 @@ def test_a_job_starts_after_what_it_needs(tmp_path, scripts):
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["a.log", "b.log", "c.log"]
 
 
+def test_a_forked_job_does_not_look_for_garbage_in_what_it_shares(tmp_path, monkeypatch):
+    """Without it the end of a command takes longer than a small stage, in the whole heap of torch and transformers."""
+    start = subprocess.Popen
+    monkeypatch.setattr(module.subprocess, "Popen", lambda words, **more: start([*words[:2], "-c", FORKING], **more))
+    monkeypatch.setattr(module, "FORKED_FROM", 1)
+    code = f"import gc; open({str(tmp_path / 'frozen')!r}, 'w').write(str(gc.get_freeze_count()))"
+    run_jobs([Job("a", (code,))], tmp_path / "logs", slots=1, label="test")
+    assert int((tmp_path / "frozen").read_text()) > 1000
+
+
 @BOTH
 def test_threads_of_running_jobs_never_exceed_the_slots(tmp_path, scripts):
     planned = [job(tmp_path, f"one{i}", seconds=0.1) for i in range(3)]

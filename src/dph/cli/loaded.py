@@ -11,6 +11,7 @@ process. The answer is then the status, or null while the process runs.
 """
 
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -34,6 +35,10 @@ def serve(modules: Sequence[str] = MODULES) -> list[str] | None:
     for name in modules:
         with contextlib.suppress(ImportError, OSError):  # a command that needs the module says what is wrong
             import_module(name)
+    # A command that ends looks for garbage in all that it has. It need not look at what is loaded here, which takes
+    # longer than some stages compute, and copies the memory that the processes share.
+    gc.collect()
+    gc.freeze()
     requests = os.fdopen(0, "rb", buffering=0, closefd=False)
     for line in requests:
         number, request = json.loads(line)
