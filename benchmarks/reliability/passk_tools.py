@@ -15,6 +15,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ LOGS: Sequence[tuple[str, str, Reading]] = (
     ("verl/rollout_step1.jsonl", "", Reading()),
 )
 """Logs as harnesses write them, in the folder `--logs`, and the options with which they are read."""
-WORKER = Path(__file__).parents[1] / "_support" / "passk_tool.py"
+ROOT = Path(__file__).parents[2]
+WORKER = ROOT / "benchmarks" / "_support" / "passk_tool.py"
 KS, SAMPLES, PROBLEMS, NORMAL = (1, 16, 128), 16, (30, 200), 1.96
 """k of the pair; samples and numbers of problems of the simulations; how many standard errors are 95 %."""
 
@@ -110,16 +112,26 @@ def _counts(rng: np.random.Generator, chances: Any, n: int) -> list[list[int]]:
 
 def asked(tool: str, request: dict[str, Any], environments: Path) -> dict[str, Any]:
     """The answers of a tool, which is installed first unless its environment is there, and its installed size in MB."""
-    place = environments / tool
-    python = place / "bin" / "python"
-    if not python.is_file():
-        venv.create(place, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", f"{tool}=={VERSIONS[tool]}"], check=True)
+    python = environment(tool, f"{tool}=={VERSIONS[tool]}", environments)
     found = subprocess.run([python, WORKER, tool], input=json.dumps(request), capture_output=True, text=True)
     if found.returncode:
         raise SystemExit(f"{tool} failed:\n{found.stderr[-2000:]}")
+    return json.loads(found.stdout) | {"megabytes": megabytes(environments / tool)}
+
+
+def environment(name: str, requirement: str, environments: Path) -> Path:
+    """The Python of an environment, which is made first unless it is there."""
+    python = environments / name / "bin" / "python"
+    if not python.is_file():
+        venv.create(environments / name, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", requirement], check=True)
+    return python
+
+
+def megabytes(place: Path) -> float:
+    """What is installed in an environment, without pip."""
     packages = [path for path in place.glob("lib/python*/site-packages/*") if not path.name.startswith("pip")]
-    return json.loads(found.stdout) | {"megabytes": sum(map(_size, packages)) / 1e6}
+    return sum(map(_size, packages)) / 1e6
 
 
 def _size(path: Path) -> int:
@@ -128,12 +140,12 @@ def _size(path: Path) -> int:
 
 def of_pair(answers: Answers) -> Iterator[Row]:
     """What each tool says about the public pair."""
-    yield ["", *(f"pass@{k}" for k in KS), "change of pass@128", "first k with a loss", "s"]
+    yield ["", *(f"pass@{k}" for k in KS), "change of pass@128", "first k with a loss"]
     for tool, title in TITLES.items():
         if tool in answers:
             sides = [answers[tool]["pair"][side] for side in ("before", "after")]
             cells = [" → ".join(_summary(side[str(k)]) for side in sides) for k in KS]
-            yield [title, *cells, "–", "–", f"{answers[tool]['seconds']:.2f}"]
+            yield [title, *cells, "–", "–"]
     if "passk-inference" in answers:
         found = answers["passk-inference"]["pair"]
         at = [found["ks"].index(k) for k in KS]
@@ -143,22 +155,14 @@ def of_pair(answers: Answers) -> Iterator[Row]:
             f"{_points(change)} (at all k at once {_points(found['low'][at[-1]])} to {_points(found['high'][at[-1]])})"
         )
         first = found["first_loss"]
-        yield [
-            "passk-inference",
-            *cells,
-            inside,
-            f"{first[0]} to {first[1]}",
-            f"{answers['passk-inference']['seconds']:.2f}",
-        ]
+        yield ["passk-inference", *cells, inside, f"{first[0]} to {first[1]}"]
     yield ours_of_pair()
 
 
 def ours_of_pair() -> Row:
     """The row of this package, which needs no environment."""
     sides = [read_samples(path) for path in FILES]
-    began = time.process_time()
     found = compare(*sides)
-    seconds = time.process_time() - began
     change = found.changes[0]
     whole = band([(sides[0].n, sides[0].c)], [(sides[1].n, sides[1].c)])
     scores = [[score.metrics[f"pass@{k}"] for score in found.scores] for k in KS]
@@ -168,7 +172,7 @@ def ours_of_pair() -> Row:
     last, at = change.differences["pass@128"], whole.ks.index(128)
     inside = f"{_points(last.estimate)} ({_points(last.low)} to {_points(last.high)}; at all k at once "
     inside += f"{_points(whole.low[at])} to {_points(whole.high[at])})"
-    return [OURS, *cells, inside, f"{whole.first_loss[0]} to {whole.first_loss[1]}", f"{seconds:.2f}"]
+    return [OURS, *cells, inside, f"{whole.first_loss[0]} to {whole.first_loss[1]}"]
 
 
 def _summary(found: dict[str, Any]) -> str:
@@ -331,11 +335,16 @@ def _half(samples: Samples) -> int:
     return (int(samples.n.min()) + 1) // 2
 
 
-def of_sizes(answers: Answers) -> Iterator[Row]:
-    """What an installation takes."""
-    yield ["", "version", "installed, MB"]
+def of_sizes(answers: Answers, own: float) -> Iterator[Row]:
+    """What an installation takes, and the processor time for the public pair: passk-inference and `dph passk` compare
+    it at all k, the others say three values of each model."""
+    yield ["", "version", "installed, MB", "the pair, s"]
     for tool, found in answers.items():
-        yield [TITLES.get(tool, tool), VERSIONS[tool], f"{found['megabytes']:.0f}"]
+        yield [TITLES.get(tool, tool), VERSIONS[tool], f"{found['megabytes']:.0f}", f"{found['seconds']:.2f}"]
+    sides = [read_samples(path) for path in FILES]
+    began = time.process_time()
+    compare(*sides)
+    yield [OURS, version("dph-rl"), f"{own:.0f}", f"{time.process_time() - began:.2f}"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -358,8 +367,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         environments = given.environments or Path(temporary)
         answers = {tool: asked(tool, request, environments) for tool in given.tools}
+        own = 0.0
+        if answers:
+            environment("dph-rl", str(ROOT), environments)
+            own = megabytes(environments / "dph-rl")
     tables = [of_pair(answers), of_few(answers), coverage_of_one(answers, given.trials)]
-    tables += [coverage_of_pairs(answers, given.trials), of_logs(answers, read), of_sizes(answers)]
+    tables += [coverage_of_pairs(answers, given.trials), of_logs(answers, read), of_sizes(answers, own)]
     for header, *rows in tables:
         print("\n| " + " | ".join(header) + " |\n|" + "---|" * len(header))
         for row in rows:

@@ -108,6 +108,7 @@ NOT_RUN = {
             "pip download",
             "smollm2",
             "scripts/llm",
+            "reliability.passk_tools",
             "--task spider",
         ),
         *("--task bird", "--task math500", "--gold gold.sql"),

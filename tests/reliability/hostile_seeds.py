@@ -977,6 +977,57 @@ def at_out(rng: random.Random, w: World, here: Path) -> list[Any]:
     return rng.choice(commands)
 
 
+def at_judge(rng: random.Random, w: World, here: Path) -> list[Any]:
+    """A reward function that says, prints or does what nobody expects, and odd ways to ask it."""
+    rewards = ["None", "1", "float('nan')", "-1e999", "'x'", "[1.0]", "{'score': 1.0}", "{}", "10**400", "'\\ud800'"]
+    code = rng.choice(
+        [
+            f"def f(completion, answer):\n    return {rng.choice(rewards)}\n",
+            "def f(completion, answer):\n    return float(answer in completion)\n",
+            "def f(completions, solution, **kw):\n    return [1.0]\n",
+            "def f(completion, answer):\n    raise SystemExit(3)\n",
+            "def f(completion, answer):\n    print('\\x1b[31m' * 9)\n    return 1.0 / len(completion[90:])\n",
+            "def f(completion, answer):\n    while True: pass\n",
+            "import os\nos._exit(4)\n",
+            "f = 3\n",
+            "def f(x):\n",
+            "def f(a, b, c, d, e): return 1\n",
+        ]
+    )
+    write(rng, here / "reward.py", code.encode(), 0.3)
+    more = rng.choice(
+        [
+            [],
+            ["--sql"],
+            [
+                "--template",
+                rng.choice(["{answer}", "{}", "{answer}{answer}", "{answer", "\x1b{answer}", "<a>{answer}</a>"]),
+            ],
+            ["--columns", rng.choice(["a", "answer", "", "\x1b"]), rng.choice(["1", "x" * 5000, "{"])],
+            ["--every", rng.choice(["0", "-1", "x", "9" * 30])],
+            ["--json"],
+        ]
+    )
+    name = rng.choice(["f", "f", "f", "f", "g", "", "\x1b"])
+    every = [] if "--every" in more else ["--every", "3000" if "--sql" not in more else "60"]
+    return ["judge", f"{here / 'reward.py'}:{name}", *every, "--timeout", "0.2", *more]
+
+
+def at_doctor(rng: random.Random, w: World, here: Path) -> list[Any]:
+    """A run, or the log of another trainer, with one thing wrong in it."""
+    run = copied(rng.choice([w.trained, w.evaluated, w.launched]), here / "run")
+    spoil(rng, rng.choice([any_file(rng, run), run / "metrics.jsonl"]))
+    if rng.random() < 0.4:
+        history = [
+            {"step": i, "reward": 0.5, "entropy": 1.0 / (i + 1), "completions/mean_length": 9.0} for i in range(6)
+        ]
+        state = mutated(rng, {"global_step": 6, "log_history": history})
+        run = here / "trl"
+        run.mkdir()
+        write(rng, run / "trainer_state.json", encoded(dumped(rng, state)))
+    return ["doctor", run, *rng.choice([[], ["--json"]])]
+
+
 def at_labels(rng: random.Random, w: World, here: Path) -> list[Any]:
     from report_support import write_eval
 

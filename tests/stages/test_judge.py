@@ -75,6 +75,13 @@ def test_the_way_to_state_an_answer_is_found_or_named(capsys, tmp_path):
     assert judged(capsys, tmp_path, code, "--template", "{[[{answer}]]}")["by_type"][-1]["unjudged"] == 0
 
 
+def test_the_first_answer_may_take_as_long_as_loading_a_library(capsys, tmp_path):
+    """A function that loads its library when it is first called is judged as one that has it, within a short limit."""
+    loads = "ready = []\ndef f(completion, answer):\n    ready or time.sleep(1.5)\n    ready.append(1)\n"
+    found = judged(capsys, tmp_path, f"{loads}    return float(boxed(completion) == answer)", "--timeout", "0.5")
+    assert found["by_type"][-1]["unjudged"] == 0 and found["seconds"]["longest"] < 0.5
+
+
 def test_a_function_that_raises_hangs_or_ends_its_process_is_reported_and_not_fatal(capsys, tmp_path):
     code = """def f(completion, answer):
     said = boxed(completion)

@@ -142,7 +142,7 @@ class Trial:
         self, asked: Sequence[Asked], *, messages: bool = False, done: Callable[[], None] = lambda: None
     ) -> list[Said]:
         """What the function says to each response. done: called after each."""
-        return [said for said in self._said(asked, messages, done)]
+        return [said for said in self._said(asked, messages, done, self._timeout)]
 
     def form(self, subject: Subject, answer: str = "") -> Form:
         """How the function wants to be asked. answer: how a response states its answer, with {answer} for it; empty:
@@ -152,6 +152,7 @@ class Trial:
         answers = (_template(answer),) if answer else subject.answers
         best = Form(answers[0], subject.golds[0])
         failure, late = "", 0
+        self._begin(best.of_answer(subject.easy[0][0], subject.easy[0][0], "What is it?"))
         for gold, messages, way in product(subject.golds, (False, True), answers):
             form, why = self._tried(Form(way, gold, messages), subject)
             failure = failure or why
@@ -168,6 +169,12 @@ class Trial:
             raise UserError(f"{self.name}: {pays}; {remedy}{rest}")
         return best
 
+    def _begin(self, asked: Asked) -> None:
+        """Ask once, and look at no answer: many functions load their library when they are first called, which is not
+        time that an answer takes."""
+        for _ in self._said([asked], False, lambda: None, _LONGER * self._timeout):
+            pass
+
     def _tried(self, form: Form, subject: Subject) -> tuple[Form, str]:
         """The form with what its answers got, and the first failure."""
         right, wrong = [], []
@@ -182,9 +189,9 @@ class Trial:
         middle = (min(right) + max(wrong)) / 2 if right else 0.0
         return Form(form.answer, form.gold, form.messages, middle, len(right)), ""
 
-    def _said(self, asked: Sequence[Asked], messages: bool, done: Callable[[], None]) -> Iterator[Said]:
-        limit = self._timeout + GRACE
-        each = {"messages": messages, "timeout": self._timeout}
+    def _said(self, asked: Sequence[Asked], messages: bool, done: Callable[[], None], timeout: float) -> Iterator[Said]:
+        limit = timeout + GRACE
+        each = {"messages": messages, "timeout": timeout}
         for place in range(0, len(asked), _TOGETHER):
             part = asked[place : place + _TOGETHER]
             chains = [[Request(each | one._asdict(), limit)] for one in part]
@@ -212,6 +219,7 @@ class Trial:
 
 _LATE = "no answer within"
 _MOST_LATE = 4  # forms of asking without an answer in time, after which no further one is tried
+_LONGER = 10  # times the limit of an answer, for the first one
 _TOGETHER = 256  # responses that are sent to the pool at once
 
 
