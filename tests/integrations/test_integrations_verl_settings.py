@@ -24,6 +24,7 @@ REFUSED = {
     *("advantage.name", "rollout.old_logprobs", "trained_share"),
     *("reward.correct_from", "reward.function", "reward.in_process"),
     *("bank.key", "bank.capacity", "bank.begun"),
+    *("rollout.turns", "rollout.tool_tokens"),
 }
 """Settings with one way in verl: every other value is refused, or means that same way."""
 OTHERS: dict[str, tuple[Any, ...]] = {
