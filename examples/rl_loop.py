@@ -62,7 +62,7 @@ def train(config: TrainConfig) -> Iterator[dict[str, float]]:
         _, problems = load_problems(config.task)
         problems = presampled.training_problems(config.task, "explore", problems)  # D_exp
         problems = usable_problems(verifiers, problems)
-        prompts = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
+        prompts = encode_problems(policy, problems, rollout, rollout.max_prompt_tokens)
         order = EpochOrder(len(prompts), seed, "explore")
         for step in range(config.steps):
             # Draw. All randomness is a function of the seed and of the position in the endless order of prompts: no

@@ -7,9 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NotRequired, TypedDict
+from itertools import pairwise
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
 FinishReason = Literal["stop", "length"]
+V = TypeVar("V")
 
 TEMPLATE_COLUMN = "chat_template_kwargs"
 """Column of a row, and key of a problem's meta, with variables of the chat template for its prompt alone."""
@@ -108,16 +110,65 @@ class Verdict:
         return self.outcome not in UNSCORED
 
 
+def of_policy(values: Sequence[V], written: Sequence[bool] | None) -> Sequence[V]:
+    """The values of the tokens that the policy wrote. values: one for each token of a response. written: whether the
+    policy wrote each token; None if it wrote all.
+
+    >>> of_policy([5, 6, 7], [True, False, True]), of_policy([5, 6, 7], None)
+    ([5, 7], [5, 6, 7])
+    """
+    return values if written is None else [value for value, own in zip(values, written, strict=True) if own]
+
+
+def on_all(values: Sequence[V], written: Sequence[bool] | None, otherwise: V) -> Sequence[V]:
+    """The opposite of `of_policy`: a value for each token of a response, from the values of the tokens that the policy
+    wrote. otherwise: the value of the tokens that a tool wrote.
+
+    >>> on_all([5, 7], [True, False, True], 0)
+    [5, 0, 7]
+    """
+    if written is None:
+        return values
+    own = iter(values)
+    return [next(own) if mark else otherwise for mark in written]
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One response of a sampler."""
+    """One response: tokens, and which of them the policy wrote. It wrote all, unless it called a tool, whose results
+    stand in the response too.
+
+    >>> completion = Completion([5, 6, 7, 8, 9], [-0.1, 0.0, -0.2, 0.0, -0.3], "stop", [True, False, True, False, True])
+    >>> completion.length, completion.calls, completion.own_logprobs
+    (3, 2, [-0.1, -0.2, -0.3])
+    """
 
     token_ids: Sequence[int]
     """The response's tokens; the closing EOS is included when it was generated."""
     logprobs: Sequence[float]
     """Log-probability of each token under the *untruncated* distribution at the sampling temperature
-    (at temperature 1 for greedy decoding); same length as token_ids."""
+    (at temperature 1 for greedy decoding); same length as token_ids. 0 for a token that a tool wrote."""
     finish_reason: FinishReason
+    written: Sequence[bool] | None = None
+    """Whether the policy wrote each token; a tool wrote the others. None: the policy wrote all."""
+    failed_calls: int = 0
+    """How many calls of a tool failed."""
+
+    @property
+    def length(self) -> int:
+        """The number of tokens that the policy wrote."""
+        return len(self.token_ids) if self.written is None else sum(self.written)
+
+    @property
+    def own_logprobs(self) -> Sequence[float]:
+        """The log-probabilities of the tokens that the policy wrote."""
+        return of_policy(self.logprobs, self.written)
+
+    @property
+    def calls(self) -> int:
+        """How often the policy called a tool: after each result it goes on writing."""
+        marks = self.written or ()
+        return sum(before and not mark for before, mark in pairwise(marks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +177,10 @@ class Rollout:
 
     completion: Completion
     text: str
+    """What is judged: the text of the response or, if it called a tool, of what it says after the last result."""
     verdict: Verdict
+    transcript: str = ""
+    """The text of the whole response if it called a tool."""
 
     @property
     def reward(self) -> float:

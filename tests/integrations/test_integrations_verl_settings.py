@@ -23,6 +23,7 @@ READ_BY_DATA = {"prompt_set", "monitor.limit", "monitor.split"} | {
 REFUSED = {
     *("advantage.name", "rollout.old_logprobs", "trained_share"),
     *("reward.correct_from", "reward.function", "reward.in_process"),
+    *("rollout.turns", "rollout.tool_tokens"),
 }
 """Settings with one way in verl: every other value is refused, or means that same way."""
 OTHERS: dict[str, tuple[Any, ...]] = {

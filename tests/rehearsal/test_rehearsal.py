@@ -267,6 +267,22 @@ def test_stored_responses_survive_the_file(tmp_path):
     assert row.is_rehearsal and row.ref_logprobs == again[1].ref_logprobs and row.advantage == 0
 
 
+def test_a_mask_survives_the_file_and_a_file_without_one_has_all_tokens(tmp_path):
+    """A set in which nothing called a tool has the columns of before."""
+    path, plain = tmp_path / "r.parquet", Rehearsal([1], [2, 3], "a", [-0.25, -0.5], "3")
+    called = Rehearsal([1], [2, 9, 3], "b", [-0.25, 0.0, -0.5], "3", [True, False, True])
+    for rows, columns in (([plain], 5), ([plain, called], 6)):
+        write_rehearsal(path, rows)
+        assert read_rehearsal(path) == rows and len(pq.read_table(path).column_names) == columns
+    assert rehearsal_row(called).counted == 2 and rehearsal_row(plain).counted == 2
+    table = pq.read_table(path)
+    for broken in ([None, [True, False]], [None, [True, None, True]], [[True], None]):
+        changed = table.drop_columns(["written"]).append_column("written", pa.array(broken, pa.list_(pa.bool_())))
+        pq.write_table(changed, path)
+        with pytest.raises(DataError, match="damaged in row"):
+            read_rehearsal(path)
+
+
 def test_a_file_that_is_missing_damaged_or_of_another_layout(tmp_path):
     path = tmp_path / "r.parquet"
     with pytest.raises(DataError, match=r"there is no rehearsal set .*; run `dph"):

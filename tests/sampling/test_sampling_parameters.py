@@ -24,7 +24,10 @@ from dph.sampling.generate import HFSampler
 from dph.sampling.stopping import Stopping
 from helpers import TINY, randomise
 
-EVERY = SamplingParams(4, 0.7, 0.9, 20, 0.05, ("\n\n", "</s>"))
+EVERY = SamplingParams(4, 0.7, 0.9, 20, 0.05, ("\n\n", "</s>"), 3, 64)
+
+SHARED = ("temperature", "top_p", "max_tokens", "min_p", "stop")
+"""Other engines have these; several turns are ours."""
 
 
 def test_the_settings_of_rollouts_are_the_parameters():
@@ -46,11 +49,13 @@ def test_what_truncates_and_what_greedy_decoding_keeps():
     assert EVERY.truncations == {"top_p": 0.9, "min_p": 0.05}
     assert SamplingParams(stop=("x",)).truncations == {}
     assert replace(EVERY, temperature=0.0).truncations == {}
-    assert EVERY.greedy() == SamplingParams(1, 0.0, 1.0, 20, 0.0, EVERY.stop)
+    assert EVERY.greedy() == SamplingParams(1, 0.0, 1.0, 20, 0.0, EVERY.stop, 3, 64)
 
 
 def test_the_names_in_other_engines():
-    assert sampling_facts(EVERY) == {"temperature": 0.7, "top_p": 0.9, "min_p": 0.05, "stop": ["\n\n", "</s>"]}
+    facts = {"temperature": 0.7, "top_p": 0.9, "min_p": 0.05, "stop": ["\n\n", "</s>"]}
+    assert sampling_facts(EVERY) == facts | {"turns": 3, "tool_tokens": 64}
+    assert sampling_facts(replace(EVERY, turns=1)) == facts | {"turns": 1, "tool_tokens": DEFAULTS["tool_tokens"]}
     usual = {"n": 4, "max_tokens": 20, "temperature": 0.7}
     texts = {"stop": ["\n\n", "</s>"], "detokenize": True, "include_stop_str_in_output": True}
     assert vllm_settings(EVERY) == {**usual, "top_p": 0.9, "min_p": 0.05, **texts}
@@ -63,7 +68,7 @@ def test_the_names_in_other_engines():
 def test_the_names_of_transformers_lead_there_and_back():
     names = transformers_names()
     config = GenerationConfig(**{theirs: getattr(EVERY, ours) for ours, theirs in names.items()})
-    assert named_params(config.to_dict(), names) == replace(EVERY, n=1)
+    assert named_params(config.to_dict(), names) == SamplingParams(1, *[getattr(EVERY, name) for name in SHARED])
     assert named_params({"stop": "x", "min_p": None}, vllm_names()) == SamplingParams(stop=("x",))
     assert named_params({}, names) == SamplingParams(**DEFAULTS)
 

@@ -5,12 +5,13 @@ import threading
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.config import DynamicSamplingConfig, OverlongConfig, RolloutConfig, TrainConfig
 from dph.config.sampling import SamplingParams
-from dph.objective import Advantage
+from dph.objective import Advantage, register_advantage
 from dph.process.distributed import World
 from dph.rehearsal.store import Rehearsal
 from dph.sampling.protocol import Sampler
@@ -19,6 +20,7 @@ from dph.sampling.seeding import EpochOrder, derive_key
 from dph.training.advantages import AdvantageEstimator, overlong_penalty
 from dph.training.rollouts import RolloutCollector, is_informative
 from dph.training.rows import mix, rehearsal_row
+from dph.training.update import count_rows
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
@@ -217,6 +219,36 @@ def test_masking_truncated_responses_leaves_the_advantages_of_others():
     every = group_rows(group(outcomes, reasons=reasons), TrainConfig())
     masked = group_rows(group(outcomes, reasons=reasons), TrainConfig(rollout=RolloutConfig(mask_truncated=True)))
     assert [row.advantage for row in masked] == [every[0].advantage, every[2].advantage]
+
+
+@register_advantage("test_of_tokens")
+def _of_tokens(view):
+    """For each token, the negative log-probability that the view has of it."""
+    longest = max(map(len, view.old_logprobs))
+    return torch.stack([torch.nn.functional.pad(-values, (0, longest - len(values))) for values in view.old_logprobs])
+
+
+def test_advantages_and_penalties_see_what_the_policy_wrote():
+    """A tool wrote tokens 2 and 3 of the second response: its length is 3, and its row has no advantage there."""
+    written = [True, False, False, True, True]
+    logprobs = [-0.5, 0.0, 0.0, -1.0, -2.0]
+    plain = Rollout(Completion([5, 6, 7], [-0.5, -1.0, -2.0], "stop"), "", Verdict(GOOD, 1.0))
+    called = Rollout(Completion([5, 8, 8, 6, 7], logprobs, "stop", written), "", Verdict(GOOD, 1.0), "long")
+    both = Group(Problem("p", "", "", "exact"), [7, 8], [plain, called])
+
+    def rows_by(name):
+        overlong = OverlongConfig(buffer=2, penalty=1.0)  # from 2 of 4 tokens on
+        estimator = AdvantageEstimator(Advantage(name), overlong, 4, False, lambda *_: None)
+        return [row for row in estimator.rows([both])[0] if row is not None]
+
+    equal = rows_by("group")
+    assert [row.advantage for row in equal] == [0.0, 0.0]  # equal rewards after equal penalties
+    assert [row.written for row in equal] == [None, written] and [row.counted for row in equal] == [3, 3]
+    by_token = rows_by("test_of_tokens")
+    assert by_token[0].advantage == [0.5, 1.0, 2.0] and by_token[1].advantage == [0.5, 0.0, 0.0, 1.0, 2.0]
+    assert by_token[0].mean_advantage == by_token[1].mean_advantage == pytest.approx(3.5 / 3)
+    stored = Rehearsal.drawn(both, called)
+    assert rehearsal_row(stored).written == written and count_rows([rehearsal_row(stored)]).pef_tokens == 3
 
 
 @given(groups=st.integers(0, 9), stored=st.integers(0, 9), parts=st.integers(1, 4), size=st.integers(1, 3))

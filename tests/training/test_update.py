@@ -110,8 +110,13 @@ def written_out(policy, reference, rows, config, cap=None):
     with torch.no_grad():
         ref = of_tokens(token_logits(reference.model)) if reference else [None] * len(rows)
     by_sequence = config.aggregation == "sequence"
+    own = [torch.tensor([float(mark) for mark in marks_of(row)]) for row in rows]
     sizes = {
-        kind: sum(1 if by_sequence else len(row.response_ids) for row in rows if row.is_rehearsal is kind)
+        kind: sum(
+            1 if by_sequence else int(mine.sum())
+            for row, mine in zip(rows, own, strict=True)
+            if row.is_rehearsal is kind
+        )
         for kind in (False, True)
     }
     if config.reduction == "pooled":
@@ -121,8 +126,8 @@ def written_out(policy, reference, rows, config, cap=None):
         weight = {False: 1 / max(1, sizes[False]), True: config.eta / max(1, sizes[True])}
         js_lambda = config.eta
     loss = torch.zeros(())
-    for row, logprobs, ref_logprobs, distribution in zip(rows, new, ref, distributions, strict=True):
-        share = 1 / len(row.response_ids) if by_sequence else 1.0
+    for row, logprobs, ref_logprobs, distribution, mine in zip(rows, new, ref, distributions, own, strict=True):
+        share = mine / (mine.sum() if by_sequence else 1.0)
         if row.is_rehearsal:
             log_u = logprobs - torch.tensor(row.ref_logprobs)
             u = log_u.exp()
@@ -135,7 +140,7 @@ def written_out(policy, reference, rows, config, cap=None):
                     "reverse_kl": u * log_u - u + 1,
                     "js": u * log_u - (u + 1) * torch.log((u + 1) / 2),
                 }[config.divergence]
-            loss = loss + weight[True] * share * f.sum()
+            loss = loss + weight[True] * (share * f).sum()
             continue
         old, advantage, importance = torch.tensor(row.old_logprobs), torch.tensor(row.advantage), torch.tensor(1.0)
         if cap is not None:
@@ -152,7 +157,7 @@ def written_out(policy, reference, rows, config, cap=None):
         term = importance * term
         if config.entropy_coef:
             term = term + config.entropy_coef * (distribution.exp() * distribution).sum(-1)
-        loss = loss + weight[False] * share * term.sum()
+        loss = loss + weight[False] * (share * term).sum()
     return loss
 
 
@@ -532,3 +537,97 @@ def test_optimizer_state_goes_on_with_the_same_trajectory():
         return policy.weight_hash()
 
     assert run(2, 2) == run(4, 0) != run(3, 0)
+
+
+# Tokens that a tool wrote ------------------------------------------------------------------------------------------
+
+
+def marks_of(row):
+    return row.written or [True] * len(row.response_ids)
+
+
+def with_tool(rows, value=0.0):
+    """The rows, in which a tool wrote every third token and the one after it, but neither the first nor the last. These
+    tokens have this log-probability."""
+    marked = []
+    for row in rows:
+        last = len(row.response_ids) - 1
+        written = [place % 3 == 0 or place in (0, last) for place in range(last + 1)]
+        changes = {
+            name: [old if own else value for old, own in zip(getattr(row, name), written, strict=True)]
+            for name in ("old_logprobs", "ref_logprobs")
+            if getattr(row, name)
+        }
+        marked.append(replace(row, written=None if all(written) else written, **changes))
+    assert sum(row.written is not None for row in marked) >= len(rows) // 2
+    return marked
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_tokens_of_a_tool_have_no_part_in_loss_and_gradient(case, recomputed):
+    config, cap = CASES[case], 1.5 if recomputed else None
+    needs = config.kl != "none" or config.estimator == "definition"
+    policy, reference = tiny_policy(0), tiny_policy(1) if needs else None
+    rows = with_tool(mixed_rows(policy, config))
+    metrics, recorder = update(policy, [rows], settings(config, cap=cap or 0.0), reference, recompute_old=recomputed)
+    loss = written_out(policy, reference, rows, config, cap)
+    loss.backward()
+    assert metrics["loss"] == pytest.approx(float(loss.detach()), rel=1e-5, abs=1e-6)
+    assert relative_difference(recorder.gradients[0], gradient(policy)) <= 1e-5
+    kinds = {"exp/tokens": False, "pef/tokens": True}
+    for name, kind in kinds.items():
+        own = sum(sum(marks_of(row)) for row in rows if row.is_rehearsal is kind)
+        assert metrics[name] == own
+    _, unmasked = update(policy, [[replace(row, written=None) for row in rows]], settings(config), reference)
+    assert relative_difference(unmasked.gradients[0], recorder.gradients[0]) > 0.01
+
+
+@pytest.mark.parametrize("aggregation", ["token", "sequence", "dr_grpo"])
+@pytest.mark.parametrize("name", ["ppo_clip", "gspo", "cispo", "kl_cov", "clip_cov"])
+def test_what_stands_at_tokens_of_a_tool_changes_no_bit(name, aggregation):
+    """Log-probabilities, advantages and references there are without effect, with any policy loss and divergence."""
+    options = {"share": "0.3"} if name.endswith("cov") else {}
+    more = {"policy_options": options, "aggregation": aggregation, "dr_grpo_length": 8}
+    config = LossConfig(policy=name, eta=0.4, divergence="js", clip_high=0.2, **more)  # type: ignore[arg-type]
+    policy = tiny_policy(0)
+    found = []
+    for value in (0.0, -3.0, -90.0):
+        rows = [
+            row
+            if row.is_rehearsal
+            else replace(row, advantage=[row.advantage if own else value for own in marks_of(row)])
+            for row in with_tool(mixed_rows(policy, config), value)
+        ]
+        metrics, recorder = update(policy, [rows], settings(config))
+        found.append((metrics, recorder.gradients[0]))
+    for metrics, one in found[1:]:
+        assert metrics == found[0][0] and torch.equal(one, found[0][1])
+    assert found[0][1].any()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_masks_survive_any_cut_into_microbatches(case):
+    config = CASES[case]
+    policy, reference = tiny_policy(0), tiny_policy(1)
+    rows = with_tool(mixed_rows(policy, config))
+    rows += [replace(row, advantage=-0.5) for row in rows[1:4]]  # rows that share prompts, and are packed
+    whole, reference_run = update(policy, [rows], settings(config), reference)
+    for budget in (1, 30, 80):
+        metrics, recorder = update(policy, [rows[::-1]], settings(config, budget), reference)
+        assert relative_difference(recorder.gradients[0], reference_run.gradients[0]) <= ROUNDING
+        assert metrics == {name: pytest.approx(value, rel=2e-5, abs=2e-6) for name, value in whole.items()}
+
+
+def test_equal_tokens_of_which_a_tool_wrote_others_stay_apart():
+    """Rows of one prompt with equal tokens are packed as one; each keeps its own mask."""
+    policy, config = tiny_policy(0), settings(LossConfig(eta=0.0))
+    row = mixed_rows(policy, config.loss)[0]
+    row = replace(row, response_ids=[5, 6, 7, 8], old_logprobs=[-1.0] * 4, advantage=1.0)
+    masks = [[True, False, False, True], [True, True, False, True], None]
+    _, together = update(policy, [[replace(row, written=mask) for mask in masks]], config)
+    alone = [update(policy, [[replace(row, written=mask)]], config)[1].gradients[0] for mask in masks]
+    counts = [2, 3, 4]
+    weighted = [count * one for count, one in zip(counts, alone, strict=True)]
+    expected = torch.stack(weighted).sum(0) / sum(counts)
+    assert relative_difference(together.gradients[0], expected) <= ROUNDING

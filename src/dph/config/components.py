@@ -203,7 +203,7 @@ class SamplingConfig(SamplingParams):
     @property
     def longest(self) -> int:
         """Tokens of the longest prompt and response together."""
-        return self.max_prompt_tokens + self.max_tokens
+        return self.max_prompt_tokens + self.most_tokens
 
     def params(self, n: int | None = None) -> SamplingParams:
         """The same for a sampler; n: other responses per prompt."""
@@ -211,6 +211,14 @@ class SamplingConfig(SamplingParams):
         if n is not None:
             of_sampler["n"] = n
         return SamplingParams(**of_sampler)
+
+    def check_turns(self, engine: str) -> None:
+        """Raises SettingsError for several turns with a sampler that does not take them."""
+        if self.turns > 1 and engine == "vllm":
+            raise SettingsError(
+                f"rollout.turns is {self.turns}, but responses of several turns are drawn by the built-in sampler "
+                "only; leave sampler.engine out, or set rollout.turns to 1"
+            )
 
     def check_sampled(self) -> None:
         """Raises SettingsError for responses that are not sampled, in training and for what it stores."""

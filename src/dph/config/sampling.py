@@ -45,6 +45,8 @@ class Drawing:
     """Further settings of vLLM, needed unless the parameter has its default."""
     of_verl: bool = False
     """Whether the rollout settings of verl have it, under the same name."""
+    ours: bool = False
+    """Whether only this package has it, and no sampler: it says how a response is made of what samplers draw."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,18 @@ class SamplingParams(Settings):
     ] = ()
     """Texts that end a response, after the first token with which its text, without special tokens, contains one of
     them. The response keeps this token, as its last."""
+
+    turns: Annotated[PositiveInt, Usual(high=16), Drawing(ours=True)] = 1
+    """Most turns of a response. In each but the last, the policy may call a tool that queries the SQLite database of
+    the problem: `<tool_call>`, a query, `</tool_call>`. It then reads the result, and goes on. 1: no tool."""
+    tool_tokens: Annotated[PositiveInt, Usual(32, 16384), Drawing(ours=True)] = 256
+    """With turns above 1: longest result of a call, in tokens; what is longer is cut. Results do not count towards
+    max_tokens, which limits what the policy writes in all turns together."""
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of the longest response, with the results of a tool."""
+        return self.max_tokens + (self.turns - 1) * self.tool_tokens
 
     def check(self) -> None:
         """Raises FieldError for an empty stop string."""
@@ -106,7 +120,8 @@ def marks() -> Mapping[str, Drawing]:
 
 def sampling_facts(params: SamplingParams) -> dict[str, Any]:
     """The parameters that decide which responses are drawn, as the manifest of a presampled set records them."""
-    return {name: plain(getattr(params, name)) for name in marks()}
+    shown = params if params.turns > 1 else replace(params, tool_tokens=DEFAULTS["tool_tokens"])
+    return {name: plain(getattr(shown, name)) for name in marks()}
 
 
 def plain(value: Any) -> Any:
@@ -123,7 +138,7 @@ def vllm_settings(params: SamplingParams) -> dict[str, Any]:
     shown = params if params.temperature > 0 else replace(params.greedy(), n=params.n)
     settings: dict[str, Any] = {"n": shown.n, "max_tokens": shown.max_tokens, "temperature": shown.temperature}
     for name, mark in marks().items():
-        if (value := getattr(shown, name)) != DEFAULTS[name]:
+        if (value := getattr(shown, name)) != DEFAULTS[name] and not mark.ours:
             settings |= {mark.vllm or name: plain(value), **dict(mark.with_vllm)}
     return settings
 
@@ -132,7 +147,7 @@ def verl_settings(params: SamplingParams) -> tuple[dict[str, Any], dict[str, Any
     """The parameters that verl's rollout settings have, and the others unless they change nothing (for our block of
     verl's configuration), by their names here."""
     shown = params if params.temperature > 0 else params.greedy()
-    values = {name: plain(getattr(shown, name)) for name in marks()}
+    values = {name: plain(getattr(shown, name)) for name, mark in marks().items() if not mark.ours}
     unshared = {name: value for name, value in values.items() if not marks()[name].of_verl}
     changed = {name: value for name, value in unshared.items() if value != plain(DEFAULTS[name])}
     return {name: value for name, value in values.items() if name not in unshared}, changed
@@ -143,12 +158,13 @@ def verl_settings(params: SamplingParams) -> tuple[dict[str, Any], dict[str, Any
 
 def transformers_names() -> dict[str, str]:
     """The name of each parameter in transformers' GenerationConfig."""
-    return {name: mark.transformers or name for name, mark in marks().items()} | {"max_tokens": "max_new_tokens"}
+    names = {name: mark.transformers or name for name, mark in marks().items() if not mark.ours}
+    return names | {"max_tokens": "max_new_tokens"}
 
 
 def vllm_names() -> dict[str, str]:
     """The name of each parameter in vLLM's SamplingParams."""
-    return {name: mark.vllm or name for name, mark in marks().items()}
+    return {name: mark.vllm or name for name, mark in marks().items() if not mark.ours}
 
 
 def named_params(settings: Mapping[str, Any], names: Mapping[str, str]) -> SamplingParams:

@@ -82,6 +82,7 @@ class PresampleConfig(PartitionRule, SamplingStage):
         """Raises SettingsError for a threshold or a `for_k` that no prompt could meet, and for responses that are not
         sampled."""
         self.rollout.check_sampled()
+        self.rollout.check_turns(self.sampler.engine)
         if self.threshold > self.rollout.n:
             raise SettingsError(f"threshold {self.threshold} must lie between 1 and rollout.n = {self.rollout.n}")
         if self.for_k >= 4 * self.rollout.n:
@@ -113,8 +114,9 @@ class EvalConfig(SamplingStage):
     """Also decode greedily."""
 
     def check(self) -> None:
-        """Raises SettingsError for several greedy responses to a prompt."""
+        """Raises SettingsError for several greedy responses to a prompt, and for turns that the sampler lacks."""
         self.rollout.check_repeats()
+        self.rollout.check_turns(self.sampler.engine)
 
 
 @dataclass(frozen=True)

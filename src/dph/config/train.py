@@ -136,6 +136,7 @@ class TrainConfig(SamplingStage):
         if rollout.n < 2:
             raise SettingsError(f"rollout.n is {rollout.n}; advantages are relative to a group of at least 2 responses")
         rollout.check_sampled()
+        rollout.check_turns(self.sampler.engine)
         if shown > (self.monitor.kept_responses if self.monitor.every else 0):
             remedy = "set monitor.every, and monitor.kept_responses to at least as many"
             raise SettingsError(
@@ -158,6 +159,11 @@ class TrainConfig(SamplingStage):
         key = f"bank.key is {self.bank.key!r}"
         if not self.rehearsal.rows:
             raise SettingsError(f"{key} but rehearsal.rows is 0, so nothing is taken from the bank; set rehearsal.rows")
+        if self.rollout.turns > 1:
+            raise SettingsError(
+                f"{key} and rollout.turns is {self.rollout.turns}, but the bank keeps no responses that called a tool; "
+                "leave one of them out"
+            )
         if self.loss.estimator == "definition":
             raise SettingsError(
                 f"{key}, whose responses are of many policies, but loss.estimator 'definition' compares with one "

@@ -36,7 +36,7 @@ class Evaluator:
 
     def responses(self, problems: Sequence[Problem]) -> list[tuple[Group, Group | None]]:
         """Judged samples of every problem, in order, each with its greedy response if one is wanted."""
-        items = encode_problems(self.policy, problems, self.max_prompt_tokens, self.params.max_tokens)
+        items = encode_problems(self.policy, problems, self.params, self.max_prompt_tokens)
         answered: list[tuple[Group, Group | None]] = []
         at_once = problems_at_once(self.params.n)
         for start in range(0, len(items), at_once):

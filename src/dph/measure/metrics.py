@@ -75,12 +75,17 @@ METRICS = (
     Metric("pass_area", "area under pass@k"),
     Metric("token_entropy", "entropy a token", scale=1, digits=3, highest=math.inf),  # nats
     Metric("unparsed", "unparsed"),
+    _count("tool_calls", "tool calls", measured=False),  # of a response
+    Metric("tool_errors", "failed tool calls", measured=False),
+    Metric("tool_share", "tokens of tool results", measured=False),
     _count("styles", "styles", table="main", measured=False),
     _count("styles_correct", "styles (correct)", table="main", measured=False),
 )
 """In the order in which they are reported."""
 DIVERSITY_METRICS = tuple(entry.name for entry in METRICS if entry.measured)
 """The names of those that `diversity_of` measures."""
+TOOL_METRICS = tuple(entry.name for entry in METRICS if entry.name.startswith("tool_"))
+"""The names of those that `tool_use` measures, for responses that may have several turns."""
 
 
 def metric(name: str) -> Metric:
@@ -197,10 +202,23 @@ def diversity_of(
         values["pass_area"] = float(pass_area(len(scored), len(correct_texts), params.n))
     if group.problem.verifier == "math":
         values["unparsed"] = sum(rollout.verdict.detail == UNPARSED for rollout in scored) / len(scored)
-    logprobs = [rollout.completion.logprobs for rollout in group.rollouts]
+    logprobs = [rollout.completion.own_logprobs for rollout in group.rollouts]
     if params.temperature > 0 and not params.truncations and any(logprobs):
         values["token_entropy"] = round(token_entropy(logprobs), _PRECISION)
     return values
+
+
+def tool_use(groups: Iterable[Group]) -> dict[str, float]:
+    """How the responses of groups used a tool: calls of a response, the share of the calls that failed, and the share
+    of the tokens of responses that a tool wrote. Without calls there is no share of failed ones."""
+    drawn = [rollout.completion for group in groups for rollout in group.rollouts]
+    calls, failed = sum(one.calls for one in drawn), sum(one.failed_calls for one in drawn)
+    tokens, own = sum(len(one.token_ids) for one in drawn), sum(one.length for one in drawn)
+    return {
+        "tool_calls": calls / max(1, len(drawn)),
+        **({"tool_errors": failed / calls} if calls else {}),
+        "tool_share": (tokens - own) / max(1, tokens),
+    }
 
 
 def _of_scored(texts: Sequence[str | None], group: Group) -> list[str | None]:
@@ -283,7 +301,8 @@ def metric_values(scored: Sequence[Scores], n: int) -> dict[str, NDArray[np.floa
         return {name: [item[name] for item in scored if item.get(name) is not None] for name in names}
 
     counts = [(item["samples"], item["correct"]) for item in scored]
-    metrics = of("greedy") | sample_metrics(counts, n) | of("styles", "styles_correct", *DIVERSITY_METRICS)
+    further = ("styles", "styles_correct", *DIVERSITY_METRICS, *TOOL_METRICS)
+    metrics = of("greedy") | sample_metrics(counts, n) | of(*further)
     arrays = {name: np.asarray(values, dtype=float) for name, values in metrics.items()}
     return {name: values for name, values in arrays.items() if values.size}
 

@@ -177,14 +177,16 @@ def known_ids(tokenizer: Any, ids: list[int], vocabulary: int) -> list[int]:
     return ids
 
 
-def token_ids(tokenizer: Any, text: str, *, special: bool = False) -> list[int]:
+def token_ids(tokenizer: Any, text: str, *, special: bool = False, foreign: bool = False) -> list[int]:
     """The token ids of a text.
 
-    special: whether the tokenizer puts its special tokens around the text. Raises UserError if the tokenizer cannot
-    split the text, for example if the text has an unknown word and the tokenizer has no token for unknown words.
+    special: whether the tokenizer puts its special tokens around the text. foreign: whether the name of a special token
+    in the text is ordinary text. Raises UserError if the tokenizer cannot split the text, for example if the text has
+    an unknown word and the tokenizer has no token for unknown words.
     """
+    more = {"split_special_tokens": True, "verbose": False} if foreign else {}
     try:
-        return tokenizer(text, add_special_tokens=special)["input_ids"]
+        return tokenizer(text, add_special_tokens=special, **more)["input_ids"]
     except BaseException as error:  # libraries written in Rust raise panics, which are no Exceptions
         if not isinstance(error, Exception) and not is_panic(error):
             raise

@@ -368,6 +368,11 @@ class Policy:
         ids = token_ids(self.tokenizer, text)
         return known_ids(self.tokenizer, [*ids, int(self.tokenizer.eos_token_id)], self._vocabulary)
 
+    def encode_foreign(self, text: str) -> list[int]:
+        """Token ids of a text that others wrote, such as the result of a query. What looks like a special token in it
+        is ordinary text."""
+        return known_ids(self.tokenizer, token_ids(self.tokenizer, text, foreign=True), self._vocabulary)
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a response without special tokens."""
         return text_of(self.tokenizer, token_ids, special=False)

@@ -18,6 +18,7 @@ from dph.process.progress import say, warn
 from dph.rehearsal.presampled import Presampled
 from dph.rehearsal.store import Rehearsal
 from dph.runs.directory import RunDir, package_versions
+from dph.types import of_policy
 from dph.verifiers import other_rules
 
 _SAME_NUMBERS = 0.1
@@ -134,8 +135,12 @@ def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token
     if any(max(*row.prompt_ids, *row.response_ids) >= vocabulary for row in rows):
         raise RunError(f"the rehearsal set holds tokens beyond the model's {vocabulary}; run `dph presample` again")
     again = policy.response_logprobs(rows, temperature, token_budget)
-    pairs = [(a, b) for row, new in zip(rows, again, strict=True) for a, b in zip(row.ref_logprobs, new, strict=True)]
-    return max(abs(a - b) for a, b in pairs)
+    gaps = [
+        abs(there - here)
+        for row, new in zip(rows, again, strict=True)
+        for there, here in zip(of_policy(row.ref_logprobs, row.written), of_policy(new, row.written), strict=True)
+    ]
+    return max(gaps)
 
 
 _MEAN_GAP = {"fp32": 0.01, "bf16": 0.1}

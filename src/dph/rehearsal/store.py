@@ -30,6 +30,8 @@ SCHEMA = pa.schema(
     ]
 )
 """The columns of stored responses in files."""
+WRITTEN = pa.field("written", pa.list_(pa.bool_()))
+"""A further column, in files with responses that called a tool."""
 _ROUNDING = 1e-3  # a log-probability is at most 0, up to rounding
 
 
@@ -42,12 +44,16 @@ class Rehearsal(Tokens):
     """log π_ref of each response token, in nats: of the untruncated distribution at the temperature that the manifest
     of the set names."""
     text: str
+    written: Sequence[bool] | None = None
+    """Whether the policy wrote each response token; a tool wrote the others, whose log π_ref is 0. None: the policy
+    wrote all."""
 
     @classmethod
     def drawn(cls, group: Group, rollout: Rollout) -> "Rehearsal":
         """A rollout of a group as a stored response; the policy that drew it is the reference."""
-        tokens, values = rollout.completion.token_ids, rollout.completion.logprobs
-        return cls(list(group.prompt_ids), list(tokens), group.problem.id, list(values), rollout.text)
+        drawn = rollout.completion
+        ids, values = list(drawn.token_ids), list(drawn.logprobs)
+        return cls(list(group.prompt_ids), ids, group.problem.id, values, rollout.text, drawn.written)
 
     def with_logprobs(self, values: Sequence[float]) -> "Rehearsal":
         """The same response with other log-probabilities."""
@@ -96,16 +102,19 @@ class RehearsalSet:
 
 def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:
     """Write stored responses as Parquet."""
-    columns = {name: [getattr(row, name) for row in rows] for name in SCHEMA.names}
+    schema = SCHEMA if all(row.written is None for row in rows) else SCHEMA.append(WRITTEN)
+    columns = {name: [getattr(row, name) for row in rows] for name in schema.names}
     with written_atomically(path) as file:
-        pq.write_table(pa.table(columns, schema=SCHEMA), file)
+        pq.write_table(pa.table(columns, schema=schema), file)
 
 
 def read_rehearsal(path: Path) -> list[Rehearsal]:
     """Read stored responses. Raises UserError if the file is missing or damaged, or was not written by a presample
     run."""
     try:
-        stored = [Rehearsal(**row) for row in rows_of(read_parquet(path, SCHEMA.names).cast(SCHEMA))]
+        table = read_parquet(path, SCHEMA.names, [WRITTEN.name])
+        schema = SCHEMA.append(WRITTEN) if WRITTEN.name in table.column_names else SCHEMA
+        stored = [Rehearsal(**row) for row in rows_of(table.cast(schema))]
     except FileNotFoundError as error:
         raise DataError(f"there is no rehearsal set at {path}; run `dph presample` first") from error
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -120,6 +129,8 @@ def is_whole(row: Rehearsal) -> bool:
     """Whether a stored response is complete. With an incomplete one training would fail late, or learn nonsense."""
     lists = (row.prompt_ids, row.response_ids, row.ref_logprobs)
     if row.problem_id is None or row.text is None or any(not part or None in part for part in lists):
+        return False
+    if row.written is not None and (len(row.written) != len(row.response_ids) or None in row.written):
         return False
     finite = all(math.isfinite(value) and value < _ROUNDING for value in row.ref_logprobs)
     return finite and len(row.response_ids) == len(row.ref_logprobs) and min(*row.prompt_ids, *row.response_ids) >= 0

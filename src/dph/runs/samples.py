@@ -51,6 +51,7 @@ class Sample:
     logprob: float
     """The log-probability of the response under the sampler, in nats: the sum over its tokens."""
     tokens: int
+    """The number of tokens that the policy wrote."""
     finish_reason: str
 
     @classmethod
@@ -65,12 +66,12 @@ class Sample:
             id=problem.id,
             sample=sample,
             prompt=as_text(problem.prompt),
-            response=rollout.text,
+            response=rollout.transcript or rollout.text,
             outcome=str(rollout.verdict.outcome),
             reward=float(rollout.reward),
             advantage=advantage,
             logprob=float(sum(completion.logprobs)),
-            tokens=len(completion.token_ids),
+            tokens=completion.length,
             finish_reason=completion.finish_reason,
         )
 

@@ -61,6 +61,8 @@ class HFSampler(Sampler):
         """See Sampler.stream. Prompts of similar length are decoded together."""
         if any(len(prompt) == 0 for prompt in prompts):
             raise ValueError("cannot sample from a prompt without tokens")
+        if params.turns > 1:
+            raise ValueError("a sampler draws single turns; dph.sampling.rollouts.sample_groups draws several")
         self._policy.check_length(max(map(len, prompts), default=0) + params.max_tokens)
         with self._policy.evaluating():
             for start, chosen in self._batches(prompts, params):

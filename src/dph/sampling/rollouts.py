@@ -20,6 +20,7 @@ from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
+from dph.sampling.turns import Conversations, Response, check_tool
 from dph.types import TEMPLATE_COLUMN, Completion, Group, Outcome, Problem, Rollout, Verdict
 from dph.verifiers import Verifiers
 from dph.verifiers.golds import WEAK, tried_golds
@@ -38,13 +39,15 @@ class Prompted:
 
 
 def encode_problems(
-    policy: Policy, problems: Sequence[Problem], max_prompt_tokens: int, max_tokens: int
+    policy: Policy, problems: Sequence[Problem], params: SamplingParams, max_prompt_tokens: int
 ) -> list[Prompted]:
     """Tokenise the prompts. Problems whose prompt is empty or too long are left out, and their number is reported.
 
-    Raises UserError if no problem is left, or if max_tokens leaves no room for a prompt in the model's context.
+    Raises UserError if no problem is left, if responses leave no room for a prompt in the model's context, or if a tool
+    is asked for that no problem has.
     """
-    limit = longest_prompt(policy.context_length, max_prompt_tokens, max_tokens)
+    check_tool(policy, problems, params)
+    limit = longest_prompt(policy.context_length, max_prompt_tokens, params)
     encoded = [Prompted(problem, policy.encode_problem(problem)) for problem in problems]
     say_unused_variables(policy.tokenizer, problems)
     fitting = [item for item in encoded if 0 < len(item.prompt_ids) <= limit]
@@ -64,14 +67,16 @@ def say_unused_variables(tokenizer: Any, problems: Sequence[Problem]) -> None:
         say(f"without effect: the column {TEMPLATE_COLUMN} sets variables that {of}: {names}")
 
 
-def longest_prompt(context: int, max_prompt_tokens: int, max_tokens: int) -> int:
-    """Tokens of the longest prompt that is used. Raises UserError if max_tokens leaves no room in the context."""
-    if context <= max_tokens:
+def longest_prompt(context: int, max_prompt_tokens: int, params: SamplingParams) -> int:
+    """Tokens of the longest prompt that is used. Raises UserError if responses leave no room in the context."""
+    if context <= params.most_tokens:
+        results = params.turns - 1
+        more = f" with {counted(results, 'result')} of up to {params.tool_tokens} tokens" if results else ""
         raise DataError(
-            f"rollout.max_tokens {max_tokens} leaves no room for a prompt in the model's context of {context} tokens; "
-            "lower it"
+            f"rollout.max_tokens {params.max_tokens}{more} leaves no room for a prompt in the model's context of "
+            f"{context} tokens; lower it"
         )
-    return min(max_prompt_tokens, context - max_tokens)
+    return min(max_prompt_tokens, context - params.most_tokens)
 
 
 def usable_problems(verifiers: Verifiers, problems: Sequence[Problem], *, training: bool = True) -> list[Problem]:
@@ -117,7 +122,7 @@ def settled_rows(
         return config
 
     def choose() -> int:
-        longest = max(len(item.prompt_ids) for item in items)
+        longest = max(len(item.prompt_ids) for item in items) + rollout.most_tokens - rollout.max_tokens
         rows = fitting_rows(policy, longest, rollout.max_tokens, step=step)
         say(f"up to {rows} responses are decoded at once")
         return rows
@@ -142,21 +147,23 @@ def sample_groups(
     Returns the groups in the order of `items`.
     """
     keys = [derive_key(seed, *purpose, item.draw, item.problem.id) for item in items]
-    drawn: dict[int, tuple[list[Completion], list[str]]] = {}
+    conversations = Conversations(policy, sampler, verifiers.tool if params.turns > 1 else None, params)
+    drawn: dict[int, list[Response]] = {}
     verdicts: dict[int, list[Verdict]] = {}
     waiting: deque[int] = deque()
 
     def judge_waiting() -> None:
         """Judge the responses that arrived while the thread was busy, together."""
         taken = [waiting.popleft() for _ in range(len(waiting))]
-        pairs = [(items[index].problem, text) for index in taken for text in drawn[index][1]]
+        pairs = [(items[i].problem, _judged(verifiers, items[i].problem, one)) for i in taken for one in drawn[i]]
         judged = iter(verifiers.verify(pairs) if pairs else [])
-        verdicts.update({index: [next(judged) for _ in drawn[index][1]] for index in taken})
+        verdicts.update({index: [next(judged) for _ in drawn[index]] for index in taken})
 
     thread, judging = ThreadPoolExecutor(1, "dph-judging"), []
     try:
-        for index, completions in sampler.stream([item.prompt_ids for item in items], params, keys):
-            drawn[index] = completions, [policy.decode(completion.token_ids) for completion in completions]
+        problems, prompts = [item.problem for item in items], [item.prompt_ids for item in items]
+        for index, responses in conversations.stream(problems, prompts, keys):
+            drawn[index] = responses
             waiting.append(index)
             judging.append(thread.submit(judge_waiting))
             doing(f"sampled {len(drawn)} of {counted(len(items), 'prompt')}")
@@ -165,9 +172,21 @@ def sample_groups(
     finally:
         thread.shutdown(cancel_futures=True)
     return [
-        Group(item.problem, item.prompt_ids, list(map(Rollout, *drawn[index], verdicts[index])))
+        Group(
+            item.problem,
+            item.prompt_ids,
+            [
+                Rollout(one.completion, one.text, verdict, one.transcript)
+                for one, verdict in zip(drawn[index], verdicts[index], strict=True)
+            ],
+        )
         for index, item in enumerate(items)
     ]
+
+
+def _judged(verifiers: Verifiers, problem: Problem, response: Response) -> str:
+    """The text of a response that is judged."""
+    return response.judged(pays_for_calls=response.paid_call and verifiers.pays_for_calls(problem))
 
 
 def rollouts_as_json(group: Group) -> list[list[Any]]:
@@ -182,6 +201,7 @@ def rollouts_as_json(group: Group) -> list[list[Any]]:
             rollout.verdict.outcome,
             float(rollout.verdict.reward),
             rollout.verdict.detail,
+            *_tool_part(rollout),
         ]
         for rollout in group.rollouts
     ]
@@ -194,13 +214,27 @@ def group_from_json(item: Prompted, rollouts: Sequence[Sequence[Any]]) -> Group:
         item.prompt_ids,
         [
             Rollout(
-                Completion(_unpacked("i", ids), _unpacked("f", logprobs), reason),
+                Completion(_unpacked("i", ids), _unpacked("f", logprobs), reason, *_written(tool)),
                 text,
                 Verdict(Outcome(outcome), reward, detail),
+                *tool[2:],
             )
-            for ids, logprobs, reason, text, outcome, reward, detail in rollouts
+            for ids, logprobs, reason, text, outcome, reward, detail, *tool in rollouts
         ],
     )
+
+
+def _tool_part(rollout: Rollout) -> list[Any]:
+    """What the JSON of a response that called a tool has besides: its mask, failed calls and transcript."""
+    completion = rollout.completion
+    if completion.written is None:
+        return []
+    return [_packed("b", completion.written), completion.failed_calls, rollout.transcript]
+
+
+def _written(tool: Sequence[Any]) -> tuple[list[bool] | None, int]:
+    """The mask and the number of failed calls in what `_tool_part` returned."""
+    return ([bool(mark) for mark in _unpacked("b", tool[0])], tool[1]) if tool else (None, 0)
 
 
 def _packed(typecode: str, numbers: Sequence[float]) -> str:

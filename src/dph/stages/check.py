@@ -136,7 +136,7 @@ def _check_tokens(config: CheckConfig, problems: Sequence[Problem]) -> set[str]:
     prompts are used."""
     tokenizer, rollout, rendering = load_tokenizer(config.model), config.rollout, Rendering.of(config.model)
     settings = read_config(config.model).get_text_config()
-    limit = longest_prompt(context_of(settings), rollout.max_prompt_tokens, rollout.max_tokens)
+    limit = longest_prompt(context_of(settings), rollout.max_prompt_tokens, rollout)
     check_variables(tokenizer, rendering)
     say_unused_variables(tokenizer, problems)
     vocabulary = int(settings.vocab_size)

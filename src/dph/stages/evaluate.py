@@ -14,7 +14,16 @@ from dph.build import make_sampler, make_task, make_verifiers, select, split_nam
 from dph.config import EvalConfig, EvaluatedModelConfig, absolute, differences
 from dph.errors import UserError, counted
 from dph.evaluation.evaluator import Evaluator, problems_at_once
-from dph.measure.metrics import DIVERSITY_METRICS, Scores, diversity_of, greedy_verdict, score_group, summarise
+from dph.measure.metrics import (
+    DIVERSITY_METRICS,
+    TOOL_METRICS,
+    Scores,
+    diversity_of,
+    greedy_verdict,
+    score_group,
+    summarise,
+    tool_use,
+)
 from dph.models.chat import noted_rendering
 from dph.models.device import settled
 from dph.models.policy import Policy
@@ -26,7 +35,7 @@ from dph.runs.files import write_atomically, written_atomically
 from dph.runs.pinned import content_hashes
 from dph.sampling.rollouts import Prompted, encode_problems, refuse_unjudged, settled_rows, still_usable
 from dph.tasks import Task, style_of
-from dph.types import Group, Problem, as_text
+from dph.types import Group, Problem, Rollout, as_text
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
 
@@ -71,7 +80,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         items: list[_Item] = []
         for split, problems in chosen.items():
             usable = still_usable(chunks, verifiers, problems, training=False)
-            encoded = encode_problems(policy, usable, rollout.max_prompt_tokens, rollout.max_tokens)
+            encoded = encode_problems(policy, usable, rollout, rollout.max_prompt_tokens)
             items += [(split, item) for item in encoded]
         settings = settled_rows(config.sampler, policy, [item for _, item in items], rollout, run, world)
         sampler = make_sampler(settings, policy, config.model, rollout.longest)
@@ -87,11 +96,12 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         if not world.leads:
             world.wait()
             return run.path
+        tool = TOOL_METRICS if rollout.turns > 1 else ()
         scored: dict[str, list[Scores]] = {split: [] for split in chosen}
         rows: dict[str, list[dict[str, Any]]] = {"problems": [], "completions": []}
         for (split, item), sample, best in zip(items, samples, greedy, strict=True):
             scored[split].append(score := sample["score"] | {"greedy": best["greedy"]})
-            row = _problem_row(split, item.problem) | {name: score.get(name) for name in _OF_PROBLEM}
+            row = _problem_row(split, item.problem) | {name: score.get(name) for name in (*_OF_PROBLEM, *tool)}
             rows["problems"].append(row | {"content": contents[split][item.problem.id]})
             rows["completions"] += sample["rows"] + best["rows"]
         for name, table in rows.items():
@@ -130,7 +140,8 @@ def _sampled(
         texts = [(group.problem, rollout.text) for rollout in group.rollouts]
         answers, solutions = verifiers.tell("answers", texts), verifiers.tell("solutions", texts)
         score = score_group(task, group, None) | diversity_of(group, evaluator.params, answers, solutions)
-        values.append({"score": score, "rows": _completion_rows(split, task, group)})
+        score |= tool_use([group]) if evaluator.params.turns > 1 else {}
+        values.append({"score": score, "rows": _completion_rows(split, task, group, turns=evaluator.params.turns)})
     return values
 
 
@@ -138,7 +149,10 @@ def _decoded(task: Task, evaluator: Evaluator, items: Sequence[_Item]) -> list[d
     """For each problem, whether its greedy response is correct, and its row of completions."""
     groups = evaluator.decoded([item for _, item in items])
     return [
-        {"greedy": greedy_verdict(group), "rows": _completion_rows(split, task, group, first=-1)}
+        {
+            "greedy": greedy_verdict(group),
+            "rows": _completion_rows(split, task, group, first=-1, turns=evaluator.params.turns),
+        }
         for (split, _), group in zip(items, groups, strict=True)
     ]
 
@@ -164,8 +178,9 @@ def _problem_row(split: str, problem: Problem) -> dict[str, Any]:
     return facts | {"prompt": as_text(problem.prompt), "answer": str(problem.answer)}
 
 
-def _completion_rows(split: str, task: Task, group: Group, first: int = 0) -> list[dict[str, Any]]:
-    """The rows of a group in completions.parquet. first: the number of the first row."""
+def _completion_rows(split: str, task: Task, group: Group, first: int = 0, turns: int = 1) -> list[dict[str, Any]]:
+    """The rows of a group in completions.parquet. first: the number of the first row. turns: most turns of a response;
+    with several, the rows have what the response said and read before its last turn, too."""
     return [
         {
             "split": split,
@@ -176,8 +191,16 @@ def _completion_rows(split: str, task: Task, group: Group, first: int = 0) -> li
             "detail": rollout.verdict.detail,
             "reward": float(rollout.reward),
             "style": style_of(task, group.problem, rollout.text) or "",
-            "tokens": len(rollout.completion.token_ids),
+            "tokens": rollout.completion.length,
             "finish_reason": rollout.completion.finish_reason,
+            **(_calls(rollout) if turns > 1 else {}),
         }
         for number, rollout in enumerate(group.rollouts, first)
     ]
+
+
+def _calls(rollout: Rollout) -> dict[str, Any]:
+    """How a response called a tool, and the text of all its turns and results."""
+    completion = rollout.completion
+    calls = {"tool_calls": completion.calls, "failed_calls": completion.failed_calls}
+    return calls | {"transcript": rollout.transcript or rollout.text}

@@ -24,6 +24,7 @@ from dph.config import PresampleConfig, absolute
 from dph.config.sampling import sampling_facts
 from dph.errors import counted
 from dph.measure.certificate import upper_bound
+from dph.measure.metrics import tool_use
 from dph.models.batch import Tokens
 from dph.models.chat import noted_rendering
 from dph.models.device import settled
@@ -50,7 +51,7 @@ from dph.sampling.rollouts import (
     settled_rows,
     still_usable,
 )
-from dph.types import UNPARSED, Group, Outcome, Rollout
+from dph.types import UNPARSED, Group, Outcome, Rollout, of_policy
 from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
 
@@ -80,7 +81,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
     with Chunks(run.path, inputs, contents, world) as chunks:
         with make_verifiers(config.verifier, config.reward, reward) as verifiers:
             problems = still_usable(chunks, verifiers, problems, training=True)
-            items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
+            items = encode_problems(policy, problems, config.rollout, config.rollout.max_prompt_tokens)
             settings = settled_rows(config.sampler, policy, items, config.rollout, run, world)
             sampler = make_sampler(settings, policy, config.model, config.rollout.longest)
 
@@ -136,7 +137,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
     if facts.get("certify"):
         least = float(upper_bound(np.zeros(facts["certify"])))
         say(f"kept aside: {facts['certify']} near-perfect, which can certify a loss of {least:.3f} or more")
-    _show(first)
+    _show(first, config.rollout.turns)
     world.wait()
     return run.path
 
@@ -153,7 +154,7 @@ def _say_what_is_missed(config: PresampleConfig) -> None:
         )
 
 
-def _show(groups: Sequence[Group]) -> None:
+def _show(groups: Sequence[Group], turns: int) -> None:
     """Say how the judging of all responses ended, and show a response to each of some problems that are evenly
     spread."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -163,6 +164,11 @@ def _show(groups: Sequence[Group]) -> None:
     unparsed = sum(rollout.verdict.detail == UNPARSED for rollout in rollouts)
     unread = f"; answers that could not be read: {unparsed}" if unparsed else ""
     say(f"{counted(len(rollouts), 'response')}: {counts}; cut off at rollout.max_tokens: {cut}{unread}")
+    if turns > 1:
+        used = tool_use(groups)
+        failed = f", of which {used['tool_errors']:.0%} failed" if "tool_errors" in used else ""
+        never = "" if used["tool_calls"] else "; say in the prompts how to call it, or set rollout.turns to 1"
+        say(f"calls of the tool for each response: {used['tool_calls']:.2f}{failed}{never}")
     if 50 * outcomes[Outcome.CORRECT] < sum(rollout.verdict.scored for rollout in rollouts):
         say("fewer than 2 % are right; docs/guides/your-data.md says what helps when the model solves nothing")
     shown = min(_SHOWN, len(groups))
@@ -177,15 +183,22 @@ def _rehearsals(
     training. Raises UserError if the log-probabilities of the sampler show that it sampled from another
     distribution."""
     rows = [Tokens(list(group.prompt_ids), list(r.completion.token_ids)) for group, r in stored]
+    marks = [r.completion.written for _, r in stored]
     # kept for a resumed run, which needs the same micro-batches although the free memory may have changed
     budget = chunks.once("budget", lambda: config.tokens_per_microbatch or fitting_tokens(policy))
     computed = partial(policy.response_logprobs, temperature=config.rollout.temperature, token_budget=budget)
     logprobs = chunks.map("stored responses", rows, ROWS_AT_ONCE, computed, "log-probabilities")
-    check_sampler([r.completion.logprobs for _, r in stored], logprobs, policy.precision)
+    own = [of_policy(values, written) for values, written in zip(logprobs, marks, strict=True)]
+    check_sampler([r.completion.own_logprobs for _, r in stored], own, policy.precision)
     return [
-        Rehearsal(row.prompt_ids, row.response_ids, group.problem.id, values, r.text)
-        for row, (group, r), values in zip(rows, stored, logprobs, strict=True)
+        Rehearsal(row.prompt_ids, row.response_ids, group.problem.id, _of_own(values, written), r.text, written)
+        for row, (group, r), values, written in zip(rows, stored, logprobs, marks, strict=True)
     ]
+
+
+def _of_own(values: Sequence[float], written: Sequence[bool] | None) -> Sequence[float]:
+    """The values of the tokens of a response, and 0 for those that the policy did not write."""
+    return values if written is None else [value * own for value, own in zip(values, written, strict=True)]
 
 
 def _write(

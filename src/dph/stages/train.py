@@ -215,7 +215,7 @@ def learner_of(
     rollout, model = config.rollout, config.model
     needs_reference = method.objective.needs_reference or method.advantage.needs_reference
     reference = Policy.load(model) if needs_reference and not model.lora_rank else None  # adapters can be switched off
-    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
+    items = encode_problems(policy, problems, rollout, rollout.max_prompt_tokens)
     settings = config.sampler
     if run is not None:
         step = -(-rollout.prompts // world.size) * rollout.n

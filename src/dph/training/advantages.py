@@ -10,7 +10,7 @@ from dph.measure.metrics import answer_of
 from dph.models.packing import Tokens
 from dph.objective.advantages import Advantage, GroupView
 from dph.training.rows import Row
-from dph.types import Group, Problem
+from dph.types import Completion, Group, Problem, of_policy, on_all
 
 
 def overlong_penalty(length: int, max_tokens: int, config: OverlongConfig) -> float:
@@ -56,18 +56,22 @@ class AdvantageEstimator:
         return [self._rows(group, reference) for group, reference in zip(groups, references, strict=True)]
 
     def _rows(self, group: Group, reference: Sequence[Sequence[float]] | None) -> list[Row | None]:
+        """Advantages see the tokens that the policy wrote, and no others."""
+        drawn_G = [rollout.completion for rollout in group.rollouts]
         rewards_G = [
-            rollout.reward + overlong_penalty(len(rollout.completion.token_ids), self.max_tokens, self.overlong)
+            rollout.reward + overlong_penalty(rollout.completion.length, self.max_tokens, self.overlong)
             for rollout in group.rollouts
         ]
         view = GroupView(
             rewards=torch.tensor(rewards_G),
             verdicts=[rollout.verdict for rollout in group.rollouts],
-            old_logprobs=[torch.tensor(rollout.completion.logprobs) for rollout in group.rollouts],
+            old_logprobs=[torch.tensor(drawn.own_logprobs) for drawn in drawn_G],
             texts=[rollout.text for rollout in group.rollouts],
             style_of=lambda text: self.style(group.problem, text),
             answer_of=lambda text: answer_of(group.problem, text),
-            ref_logprobs=None if reference is None else [torch.tensor(values) for values in reference],
+            ref_logprobs=None
+            if reference is None
+            else [torch.tensor(of_policy(v, drawn.written)) for v, drawn in zip(reference, drawn_G, strict=True)],
         )
         return [
             Row(
@@ -75,9 +79,17 @@ class AdvantageEstimator:
                 rollout.completion.token_ids,
                 rollout.completion.logprobs,
                 ref_logprobs=None if reference is None else reference[index],
-                advantage=(advantage[: len(rollout.completion.token_ids)] if advantage.ndim else advantage).tolist(),
+                advantage=_on_tokens(advantage, rollout.completion),
+                written=rollout.completion.written,
             )
             if rollout.verdict.scored and not (self.mask_truncated and rollout.completion.finish_reason == "length")
             else None
             for index, (rollout, advantage) in enumerate(zip(group.rollouts, self.advantage(view), strict=True))
         ]
+
+
+def _on_tokens(advantage: torch.Tensor, completion: Completion) -> float | Sequence[float]:
+    """The advantage of a response or, if they differ, of each of its tokens; 0 for those that a tool wrote."""
+    if not advantage.ndim:
+        return advantage.tolist()
+    return on_all(advantage[: completion.length].tolist(), completion.written, 0.0)

@@ -78,6 +78,7 @@ class Training:
     def step(self, clock: Clock, interrupts: Interrupts) -> None:
         """Take one step: rollouts on D_exp, stored responses of D_pef, and an update by eq. 7 on both."""
         state, learner = self.saver.state, self.learner
+        turns = learner.collector.rollout.turns
         step = state.step + 1
 
         # Draw prompts of D_exp and judge G responses to each. A cursor says which prompts: no generator's state is
@@ -115,7 +116,7 @@ class Training:
                 optimizer_steps=optimizer.steps_taken,
                 skipped_in_a_row=optimizer.skipped_in_a_row,
                 token_budget=learner.updater.reduced_budget,
-                pending=values | stats.metrics() | coverage | {"lr": optimizer.lr},
+                pending=values | stats.metrics(turns=turns) | coverage | {"lr": optimizer.lr},
             )
         clock.lap("update")
         clock.rate("tokens_per_second", stats.sampled["tokens"])

@@ -16,6 +16,7 @@ from dph.objective.objective import TokenBatch
 from dph.process.distributed import World
 from dph.rehearsal.bank import even_weights
 from dph.rehearsal.store import Rehearsal
+from dph.types import of_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,14 @@ class Row(Tokens):
     """Log-probabilities of the tokens, in nats, that the sampler reported; None if `old_logprobs` are the sampler's."""
     selected: Sequence[bool] | None = None
     """Whether the policy loss treats each token differently; None if the loss selects no tokens."""
+    written: Sequence[bool] | None = None
+    """Whether the policy wrote each token. A tool wrote the others: they have no part in the loss, in its denominators
+    and in any mean. None: the policy wrote all."""
+
+    @property
+    def counted(self) -> int:
+        """The number of tokens that the policy wrote."""
+        return len(self.response_ids) if self.written is None else sum(self.written)
 
     @property
     def advances(self) -> bool:
@@ -52,7 +61,8 @@ class Row(Tokens):
     @property
     def mean_advantage(self) -> float:
         """The advantage of the response; the mean over the tokens if each token has its own."""
-        return fmean(self.advantage) if isinstance(self.advantage, Sequence) else self.advantage
+        by_token = self.advantage
+        return fmean(of_policy(by_token, self.written)) if isinstance(by_token, Sequence) else by_token
 
     @property
     def token_advantages(self) -> Sequence[float]:
@@ -93,11 +103,15 @@ def collate(
         values = [getattr(row, name) for row in rows]
         return None if all(value is None for value in values) else padded([v or () for v in values], steps, dtype)
 
+    response_mask = inputs.present * torch.tensor([float(row.weight > 0) for row in rows])[:, None]
+    if any(row.written is not None for row in rows):
+        own = [[True] * len(row.response_ids) if row.written is None else row.written for row in rows]
+        response_mask = response_mask * padded(own, steps, response_mask.dtype)
     advantages = [row.advantage for row in rows]
     by_token = any(isinstance(value, Sequence) for value in advantages)
     batch = Batch(
         **{item.name: getattr(inputs, item.name) for item in fields(Inputs)},
-        response_mask=inputs.present * torch.tensor([float(row.weight > 0) for row in rows])[:, None],
+        response_mask=response_mask,
         old_logprobs=padded([row.old_logprobs for row in rows], steps, torch.float32),
         ref_logprobs=column("ref_logprobs"),
         advantages=padded([row.token_advantages for row in rows], steps, torch.float32)
@@ -128,6 +142,7 @@ def rehearsal_row(stored: Rehearsal, weight: float = 1.0) -> Row:
         ref_logprobs=stored.ref_logprobs,
         is_rehearsal=True,
         weight=weight,
+        written=stored.written,
     )
 
 

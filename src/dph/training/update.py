@@ -18,6 +18,7 @@ from dph.process.progress import doing, say
 from dph.sampling.seeding import derive_key, uniforms
 from dph.training.optim import Optimizer
 from dph.training.rows import Batch, Row, batches
+from dph.types import of_policy, on_all
 
 Groups = Sequence[Sequence[Row]]
 """The rows of some prompts, a list for each prompt."""
@@ -45,9 +46,9 @@ def count_rows(rows: Sequence[Row]) -> LossCounts:
     >>> count_rows(rows)
     LossCounts(exp_tokens=3.0, pef_tokens=2.0, exp_sequences=1.0, pef_sequences=1.0)
     """
-    counted = [row for row in rows if row.weight > 0 and len(row.response_ids) > 0]
+    counted = [row for row in rows if row.weight > 0 and row.counted > 0]
     exp, pef = ([row for row in counted if row.is_rehearsal is kind] for kind in (False, True))
-    tokens = [sum(row.weight * len(row.response_ids) for row in rows) for rows in (exp, pef)]
+    tokens = [sum(row.weight * row.counted for row in rows) for rows in (exp, pef)]
     return LossCounts(*tokens, *(sum(row.weight for row in rows) for rows in (exp, pef)))
 
 
@@ -227,8 +228,9 @@ class Updater:
         """log π of every response token of every row under the policy as it is, in nats."""
         return self.policy.response_logprobs(rows, self.temperature, self.budget)
 
-    def _selected(self, rows: Sequence[Row], *, moved: bool) -> list[list[bool]]:
-        """Which tokens of the rollouts of this process the policy loss selects among the rollouts of all processes.
+    def _selected(self, rows: Sequence[Row], *, moved: bool) -> list[Sequence[bool]]:
+        """Which tokens of the rollouts of this process the policy loss selects among the rollouts of all processes: of
+        those that the policy wrote.
 
         The random numbers of the selection depend on the response and on the number of optimizer steps that were taken.
         A resumed run, and a run with another number of processes, therefore draw the same numbers.
@@ -243,15 +245,16 @@ class Updater:
         ]
         if moved and self.objective.policy.selects_by_policy:
             columns.append(self.logprobs(rows))
+        marks = [row.written for row in rows]
         old, advantages, uniform, *now = (
             self.world.joined(torch.tensor([value for row in column for value in row], dtype=torch.float32))
-            for column in columns
+            for column in (list(map(of_policy, values, marks)) for values in columns)
         )
-        sizes = [len(row.response_ids) for row in rows]
+        sizes = [row.counted for row in rows]
         before = sum(self.world.gather(sum(sizes))[: self.world.rank])
         current = {"logprobs": now[0]} if now else {}
         chosen = self.objective.policy.select(old, advantages, uniform, **current)[before : before + sum(sizes)]
-        return [marks.tolist() for marks in chosen.split(sizes)]
+        return [on_all(part.tolist(), of_row, False) for part, of_row in zip(chosen.split(sizes), marks, strict=True)]
 
     def _random(self, row: Row) -> list[float]:
         """A number in [0, 1) for each token of a response."""

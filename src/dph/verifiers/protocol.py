@@ -4,13 +4,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from numbers import Real
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from dph.errors import DataError, UserError, counted
 from dph.process.user_code import ask
 from dph.registry import Registry
 from dph.types import Problem, Verdict
 from dph.verifiers.lru import LRU
+
+if TYPE_CHECKING:
+    from dph.verifiers.sql.tool import SqlTool
 
 
 class Verifier(Protocol):
@@ -55,6 +58,7 @@ class Verifiers:
         self._options = dict(options or {})
         self.only, self.skip_weak = only, skip_weak
         self._made: dict[str, Verifier] = {}
+        self._tool: SqlTool | None = None
 
     def _get(self, name: str) -> Verifier:
         if name not in self._made:
@@ -129,6 +133,21 @@ class Verifiers:
         texts = self._of_each(what, [problem for problem, _ in items], items)
         return [texts.get(i) for i in range(len(items))] if texts else []
 
+    @property
+    def tool(self) -> "SqlTool":
+        """The tool that queries the databases of problems while a model answers, with the time limit and the number of
+        processes of the SQL verifier."""
+        if self._tool is None:
+            from dph.verifiers.sql.tool import SqlTool
+
+            own = self._options.get("sql", {})
+            self._tool = SqlTool(**{name: own[name] for name in ("workers", "timeout") if name in own})
+        return self._tool
+
+    def pays_for_calls(self, problem: Problem) -> bool:
+        """Whether a well-formed call of a tool earns a reward of its own (`verifier.reward = "paper"`)."""
+        return bool(getattr(self._get(self._name(problem)), "pays_for_calls", False))
+
     def _of_each(
         self, what: str, problems: Sequence[Problem], items: Sequence[Any], kind: type = object
     ) -> dict[int, Any]:
@@ -161,6 +180,9 @@ class Verifiers:
         for verifier in self._made.values():
             verifier.close()
         self._made.clear()
+        if self._tool is not None:
+            self._tool.close()
+            self._tool = None
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,7 @@ from typing import Any
 
 from dph.config import RehearsalTerm, RewardConfig, VerlConfig, flatten, narrowed, to_dict
 from dph.config.checks import template_variables
-from dph.config.sampling import verl_settings
+from dph.config.sampling import DEFAULTS, verl_settings
 from dph.engine import BANK_KEYS
 from dph.errors import UserError
 from dph.integrations.verl.layout import VLLM_SHARE, ClusterLayout
@@ -87,6 +87,11 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
         "(docs/guides/extend.md), or train it with `dph train`": config.reward != RewardConfig(),
         "verl saves the trained weights; leave --trained-share out, and interpolate the trained model with "
         "`dph interpolate FOLDER --initial MODEL`": config.trained_share < 1,
+        "a launch of verl has no turns and no tool_tokens; leave them out, and give verl the tool of "
+        "examples/verl_tools.sh": any(
+            (of.turns, of.tool_tokens) != (DEFAULTS["turns"], DEFAULTS["tool_tokens"])
+            for of in (config.rollout, config.validation)
+        ),
         "verl has no linear learning-rate schedule; use --optim.schedule constant or cosine": (
             config.optim.schedule == "linear"
         ),

@@ -156,7 +156,7 @@ def sampling_block(block: Mapping[str, Any], *, validation: bool) -> SamplingPar
     """The sampling parameters of the block `dph` of a configuration. Raises UserError for one that verl has itself."""
     name = "validation_sampling" if validation else "sampling"
     given = dict(block.get(name) or {})
-    if theirs := [key for key in given if key not in marks() or marks()[key].of_verl]:
+    if theirs := [key for key in given if key not in marks() or marks()[key].of_verl or marks()[key].ours]:
         raise UserError(f"dph.{name} has {theirs[0]!r}, which is a setting of verl's rollout or unknown; leave it out")
     return from_dict(SamplingParams, given, f"the settings under 'dph.{name}'")
 

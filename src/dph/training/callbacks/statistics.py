@@ -53,11 +53,13 @@ class StepStats:
     def responses(self) -> int:
         return sum(self.outcomes.values())
 
-    def metrics(self) -> dict[str, float]:
-        """Means over rollouts, over the rollouts that could be judged, and over groups (docs/reference/metrics.md)."""
+    def metrics(self, *, turns: int = 1) -> dict[str, float]:
+        """Means over rollouts, over the rollouts that could be judged, and over groups (docs/reference/metrics.md).
+        turns: most turns of a response; with several, also how responses used the tool."""
+        used = _tool_use(self.sampled) if turns > 1 else {}
         kept = {} if self.kept is None else {f"kept/{name}": value for name, value in _means(self.kept).items()}
         groups = (self.sampled if self.kept is None else self.kept)["groups"]
-        return _means(self.sampled) | {"groups": groups, "prompts_drawn": self.attempted} | kept
+        return _means(self.sampled) | used | {"groups": groups, "prompts_drawn": self.attempted} | kept
 
 
 def _sums(groups: Sequence[Group]) -> dict[str, float]:
@@ -72,7 +74,10 @@ def _sums(groups: Sequence[Group]) -> dict[str, float]:
         "rewarded": sum(rollout.reward != 0 for rollout in rollouts),
         "reward": sum(rollout.reward for rollout in scored),
         "correct": sum(rollout.verdict.correct for rollout in scored),
-        "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
+        "tokens": sum(rollout.completion.length for rollout in rollouts),
+        "read": sum(len(rollout.completion.token_ids) - rollout.completion.length for rollout in rollouts),
+        "calls": sum(rollout.completion.calls for rollout in rollouts),
+        "failed_calls": sum(rollout.completion.failed_calls for rollout in rollouts),
         "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
         "unparsed": sum(rollout.verdict.detail == UNPARSED for rollout in rollouts),
     }
@@ -94,4 +99,12 @@ def _means(sums: Mapping[str, float]) -> dict[str, float]:
         "truncated": sums["truncated"] / per_rollout,
         "unparsed": sums["unparsed"] / per_rollout,
         "unscored": (sums["rollouts"] - sums["scored"]) / per_rollout,
+    }
+
+
+def _tool_use(sums: Mapping[str, float]) -> dict[str, float]:
+    return {
+        "tool_calls": sums["calls"] / max(1, sums["rollouts"]),
+        "tool_errors": sums["failed_calls"] / max(1, sums["calls"]),
+        "tool_share": sums["read"] / max(1, sums["read"] + sums["tokens"]),
     }

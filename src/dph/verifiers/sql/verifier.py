@@ -99,6 +99,7 @@ class SqlVerifier(UsesWorkers):
         self._rule.check(self._options)
         self._prepared = lru_cache(8192)(partial(_prepared, self._rule, self._options))
         self._reward = REWARDS[reward]
+        self.pays_for_calls = bool(self._reward.tool_bonus)
         self._timeout = timeout
         self._gold_timeout = gold_timeout
         self._whole = answer == "whole"
