@@ -11,6 +11,7 @@ from statistics import fmean
 
 import pyarrow.parquet as pq
 
+from experiments.core import core_table
 from experiments.intervals import student_interval
 from experiments.minisql import MiniSql
 from experiments.mixing import Counts, mean_of, mix_at, mixed, pass_of
@@ -290,6 +291,7 @@ def main() -> None:
     folder = parser.parse_args().counts
     bench = load(folder, "bench-test")
     for title, lines in {
+        "The core comparison": core_table(folder),
         "The hidden coin": coin(load(folder, "tiny"), bench),
         "The bench": bench_table(bench),
         "The language model": language_table(folder),
