@@ -18,7 +18,7 @@ from experiments.anchor.design import CONFIRM_STARTS, STARTS
 from experiments.evidence import over, table
 from experiments.factorial.tables import Start, by_class, class_shares, level, mean_at
 from experiments.intervals import student_interval
-from experiments.mixing import mean_of, missed, mix_at, mixed, pass_of
+from experiments.mixing import interpolated, mean_of, missed, mix_at, mixed, pass_of
 from experiments.worlds import (
     TITLES,
     elsewhere_table,
@@ -122,8 +122,12 @@ def _losable(starts: Starts, k: int) -> tuple[list[float], list[float]]:
 
 
 def _difference(starts: Starts, one: Names, other: Names) -> list[str]:
-    values = ([level(s, one, metric) - level(s, other, metric) for s in starts.values()] for metric in METRICS)
-    return [f"{over(each)}, {sum(value > 0 for value in each)} of {len(each)}" for each in values]
+    found = _levels_between(starts, one, other)
+    return [f"{over(each)}, {sum(value > 0 for value in each)} of {len(each)}" for each in found]
+
+
+def _levels_between(starts: Starts, one: Names, other: Names) -> list[list[float]]:
+    return [[level(s, one, metric) - level(s, other, metric) for s in starts.values()] for metric in METRICS]
 
 
 def one_rate_table(folder: Path) -> Iterator[str]:
@@ -131,6 +135,8 @@ def one_rate_table(folder: Path) -> Iterator[str]:
     starts, rows = countdown(folder), []
     pairs: list[tuple[str, Names, Names]] = [
         ("near-perfect rows (JS, η 0.3, 1, 2) − none, all problems", NEAR, GRPO),
+        *((f"η {arm[8:]} alone, near-perfect rows − none", (arm,), GRPO) for arm in NEAR),
+        ("the three η − the run of GRPO with the same training seed", NEAR, GRPO[:1]),
         ("DPH-JS (η 0.6, 16 rows) − D_exp only", ("dph_js",), ("exp_only",)),
         ("D_exp only − GRPO", ("exp_only",), GRPO),
         ("DPH-JS (η 0.6, 16 rows) − GRPO", ("dph_js",), GRPO),
@@ -138,6 +144,7 @@ def one_rate_table(folder: Path) -> Iterator[str]:
         ("rows of all solved (−log u, η 1) − none, all problems", ("solved-raw-1",), GRPO),
         ("`grpo_sft` − GRPO", ("distinct-raw-1",), GRPO),
         ("k3 β 0.1 − GRPO", ("k3-0.1",), GRPO),
+        ("k3 β 0.1 − the run of GRPO with the same training seed", ("k3-0.1",), GRPO[:1]),
         ("k3 β 0.3 − GRPO", ("k3-0.3",), GRPO),
         ("halfway weights − GRPO", ("grpo-1e-4-share0.5",), GRPO),
         ("halfway weights − GRPO, 2e-4", ("grpo-2e-4-share0.5",), ("grpo-2e-4", "grpo-2e-4-again")),
@@ -176,31 +183,91 @@ def _first_step(curve: Sequence[tuple[int, float]], reached: float) -> float:
     return curve[-1][0] if reached > curve[0][1] else curve[0][0]
 
 
-def equal_table(folder: Path) -> Iterator[str]:
-    """The mean of samples at equal pass@k, minus that of the base model and GRPO's learning rates. Every start is in
-    range, so that nothing depends on the result."""
-    b, f, rows = countdown(folder), countdown_f(folder), []
-    chosen = {title: names for title, names in ARMS.items() if names != GRPO}
-    chosen["GRPO 2e-4, halfway weights"] = ("grpo-2e-4-share0.5",)
-    for title, names in chosen.items():
-        rows.append([title, f"{len(b)}", *(over(_above(b, names, FRONTIER, k)) for k in (8, 32))])
+def _compared(folder: Path) -> Iterator[tuple[str, Starts, Names, Sequence[Names]]]:
+    """What is read against GRPO's learning rates at equal pass@k: title, starts, arms, and the lines' points."""
+    b, f = countdown(folder), countdown_f(folder)
+    for title, names in (*ARMS.items(), ("GRPO 2e-4, halfway weights", ("grpo-2e-4-share0.5",))):
+        if names != GRPO:
+            yield title, b, names, FRONTIER
     for title, name in (("`grpo_sft`", "distinct-raw-1"), ("k3, β 0.3", "k3-24-0.3"), ("k3, β 1", "k3-24-1")):
-        cells = [over(_above(f, (name,), WIDE, k)) for k in (8, 32)]
-        rows.append([f"{title}, against GRPO with as many responses (experiment F)", f"{len(f)}", *cells])
+        yield f"{title}, against GRPO with as many responses (experiment F)", f, (name,), WIDE
     for title, name in (("`grpo_sft`", "distinct-raw-1"), ("rows of all solved (−log u, η 1)", "solved-raw-1")):
-        cells = [over(_above(b, (name,), WIDE_E, k)) for k in (8, 32)]
-        rows.append([f"{title}, against GRPO with as many responses (experiment E)", f"{len(b)}", *cells])
-    yield from table(
-        ["points of mean@64 above GRPO's learning rates", "starts", "at equal pass@8", "at equal pass@32"], rows
-    )
+        yield f"{title}, against GRPO with as many responses (experiment E)", b, (name,), WIDE_E
+
+
+def equal_table(folder: Path) -> Iterator[str]:
+    """The mean of samples at equal pass@k, minus that of the base model and GRPO's learning rates, by
+    `experiments.factorial.tables.mean_at`: the highest mean on the lines at which pass@k is at least that of the arm.
+    Where no point of the lines has so much, the mean of the point with the highest pass@k counts; "above the lines" is
+    the number of such starts. So no start is left out, and there the rule is against the arm."""
+    rows = []
+    for title, starts, names, frontier in _compared(folder):
+        cells = []
+        for k in (8, 32):
+            pairs = [_points(start, names, frontier, k) for start in starts.values()]
+            above = sum(passed > max(y for _, y in points) for points, (_, passed) in pairs)
+            cells += [over(_above(starts, names, frontier, k)), f"{above}"]
+        rows.append([title, f"{len(starts)}", *cells])
+    head = ["points of mean@64 above GRPO's learning rates", "starts", "at equal pass@8", "above the lines"]
+    yield from table([*head, "at equal pass@32", "above the lines"], rows)
+
+
+def crossing_table(folder: Path) -> Iterator[str]:
+    """The other reading of `equal_table`: the highest mean on the lines at which pass@k *equals* that of the arm;
+    starts in which no line has it are left out."""
+    rows = []
+    for title, starts, names, frontier in _compared(folder):
+        cells = [title, f"{len(starts)}"]
+        for k in (8, 32):
+            pairs = [_points(start, names, frontier, k) for start in starts.values()]
+            found = [(mean, crossing(points, passed)) for points, (mean, passed) in pairs]
+            inside = [mean - other for mean, other in found if other is not None]
+            cells += [over(inside) if len(inside) > 1 else "–", f"{len(inside)}"]
+        rows.append(cells)
+    head = ["points of mean@64 above GRPO's learning rates", "starts", "where pass@8 is equal", "in range"]
+    yield from table([*head, "where pass@32 is equal", "in range"], rows)
+
+
+def crossing(frontier: Sequence[tuple[float, float]], passed: float) -> float | None:
+    """The highest mean of samples on the lines between neighbouring points (mean, pass@k) at which pass@k is `passed`;
+    None if no line has it."""
+    return interpolated([(value, mean) for mean, value in frontier], passed)
+
+
+def _points(
+    start: Start, names: Names, frontier: Sequence[Names], k: int
+) -> tuple[list[tuple[float, float]], tuple[float, float]]:
+    """The points (mean, pass@k) of the lines, and the point of the arms."""
+    *points, own = ((level(start, one, "mean"), level(start, one, f"pass@{k}")) for one in (*frontier, names))
+    return points, own
 
 
 def _above(starts: Starts, names: Names, frontier: Sequence[Names], k: int) -> list[float]:
-    found = []
-    for start in starts.values():
-        points = [(level(start, one, "mean"), level(start, one, f"pass@{k}")) for one in frontier]
-        found.append(level(start, names, "mean") - mean_at(points, level(start, names, f"pass@{k}")))
-    return found
+    pairs = [_points(start, names, frontier, k) for start in starts.values()]
+    return [mean - mean_at(points, passed) for points, (mean, passed) in pairs]
+
+
+def direction_table(folder: Path) -> Iterator[str]:
+    """Directions of the divergence against one another at one learning rate and at equal pass@k, over all starts. Not
+    planned: the protocol compares pass@32 at equal means. Then the anchors on rollouts and on near-perfect rows."""
+    starts, rows = countdown(folder), []
+    forward, reverse = (tuple(f"solved-{one}_kl-{eta}" for eta in ("0.3", "1", "2")) for one in ("forward", "reverse"))
+    k3, k2, k3_is = (tuple(f"{name}-{beta}" for beta in ("0.1", "0.3", "1")) for name in ("k3", "k2", "k3_is"))
+    pairs: list[tuple[str, Names, Names]] = [
+        ("stored rows: reverse − forward KL (η 0.3, 1, 2)", reverse, forward),
+        *((f"stored rows, η {a.rpartition('-')[2]} alone", (a,), (b,)) for a, b in zip(reverse, forward, strict=True)),
+        ("rollouts: k2 − k3 (β 0.1, 0.3, 1)", k2, k3),
+        ("rollouts: k3_is − k3 (β 0.1, 0.3, 1)", k3_is, k3),
+        ("k3 on the rollouts, β 0.1 − near-perfect rows (JS, η 0.3, 1, 2)", k3[:1], NEAR),
+    ]
+    for title, one, other in pairs:
+        found = _levels_between(starts, one, other)
+        for k in (8, 32):
+            both = (_above(starts, arms, FRONTIER, k) for arms in (one, other))
+            found.append([a - b for a, b in zip(*both, strict=True)])
+        rows.append([title, *(over(values, 2) for values in found)])
+    head = ["Countdown, learning rate 1e-4, twelve starts", "mean@64", "pass@8", "pass@32"]
+    yield from table([*head, "mean at equal pass@8", "mean at equal pass@32"], rows)
 
 
 def free_table(folder: Path) -> Iterator[str]:
@@ -227,17 +294,23 @@ def free_table(folder: Path) -> Iterator[str]:
 
 
 def sft_table(folder: Path) -> Iterator[str]:
-    """`grpo_sft` minus a free mix of GRPO at as many responses, at its own mean."""
-    rows = []
-    for title, starts in (("experiment E", countdown(folder)), ("experiment F", countdown_f(folder))):
+    """`grpo_sft` minus a free mix of GRPO at as many responses, and halfway weights minus a mix of the same run, each
+    at the mean of the first."""
+    b, f, rows = countdown(folder), countdown_f(folder), []
+    wide, halves = ("distinct-raw-1", "grpo-24-5e-5"), ("grpo-1e-4-share0.5", "grpo-1e-4")
+    for title, starts, (one, other) in (
+        ("`grpo_sft` − mix of GRPO 24 × 16 at 5e-5, experiment E", b, wide),
+        ("`grpo_sft` − mix of GRPO 24 × 16 at 5e-5, experiment F", f, wide),
+        ("halfway weights − mix of GRPO 8 × 16 at 1e-4, experiment B", b, halves),
+    ):
         found = []
         for start in starts.values():
-            own, grpo, base = (start[name].counts for name in ("distinct-raw-1", "grpo-24-5e-5", "base"))
+            own, grpo, base = (start[name].counts for name in (one, other, "base"))
             free = mix_at(grpo, base, mean_of(own), 32)
             found += [] if free is None else [pass_of(own, 32) - free]
         rows.append([title, f"{len(found)} of {len(starts)}", over(found)])
     yield from table(
-        ["pass@32 of `grpo_sft` − mix of GRPO 24 × 16 at 5e-5, equal mean", "starts in range", "points"], rows
+        ["pass@32 above a mix with samples of the base model, equal mean", "starts in range", "points"], rows
     )
 
 
@@ -282,8 +355,10 @@ TABLES: Mapping[str, tuple[str, Callable[[Path], Iterator[str]]]] = {
     "speed": ("Steps to an accuracy", speed_table),
     "worlds": ("At one learning rate, other worlds", worlds_table),
     "equal": ("The mean at equal pass@k", equal_table),
+    "crossing": ("The same, read where pass@k is equal", crossing_table),
+    "direction": ("The direction of the divergence", direction_table),
     "free": ("What needs no other training", free_table),
-    "sft": ("grpo_sft and a free mix", sft_table),
+    "sft": ("A mix with samples of the base model", sft_table),
     "mastered": ("Mastered problems", lambda _: mastered_table()),
     "shift": ("Under shift", shift_table),
     "setting": ("Near-perfect problems", lambda folder: setting_table(folder, countdown(folder))),

@@ -1,19 +1,24 @@
 """The tables of docs/results/findings.md, from the published counts: python -m experiments.evidence [--counts FOLDER]
 
-Every interval is Student's 95 % interval over worlds or over runs. None is an interval over problems of one run.
+Every interval is Student's 95 % interval over worlds or over runs, and none is over the problems of one run, with two
+exceptions: the core comparison, whose page is experiments/results/tiny-core.md, has intervals over seeds and problems
+together, and the additions to GRPO, which have one seed, over problems.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pyarrow.parquet as pq
 
+from dph.measure.intervals import mean_interval
+from experiments.core import core_table
 from experiments.intervals import student_interval
 from experiments.minisql import MiniSql
-from experiments.mixing import Counts, mean_of, mix_at, mixed, pass_of
+from experiments.mixing import Counts, mean_of, missed, mix_at, mixed, pass_of
 
 K = 32
 WORLDS = range(1, 7)
@@ -27,6 +32,7 @@ BENCH = {
     "rkl-kl_coef0.1-lr0.0001": ("`rkl` (k3), β 0.1, lr 1e-4", 1.0),
     "dph_f-eta0.3-lr0.0001": ("`dph_f`, η 0.3, lr 1e-4", 1.3),
     "dph_js-eta0.7-lr0.0001": ("`dph_js`, η 0.7, lr 1e-4", 1.3),
+    "grpo_wise-trained_share0.5-lr0.0001": ("`grpo`, lr 1e-4, weights halfway", 1.0),
     "grpo_wise-trained_share0.5-lr0.0002": ("`grpo`, lr 2e-4, weights halfway", 1.0),
     "dapo_wise-trained_share0.5-lr0.0002": ("`dapo`, lr 2e-4, weights halfway", 1.8),
     "dapo_wise-trained_share0.5-lr0.0002-steps50": ("the same, as many rollouts as `grpo`", 1.0),
@@ -34,6 +40,9 @@ BENCH = {
 }
 """Arms of the bench: their names on the page, and responses drawn in training and pre-sampling, in units of GRPO's 80
 steps of 8 × 16. Pre-sampling draws 8 for each of 420 prompts; experiments/bench/design.toml has DAPO's refills."""
+COUNTED_BASE = 11
+"""The training seed whose base models the counts of the bench hold. Those of seed 12 were trained anew on another kind
+of processor and have no counts; mixes and classes of problems take seed 11's for both."""
 MIXES = ((FAST, 2), (FAST, 4), ("cispo-lr0.0001", 2))
 """Arms, and how many of 32 samples come from the base model instead."""
 LANGUAGE = (("llm_embedded", 1), ("second-base/llm_embedded", 2), ("second-base/llm_embedded", 3))
@@ -129,13 +138,14 @@ def against_tuned(bench: Runs, arm: str, b: int) -> list[list[float]]:
     return found
 
 
-def above_mix(bench: Runs, arm: str) -> list[float]:
-    """In each world that has it: pass@32 minus pass@32 of `FAST` mixed with base samples, at the same mean and seed."""
+def above_mix(bench: Runs, arm: str, seeds: Container[int]) -> list[float]:
+    """In each world that has it: pass@32 minus pass@32 of `FAST` mixed with samples of the base model of
+    `COUNTED_BASE`, at the same mean and seed, over these training seeds."""
     found = []
     for world in WORLDS:
         base, values = counts_of(bench[f"world-{world}", 0, "test"]), []
         for (run, seed, _), rows in bench.items():
-            if run == f"{arm}.world-{world}":
+            if run == f"{arm}.world-{world}" and seed in seeds:
                 counts = counts_of(rows)
                 free = mix_at(counts_of(bench[f"{FAST}.world-{world}", seed, "test"]), base, mean_of(counts), K)
                 values += [] if free is None else [pass_of(counts, K) - free]
@@ -152,18 +162,24 @@ def bench_table(bench: Runs) -> Iterator[str]:
         seeds = len({seed for (run, seed, _) in bench if run == f"{arm}.world-1"})
         plain, draws = BENCH[arm]
         name = f"{plain}, {b} of 32 samples from the base" if b else plain
-        above = [] if b or arm == FAST else above_mix(bench, arm)
-        few = f", {len(above)} worlds" if 0 < len(above) < len(WORLDS) else ""
+        both = (range(COUNTED_BASE, COUNTED_BASE + seeds), (COUNTED_BASE,))
+        above = [[] if b or arm == FAST else above_mix(bench, arm, chosen) for chosen in both]
         rows.append(
             [
                 *(name, str(seeds), f"{draws:.1f}"),
                 *(f"{100 * fmean(mean):.1f}", "" if arm == TUNED else over(more)),
                 *(f"{100 * fmean(passed):.1f}", "" if arm == TUNED else over(kept)),
-                over(above) + few if above else "",
+                *map(_over_some, above),
             ]
         )
     head = ["six test worlds", "seeds", "rollouts", "mean@64", "− tuned", "pass@32", "− tuned", "pass@32 − mix"]
-    yield from table(head, rows)
+    yield from table([*head, f"seed {COUNTED_BASE} alone"], rows)
+
+
+def _over_some(values: Sequence[float]) -> str:
+    few = f", {len(values)} world{'s' if len(values) > 1 else ''}" if len(values) < len(WORLDS) else ""
+    shown = over(values) if len(values) > 1 else f"{100 * fmean(values):+.1f}" if values else ""
+    return shown + few if values else ""
 
 
 # The language model -------------------------------------------------------------------------------------------------
@@ -174,22 +190,24 @@ def language_runs(folder: Path) -> Callable[[str], list[list[dict] | None]]:
     files = {name: load(folder, name) for name, _ in LANGUAGE}
 
     def rows(arm: str) -> list[list[dict] | None]:
-        if arm == "base":
-            return [files[name]["base", 0, "test"] for name, _ in LANGUAGE]
+        if arm in ("base", "base-again"):
+            return [files[name][arm, 0, "test"] for name, _ in LANGUAGE]
         return [files[name].get((arm, seed, "test")) for name, seed in LANGUAGE]
 
     return rows
 
 
 def language_table(folder: Path) -> Iterator[str]:
-    """Differences of arms of the language model over its runs."""
+    """Differences of arms of the language model over its runs. A base model counts with both of its evaluations."""
     runs, rows = language_runs(folder), []
     names = {"grpo": "GRPO", "grpo_wise": "halfway", "dph_js": "DPH-JS", "base": "base", "exp_only": "D_exp only"}
     names |= {"rkl": "RKL (k3), β 0.01", "dph_js_wise": "DPH-JS halfway"}
     pairs = [("grpo", "base"), ("grpo_wise", "grpo"), ("dph_js", "grpo"), ("dph_js", "base"), ("dph_js", "grpo_wise")]
     pairs += [("dph_js_wise", "grpo_wise"), ("dph_js", "exp_only"), ("rkl", "grpo"), ("rkl", "dph_js")]
     for one, other in pairs:
-        both = [(counts_of(a), counts_of(b)) for a, b in zip(runs(one), runs(other), strict=True) if a and b]
+        again = runs("base-again") if other == "base" else [None] * len(LANGUAGE)
+        every = zip(runs(one), runs(other), again, strict=True)
+        both = [(counts_of(a), [counts_of(each) for each in (b, c) if each]) for a, b, c in every if a and b]
         rows.append([f"{names[one]} − {names[other]}", str(len(both)), *_differences(both)])
     for arm in ("grpo_wise", "dph_js"):
         above = []
@@ -203,9 +221,9 @@ def language_table(folder: Path) -> Iterator[str]:
     yield from table(["SmolLM2-135M", "runs", "mean@32, over runs", "pass@32, each run", "pass@32, over runs"], rows)
 
 
-def _differences(both: Sequence[tuple[Counts, Counts]]) -> list[str]:
-    mean = [mean_of(a) - mean_of(b) for a, b in both]
-    passed = [pass_of(a, K) - pass_of(b, K) for a, b in both]
+def _differences(both: Sequence[tuple[Counts, Sequence[Counts]]]) -> list[str]:
+    mean = [mean_of(a) - fmean(map(mean_of, others)) for a, others in both]
+    passed = [pass_of(a, K) - fmean(pass_of(b, K) for b in others) for a, others in both]
     shown = " / ".join(f"{100 * value:+.1f}" for value in passed)
     return [over(mean) if len(mean) > 2 else f"{100 * fmean(mean):+.1f}", shown, over(passed) if len(both) > 2 else ""]
 
@@ -252,7 +270,8 @@ def seeds_of(runs: Runs, arms: Sequence[str]) -> list[int]:
 
 
 def pairs_table(folder: Path) -> Iterator[str]:
-    """Additions to GRPO alone and with DPH-JS at three strengths, on `test`: means over seeds; the chosen η is bold."""
+    """Additions to GRPO alone and with DPH-JS at three strengths, on `test`: means over seeds; the chosen η is bold.
+    With one seed, the difference in pass@32 has its interval over problems."""
     runs, rows = load(folder, "orthogonal"), []
     rows.append(_pair_row("base model", "", [runs["base", 0, "test"]]))
     if grpo := seeds_of(runs, ["grpo"]):
@@ -280,6 +299,10 @@ def _pair_row(name: str, eta: str, own: Sequence[list[dict]], alone: Sequence[li
     kinds = fmean(fmean(row["styles_correct"] for row in one) for one in own)
     pairs = list(zip(own, alone, strict=True)) if alone else []
     more = [" / ".join(f"{levels(one)[i] - levels(other)[i]:+.1f}" for one, other in pairs) for i in (0, 1)]
+    if len(pairs) == 1:
+        solved = (1 - missed(counts_of(rows), K) for rows in pairs[0])
+        found = mean_interval(np.subtract(*solved), -1, 1)
+        more[1] += f" ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
     return [name, eta, str(len(own)), f"{mean:.1f}", f"{passed:.1f}", f"{kinds:.2f}", *more]
 
 
@@ -290,6 +313,7 @@ def main() -> None:
     folder = parser.parse_args().counts
     bench = load(folder, "bench-test")
     for title, lines in {
+        "The core comparison": core_table(folder),
         "The hidden coin": coin(load(folder, "tiny"), bench),
         "The bench": bench_table(bench),
         "The language model": language_table(folder),

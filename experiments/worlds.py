@@ -13,7 +13,7 @@ from dph.measure.intervals import student_quantile
 from dph.measure.losses import right_among
 from experiments.anchor.counts import Evaluated
 from experiments.certificates import read_checks
-from experiments.evidence import FAST, LANGUAGE, WORLDS, Runs, counts_of, load, over, table
+from experiments.evidence import COUNTED_BASE, FAST, LANGUAGE, WORLDS, Runs, counts_of, load, over, table
 from experiments.factorial.tables import CLASSES, Start, by_class, class_shares
 from experiments.mixing import Counts, mean_of, missed, pass_of
 
@@ -44,13 +44,15 @@ def worlds_table(folder: Path) -> Iterator[str]:
     for one, other in (("dph_js", "grpo"), ("dph_f", "grpo"), ("dph_js", "exp_only"), ("dph_f", "exp_only")):
         pairs = [(_levels(tiny[one, s, "test"]), _levels(tiny[other, s, "test"])) for s in range(1, 6)]
         rows.append([f"SQL core, lr 2e-4: `{one}` − `{other}`", "5 runs", *_over_pairs(pairs)])
-    for one in ("dph_js-eta0.7-lr0.0001", "dph_f-eta0.3-lr0.0001", "rkl-kl_coef0.1-lr0.0001"):
+    names = {"dph_js-eta0.7-lr0.0001": "`dph_js`", "dph_f-eta0.3-lr0.0001": "`dph_f`"}
+    names |= {"rkl-kl_coef0.1-lr0.0001": "`rkl`", "grpo_wise-trained_share0.5-lr0.0001": "halfway weights"}
+    for one, title in names.items():
         pairs = []
         for world in WORLDS:
             seeds = [seed for (run, seed, _) in bench if run == f"{one}.world-{world}"]
             both = ([_levels(bench[f"{arm}.world-{world}", s, "test"]) for s in seeds] for arm in (one, FAST))
             pairs.append(tuple(np.mean(side, axis=0).tolist() for side in both))
-        rows.append([f"six SQL worlds, lr 1e-4: `{one.split('-')[0]}` − `grpo`", "6 worlds", *_over_pairs(pairs)])
+        rows.append([f"six SQL worlds, lr 1e-4: {title} − `grpo`", "6 worlds", *_over_pairs(pairs)])
     files = {name: runs_of(folder, name) for name, _ in LANGUAGE}
     runs = [(files[name], seed) for name, seed in LANGUAGE]
     pairs = [(_levels(file["dph_js", s, "test"]), _levels(file["grpo", s, "test"])) for file, s in runs]
@@ -63,16 +65,16 @@ def _over_pairs(pairs: Sequence[tuple[list[float], list[float]]]) -> list[str]:
 
 
 def elsewhere_table(folder: Path) -> Iterator[str]:
-    """pass@32 by how often the base model solves a problem, in the SQL worlds and with the language model."""
+    """pass@32 by how often the base model solves a problem, in the SQL worlds and with the language model. In the SQL
+    worlds the base models are those of training seed `COUNTED_BASE`, because those of seed 12 have no counts."""
     bench, rows = runs_of(folder, "bench-test"), []
-    worlds = {world: {"base": (f"world-{world}", 0), "base-again": (f"world-{world}-again", 0)} for world in WORLDS}
-    for world, found in worlds.items():
-        seeds = [seed for (run, seed, _) in bench if run == f"{FAST}.world-{world}"]
-        found |= {f"seed {seed}": (f"{FAST}.world-{world}", seed) for seed in seeds}
-    groups = [
-        {name: _evaluated(bench[run, seed, "test"]) for name, (run, seed) in own.items()} for own in worlds.values()
-    ]
-    rows.append(_class_row("six SQL worlds: GRPO, lr 1e-4", groups))
+    for title, seeds in (("", (COUNTED_BASE, COUNTED_BASE + 1)), (f", seed {COUNTED_BASE} alone", (COUNTED_BASE,))):
+        groups = []
+        for world in WORLDS:
+            own = {"base": (f"world-{world}", 0), "base-again": (f"world-{world}-again", 0)}
+            own |= {f"seed {seed}": (f"{FAST}.world-{world}", seed) for seed in seeds}
+            groups.append({name: _evaluated(bench[run, seed, "test"]) for name, (run, seed) in own.items()})
+        rows.append(_class_row(f"six SQL worlds: GRPO, lr 1e-4{title}", groups))
     for arm, title in (("grpo", "GRPO"), ("dph_js", "DPH-JS")):
         groups = []
         for name, seed in LANGUAGE:
@@ -104,9 +106,10 @@ def mastered_table(file: Path = CERTIFICATES) -> Iterator[str]:
             changes.setdefault((run.method, k), {})[run.seed] = float((end - base).mean())
     methods = list(dict.fromkeys(method for method, _ in changes))
     rows = [[f"`{method}` − base", *(over(list(changes[method, k].values()), 2) for k in ks)] for method in methods]
-    for method in ("dph_f", "dph_js", "grpo_kl", "dapo"):
-        values = ([changes[method, k][s] - changes["exp_only", k][s] for s in changes[method, k]] for k in ks)
-        rows.append([f"`{method}` − `exp_only`", *(over(each, 2) for each in values)])
+    pairs = [(method, "exp_only") for method in ("dph_f", "dph_js", "grpo_kl", "dapo")]
+    for one, other in [*pairs, ("dph_js", "dph_f")]:
+        values = ([changes[one, k][s] - changes[other, k][s] for s in changes[one, k]] for k in ks)
+        rows.append([f"`{one}` − `{other}`", *(over(each, 2) for each in values)])
     yield from table(["ten runs of each method", *(f"pass@{k}" for k in ks)], rows)
 
 

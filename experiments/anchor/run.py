@@ -30,7 +30,7 @@ from experiments.anchor.design import (
     made_jobs,
     needed,
 )
-from experiments.anchor.tables import B, E, F, arm_table, comparison_table, confirm_table, figure
+from experiments.anchor.tables import B, E, F, arm_table, comparison_table, confirm_table, figure, reading_table
 from experiments.starts import Course, in_turn, options_of, smoke_flags
 
 COUNTS = Path("experiments/counts/anchor.parquet")
@@ -87,7 +87,8 @@ def run(words: Sequence[str]) -> None:
     if not starts:
         raise UserError(f"{options.counts} has no counts of these starts")
     table = confirm_table(starts) if design is F else comparison_table(starts, design)
-    print(*table, "", *arm_table(starts, design), sep="\n")
+    readings = [] if design is F else ["", *reading_table(starts, design)]
+    print(*table, *readings, "", *arm_table(starts, design), sep="\n")
     if options.figure:
         figure(starts, options.figure, design)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -105,8 +106,8 @@ def merit_table(bench: Bench, test: Phase) -> ReportTable | None:
                 Cell(f"{1e4 * volume:.0f}"),
                 _points(gained, 1e4, 0) if compared else Cell("–"),
                 _points(at_samples, 1e4, 0) if compared else Cell("–"),
-                _points(farther, 100, 1) if compared else Cell("–"),
-                _points(at_mean, 100, 1) if compared else Cell("–"),
+                _points_of(farther) if compared else Cell("–"),
+                _points_of(at_mean) if compared else Cell("–"),
                 Cell(f"{reached}/{len(worlds)}"),
                 Cell(f"{sum(value > 0 for value in gained)}/{len(worlds)}" if compared else "–"),
             ]
@@ -143,7 +144,7 @@ def attempts_table(bench: Bench, test: Phase) -> ReportTable | None:
                     Cell(bench.label(method)),
                     Cell(bench.label(other)),
                     *(_points(found, 1e4, 0) for found in gained),
-                    *(_points(found, 100, 1) for found in farther),
+                    *map(_points_of, farther),
                     Cell("yes" if any(clear) else "no"),
                 ]
             )
@@ -188,6 +189,14 @@ def _near(found: Frontiers, target: Frontiers, far: float) -> tuple[int, list[fl
 
 def _points(differences: Sequence[float], scale: float, digits: int) -> Cell:
     return signed_cell(over_worlds(differences), scale, digits)
+
+
+def _points_of(differences: Sequence[float]) -> Cell:
+    """Percentage points of a difference that not every world has; where some lack it, with the number that have it."""
+    found = _points(differences, 100, 1)
+    known = sum(not math.isnan(value) for value in differences)
+    few = "" if known == len(differences) else f"; {known} of {len(differences)} worlds"
+    return replace(found, interval=found.interval + few)
 
 
 def tried_table(bench: Bench, development: Sequence[Phase], frozen: Frozen) -> ReportTable:

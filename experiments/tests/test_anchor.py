@@ -36,6 +36,7 @@ from experiments.anchor.run import CONFIRM_COUNTS, COUNTS, FOLLOW_COUNTS, run
 from experiments.anchor.tables import (
     CANDIDATES,
     COMPARISONS,
+    FREE,
     ZERO,
     E,
     F,
@@ -46,10 +47,13 @@ from experiments.anchor.tables import (
     confirm_table,
     families,
     figure,
+    place,
+    reading_table,
     target_of,
     verdict,
 )
 from experiments.countdown_english import CountdownEnglish, in_english
+from experiments.mixing import interpolated
 
 
 def settings_of(name: str, among: tuple[Arm, ...] = arms(), below: str = "") -> tuple[Any, dict[str, Any]]:
@@ -128,6 +132,31 @@ def test_a_difference_is_established_if_the_interval_for_all_comparisons_exclude
     assert text == ("+0.20 (+0.07 to +0.33)", "no")
     assert verdict([0.2, 0.21, 0.19, 0.2]) == ("+0.20 (+0.19 to +0.21)", "yes")
     assert verdict([0.2]) == verdict([]) == ("–", "–")
+
+
+def test_the_two_readings_of_grpos_learning_rates() -> None:
+    """The second seed of GRPO ends below the common mean, so that only the first one's lines reach it."""
+    names = families()["k3"] + families()["grpo"] + families()["grpo-again"]
+    one = {name: evaluated(40, 20, 10, 0) for name in names} | {"base": evaluated(16, 16, 8, 0)}
+    one |= {
+        "grpo-2.5e-5": evaluated(40, 20, 6, 0),
+        "grpo-5e-5": evaluated(40, 30, 8, 2),
+    }  # so the common mean is 75 of 256
+    one |= {"k3-1": evaluated(40, 30, 10, 4)}
+    again = dict.fromkeys(families()["grpo-again"], evaluated(40, 20, 10, 0))
+    one |= again | {"grpo-5e-5-again": evaluated(40, 20, 10, 0)}
+    row = list(reading_table({1: one, 2: one}))[2]
+    lines, mean = FREE["grpo"], target_of(one)
+    value = at_target(one, "k3")
+    assert value is not None and mean is not None
+    other = interpolated([place(one[name]) for name in lines], mean)
+    assert other is not None
+    first = value - other
+    itself = value - (place(one["grpo-5e-5"])[1] + place(one["grpo-5e-5-again"])[1]) / 2
+    shown = [cell.strip() for cell in row.strip("|").split("|")]
+    assert shown[0] == "k3 − grpo" and shown[1] == "2 of 2" and shown[3] == "–, 0 starts"
+    assert [cell.split()[0] for cell in (shown[2], shown[4])] == [f"{100 * value:+.2f}" for value in (first, itself)]
+    assert first != pytest.approx(itself)
 
 
 def test_tables_and_figure_of_two_starts(tmp_path: Path) -> None:
@@ -221,7 +250,9 @@ def test_experiment_f_compares_its_lead_with_families_that_draw_as_much() -> Non
     one: dict[str, Evaluated] = dict(
         zip(names, (points[0], points[1], *points[2:], points[3], *points[2:]), strict=True)
     )
-    assert len([*confirm_table({1: one, 2: one})]) == 5
+    *_, lead, second = confirm_table({1: one, 2: one})
+    assert lead.startswith("| distinct-raw-1 − base, mean@64 ") and "+9.38" in lead, "62 and 38 of 256"
+    assert second.startswith("| k3-24-0.3 − grpo-24, at the mean of k3-24-0.3 | ")
 
 
 def test_made_weights_are_means_and_lie_on_the_line_from_the_base_model() -> None:
@@ -318,14 +349,16 @@ def test_published_counts_are_of_the_protocol() -> None:
         assert all(len(one.counts) == 200 and {n for n, _ in one.counts} == {64} for one in found.values())
         assert all([sum(forms) for forms in one.forms] == [c for _, c in one.counts] for one in found.values())
     if "None yet." not in page:
-        assert [line for line in comparison_table(starts) if line not in page.splitlines()] == []
+        lines = (*comparison_table(starts), *reading_table(starts))
+        assert [line for line in lines if line not in page.splitlines()] == []
     confirmed = published(CONFIRM_COUNTS)
     assert tuple(confirmed) == CONFIRM_STARTS
     assert [line for line in (*confirm_table(confirmed), *arm_table(confirmed, F)) if line not in page] == []
     follow = published(FOLLOW_COUNTS)
     assert set(follow) <= set(STARTS)
     if follow and "Not run yet." not in page:
-        assert [line for line in comparison_table(follow, E) if line not in page.splitlines()] == []
+        lines = (*comparison_table(follow, E), *reading_table(follow, E))
+        assert [line for line in lines if line not in page.splitlines()] == []
 
 
 def test_countdown_in_english_asks_for_the_same(tmp_path: Path) -> None:

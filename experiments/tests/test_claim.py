@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from experiments.anchor.counts import Evaluated
-from experiments.claim import COUNTS, TABLES, _first_step, _losable, main
-from experiments.factorial.tables import by_class, class_shares
+from experiments.claim import COUNTS, TABLES, _first_step, _losable, crossing, main
+from experiments.factorial.tables import by_class, class_shares, mean_at
 from experiments.worlds import power
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +22,8 @@ PAGES = {
     "worlds": ["docs/results/findings.md"],
     "speed": ["docs/concepts/theory.md"],
     "equal": ["docs/results/findings.md", "experiments/results/anchor.md"],
+    "crossing": ["experiments/results/anchor.md"],
+    "direction": ["experiments/results/anchor.md"],
     "free": ["docs/results/findings.md"],
     "sft": ["docs/results/findings.md"],
     "mastered": ["docs/results/findings.md", "experiments/results/certificates.md"],
@@ -30,9 +32,15 @@ PAGES = {
 """The pages that have a table of the command as it is printed."""
 
 
+_PRINTED: dict[str, list[str]] = {}
+
+
 def printed(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of a table of the command, computed once."""
     monkeypatch.chdir(ROOT)
-    return list(TABLES[name][1](COUNTS))
+    if name not in _PRINTED:
+        _PRINTED[name] = list(TABLES[name][1](COUNTS))
+    return _PRINTED[name]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -50,6 +58,81 @@ def test_the_step_that_first_reached_a_level() -> None:
     assert [_first_step(curve, level) for level in (0.325, 0.2, 0.4, 0.5, 0.6)] == pytest.approx(
         [12.5, 0, 50, 125, 125]
     )
+
+
+def test_the_mean_at_equal_pass_at_k_by_both_rules() -> None:
+    """Lines that fall in pass@k while the mean rises and falls; then a level above all of them."""
+    frontier = [(0.30, 0.90), (0.40, 0.88), (0.36, 0.80)]
+    assert crossing(frontier, 0.89) == pytest.approx(0.35) == mean_at(frontier, 0.89)
+    # the highest mean with at least 84 % is that of the second point; where it is equal, half-way to the third
+    assert crossing(frontier, 0.84) == pytest.approx(0.38) and mean_at(frontier, 0.84) == pytest.approx(0.40)
+    assert crossing(frontier, 0.91) is None and mean_at(frontier, 0.91) == 0.30, "above the lines"
+
+
+def test_starts_above_the_lines_are_counted_and_left_out_of_the_other_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [printed(name, monkeypatch) for name in ("equal", "crossing")]
+    rows = [[[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]] for lines in both]
+    assert len(rows[0]) == len(rows[1]) == 15
+    for equal, other in zip(*rows, strict=True):
+        assert equal[:2] == other[:2]
+        below = [int(equal[1]) - int(equal[i]) - int(other[i]) for i in (3, 5)]
+        one = equal[0].startswith("k3, β 0.3,")  # which in one start has less pass@32 than every point of the lines
+        assert below == [0, int(one)], equal[0]
+
+
+FINDINGS, KNOWN = "docs/results/findings.md", "docs/results/what-we-know.md"
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "column", "page", "words"),
+    [
+        ("direction", "stored rows: reverse", 2, "README.md", "(−0.7 to −0.0), not planned"),
+        (
+            "direction",
+            "stored rows: reverse",
+            2,
+            KNOWN,
+            "−0.4 points of pass@32 (−0.7 to −0.0)",
+        ),
+        (
+            "direction",
+            "stored rows: reverse",
+            4,
+            KNOWN,
+            "−0.5 of the mean at equal pass@32 (−0.9 to −0.0)",
+        ),
+        ("direction", "rollouts: k2", 4, KNOWN, "undecided: −0.3 of that mean (−1.1 to 0.6;"),
+        (
+            "direction",
+            "stored rows: reverse",
+            4,
+            FINDINGS,
+            "mean at equal pass@32 −0.5 (−0.9 to −0.0)",
+        ),
+        (
+            "direction",
+            "k3 on the rollouts, β 0.1 −",
+            4,
+            FINDINGS,
+            "near-perfect rows +0.8 (0.3 to 1.4)",
+        ),
+        ("rate", "η 0.3 alone", 1, FINDINGS, "η 0.3 alone: +0.6 (−0.2 to 1.3)"),
+        ("rate", "η 0.3 alone", 2, FINDINGS, "and +0.5 (−0.7 to 1.6)"),
+        ("rate", "η 0.3 alone", 1, "docs/guides/methods.md", "pass@8 +0.6, −0.2 to 1.3"),
+        ("sft", "halfway weights", 1, "experiments/results/anchor.md", "1.0 points above the mix (0.4 to 1.7, eleven"),
+        ("crossing", "all problems + near-perfect", 3, FINDINGS, "+0.5 (0.3 to 0.8) at pass@32"),
+        ("worlds", "six SQL worlds, lr 1e-4: halfway", 3, FINDINGS, "SQL worlds at 1e-4 (3.1 of"),
+    ],
+)
+def test_statements_about_readings_and_directions_are_those_of_the_commands(
+    name: str, row: str, column: int, page: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every number of the words is one of the cell, in size, and the words are on the page."""
+    text = cells(printed(name, monkeypatch), row)[column]
+    known = {f"{abs(float(number)):.1f}" for number in re.findall(r"[+-]\d+\.\d+", text)[:3]}
+    stated = set(re.findall(r"\d+\.\d", words.replace("η 0.3", "")))
+    assert stated and stated <= known, (stated, known)
+    assert words in " ".join((ROOT / page).read_text(encoding="utf-8").split())
 
 
 def cells(lines: list[str], row: str) -> list[str]:

@@ -26,6 +26,7 @@ from dph.process.jobs import Job
 from dph.report.data import EvalRun, read_eval
 from dph.report.tables import ReportTable, to_markdown
 from experiments.config import ReproduceConfig
+from experiments.core import core_table
 from experiments.count_files import read_counts, recorded_settings, waiting_for, write_table
 from experiments.finished import DOMAINS, Results, difference, mean_value, read_results
 from experiments.grid import read_grid
@@ -290,10 +291,15 @@ def published(name: str, arms: Mapping[str, tuple[int, ...]] | None = None, data
 def test_the_published_core_table_is_that_of_the_published_counts() -> None:
     tiny = read_grid("tiny")
     results = published("tiny", {arm.name: tiny.seeds_of(arm) for arm in tiny.chosen(["core"])})
-    text = (LOG / "tiny-core.md").read_text(encoding="utf-8")
-    for table in (accuracy_table(results, tiny.bases["base"], ""), comparison_table(results, tiny.bases["base"])):
-        cells = with_intervals(table, lambda title: "pass@8 − " not in title)
+    base, text = tiny.bases["base"], (LOG / "tiny-core.md").read_text(encoding="utf-8")
+    for table in (accuracy_table(results, base, ""), comparison_table(results, base)):
+        cells = with_intervals(table, lambda _: True)
         assert cells and [cell for cell in cells if cell not in text] == []
+    lines = text.splitlines()
+    for table in (diversity_table(results, base), forgetting_table(results, base)):
+        assert table is not None and len(table.rows) >= 6
+        assert [line for line in to_markdown(table).splitlines()[4:] if line[:2] == "| " and line not in lines] == []
+    assert [line for line in core_table(COUNTS) if line not in lines] == []
 
 
 def test_free_baselines_of_the_core_comparison_by_hand() -> None:
@@ -670,21 +676,49 @@ def test_the_published_classes_of_the_spider_arms_are_those_of_the_published_cou
 
 
 def test_the_published_figures_at_equal_rollouts_are_those_of_the_published_counts() -> None:
-    arms = ("grpo", "dapo", "dapo_rollouts", "dph_js", "dph_f")
+    arms = ("grpo", "dapo", "dapo_rollouts", "dph_js")
     results = published("tiny", dict.fromkeys(arms, (1, 2, 3, 4, 5)))
     text = (LOG / "tiny-core.md").read_text(encoding="utf-8").split("## DAPO at equal rollouts")[1].split("##")[0]
-    arm = results.arms["dapo_rollouts"]
-    row = [mean_value(arm, "test", metric) for metric in ("greedy", "mean", "pass@8", "pass@32")]
-    cells = [f"{100 * value.mean:.1f} ({100 * value.low:.1f}–{100 * value.high:.1f})" for value in row]
-    assert f"| 49 | 633–657 | {' | '.join(cells)} |" in text
+    for arm in arms:
+        values = [mean_value(results.arms[arm], "test", metric) for metric in ("greedy", "mean", "pass@8", "pass@32")]
+        cells = [f"{100 * value.mean:.1f} ({100 * value.low:.1f}–{100 * value.high:.1f})" for value in values]
+        styles = mean_value(results.arms[arm], "test", "styles_correct").mean
+        assert f" | {' | '.join(cells)} | {styles:.2f} |" in text, arm
 
-    def gap(other: str, metric: str) -> list[float]:
-        found = difference(arm, results.arms[other], "test", metric)
-        return [round(100 * value, 1) for value in (found.mean, found.low, found.high)]
 
-    assert gap("dapo", "pass@32") == [3.9, 2.0, 5.7] and gap("grpo", "pass@32") == [1.4, -0.3, 3.1]
-    assert gap("dph_js", "pass@32") == [-4.5, -6.4, -2.5] and gap("dph_f", "pass@32") == [-5.7, -7.8, -3.5]
-    assert "3.9 points" in text and "+1.4 (−0.3 to +3.1)" in text and "5.7 (3.5 to 7.8)" in text
+def test_the_running_text_of_the_core_comparison_has_the_differences_of_its_table() -> None:
+    """A difference of the text, as "7.0 points above GRPO (3.0 to 10.8)", is that of the table in size and interval."""
+    page = (LOG / "tiny-core.md").read_text(encoding="utf-8")
+    rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in core_table(COUNTS)}
+    text = " ".join(page.split())
+    for row, column, said in (
+        ("DPH-F − GRPO", 4, "pass@32 of DPH-F is {} points above GRPO ({})"),
+        ("DPH-JS − GRPO", 4, "above GRPO (3.0 to 10.8), of DPH-JS {} ({})"),
+        ("DPH-F − GRPO", 1, "DPH-F is {} points below GRPO ({})"),
+        ("DPH-JS − GRPO", 1, "(1.7 to 4.7), DPH-JS {} ({})"),
+        ("DPH-F − DPH-JS", 2, "{} points of pass@8 ({})"),
+        ("DPH-F − DPH-JS", 3, "and {} of pass@32 ({})"),
+        (
+            "DAPO, equal rollouts (49 steps) − DAPO",
+            3,
+            "DAPO has lost {} points of pass@32 less than after 80 steps ({})",
+        ),
+        ("DAPO, equal rollouts (49 steps) − GRPO", 3, "pass@32 +{} ({})"),
+        ("DAPO, equal rollouts (49 steps) − DPH-JS", 3, "stay {} ({}) and"),
+        ("DAPO, equal rollouts (49 steps) − DPH-F", 3, "and {} ({}) points of pass@32 above it"),
+    ):
+        size, low, high = map(float, re.findall(r"[-+][\d.]+", rows[row][column]))
+        if size < 0:
+            size, low, high = -size, -high, -low
+        assert said.format(f"{size:.1f}", f"{low:.1f} to {high:.1f}") in text.replace("−", "-").replace(
+            "to +", "to "
+        ), row
+    assert all(
+        "-" in low and "+" in high
+        for row, cells in rows.items()
+        if " − base" in row
+        for low, high in (re.findall(r"[-+][\d.]+", cell)[1:] for cell in cells[5:])
+    ), "on sums every interval includes 0"
 
 
 def test_a_second_process_waits_for_a_folder(tmp_path, capsys):

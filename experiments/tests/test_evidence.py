@@ -1,6 +1,7 @@
 """Free baselines against enumeration, and the tables of the findings page against the published counts."""
 
 import math
+import re
 from itertools import combinations, product
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from experiments.evidence import (
     bench_table,
     chosen_eta,
     coin,
+    counts_of,
+    language_runs,
     language_table,
     load,
     pairs_table,
@@ -84,6 +87,29 @@ def test_every_table_of_the_findings_is_computed_from_the_counts(
         "styles": lambda: styles_table(COUNTS),
     }[name]()
     assert [line for line in lines if line not in PAGE.read_text(encoding="utf-8").splitlines()] == []
+
+
+def test_what_smollm2_loses_is_told_against_both_evaluations_of_its_base_models() -> None:
+    (row,) = [line for line in language_table(COUNTS) if line.startswith("| GRPO − base ")]
+    mean, low, high = (abs(float(one)) for one in re.findall(r"[+-][\d.]+", row.split("|")[5]))
+    said = {
+        "README.md": f"loses {mean:.1f} points of pass@32 (95 % over the runs: {high:.1f} to {low:.1f})",
+        "docs/guides/methods.md": f"A language model lost {mean:.1f} points",
+        "experiments/results/language-model.md": f"loses {mean:.1f} points of pass@32 ({high:.1f} to {low:.1f};",
+    }
+    for page, words in said.items():
+        assert words in " ".join((ROOT / page).read_text(encoding="utf-8").split()), page
+    runs = language_runs(COUNTS)
+    first, again = (runs(name)[:2] for name in ("base", "base-again"))
+    cells = []
+    for measure in (mean_of, lambda counts: pass_of(counts, 32)):
+        both = [[measure(counts_of(rows)) for rows in pair if rows] for pair in zip(first, again, strict=True)]
+        cells.append(" / ".join(f"{100 * sum(pair) / 2:.1f}" for pair in both))
+    styles = [
+        [row["styles_correct"] for rows in pair if rows for row in rows] for pair in zip(first, again, strict=True)
+    ]
+    cells.append(" / ".join(f"{sum(each) / len(each):.2f}" for each in styles))
+    assert f"| {' | '.join(cells)} |" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_additions_is_computed_from_the_counts() -> None:
