@@ -1,6 +1,7 @@
 """`dph doctor RUN`: the logs of TRL, verl and this package are read; each planted failure is found, and no other."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -198,3 +199,27 @@ def test_what_is_refused_in_one_sentence(tmp_path, capsys):
     assert "is a link that leads out of" in complaint(capsys, "doctor", tmp_path / "linked")
     (tmp_path / "bad.jsonl").write_text('{"step": 1, "data": {"reward": 1}}\n{"step": "x", "data": {}}\n')
     assert "has a row whose step is 'x'" in complaint(capsys, "doctor", tmp_path / "bad.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"global_step": 1, "log_history": ' + "[" * 100_000, "it is nested too deeply"),
+        ('{"global_step": 1, "log_history": 5}', "is no state of a trainer"),
+        ('{"global_step": Infinity, "log_history": []}', "is no state of a trainer"),
+        ('{"global_step": 1, "log_history": [{"step": 1, "reward": ' + "9" * 400 + "}]}", "a number has 400 digits"),
+        (None, "it is not a regular file"),
+    ],
+)
+def test_a_damaged_state_is_refused_in_one_sentence(tmp_path, capsys, content, reason):
+    file = tmp_path / "trainer_state.json"
+    file.write_text(content) if content else os.mkfifo(file)
+    said = complaint(capsys, "doctor", tmp_path)
+    assert said.startswith(f"{file} is no state of a trainer") and reason in said
+
+
+def test_a_number_beyond_every_float_is_no_value(tmp_path):
+    huge = "9" * 400
+    lines = [f'{{"step": {step}, "data": {{"actor/entropy": {huge if step == 2 else 0.5}}}}}' for step in (1, 2, 3)]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines) + "\n")
+    assert read_trainer_log(tmp_path / "log.jsonl").curves["entropy, nats"] == {1: 0.5, 3: 0.5}

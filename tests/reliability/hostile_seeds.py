@@ -983,7 +983,11 @@ def at_judge(rng: random.Random, w: World, here: Path) -> list[Any]:
     code = rng.choice(
         [
             f"def f(completion, answer):\n    return {rng.choice(rewards)}\n",
-            "def f(completion, answer):\n    return float(answer in completion)\n",
+            *[f"def f(completion, answer):\n    return 2.0 if answer in completion else {rng.choice(rewards)}\n"] * 4,
+            *[
+                f"def f(completion, answer):\n    return float(answer in completion) if len(answer) < 9 else {rng.choice(rewards)}\n"
+            ]
+            * 4,
             "def f(completions, solution, **kw):\n    return [1.0]\n",
             "def f(completion, answer):\n    raise SystemExit(3)\n",
             "def f(completion, answer):\n    print('\\x1b[31m' * 9)\n    return 1.0 / len(completion[90:])\n",
@@ -994,10 +998,10 @@ def at_judge(rng: random.Random, w: World, here: Path) -> list[Any]:
             "def f(a, b, c, d, e): return 1\n",
         ]
     )
-    write(rng, here / "reward.py", code.encode(), 0.3)
+    write(rng, here / "reward.py", code.encode(), 0.1)
     more = rng.choice(
         [
-            [],
+            *[[]] * 4,
             ["--sql"],
             [
                 "--template",
@@ -1008,7 +1012,7 @@ def at_judge(rng: random.Random, w: World, here: Path) -> list[Any]:
             ["--json"],
         ]
     )
-    name = rng.choice(["f", "f", "f", "f", "g", "", "\x1b"])
+    name = rng.choice([*"ffffffff", "g", "", "\x1b"])
     every = [] if "--every" in more else ["--every", "3000" if "--sql" not in more else "60"]
     return ["judge", f"{here / 'reward.py'}:{name}", *every, "--timeout", "0.2", *more]
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dph.config.files import opened, read_bytes
+from dph.config.text import decoded, own_json, parse_json
 from dph.errors import DataError, counted, reason_of
 from dph.process.places import check_links
 from dph.runs.directory import read_metrics
@@ -71,11 +73,11 @@ class TrainerLog:
         """Keep the values that failures are told by, of one line of a log."""
         for name, names in NAMES.items():
             value = next((values[each] for each in names if isinstance(values.get(each), int | float)), None)
-            if value is not None and math.isfinite(value):
-                self.curves.setdefault(name, {})[step] = float(value)
+            if (known := _finite(value)) is not None:
+                self.curves.setdefault(name, {})[step] = known
         for name, value in values.items():
-            if name.startswith("eval/pass@") and isinstance(value, int | float) and math.isfinite(value):
-                self.curves.setdefault(name.removeprefix("eval/"), {})[step] = float(value)
+            if name.startswith("eval/pass@") and (known := _finite(value)) is not None:
+                self.curves.setdefault(name.removeprefix("eval/"), {})[step] = known
 
 
 def read_trainer_log(path: Path) -> TrainerLog:
@@ -129,16 +131,16 @@ def _read_state(log: TrainerLog, files: list[Path]) -> None:
     states = []
     for file in files:
         try:
-            state = json.loads(file.read_text(encoding="utf-8"))
-            states.append((int(state["global_step"]), state["log_history"], file))
-        except (ValueError, KeyError, TypeError, OSError) as error:
+            state = own_json(decoded(read_bytes(file)))
+            states.append((int(state["global_step"]), list(state["log_history"]), file))
+        except (ValueError, KeyError, TypeError, OverflowError, OSError) as error:
             raise DataError(f"{file} is no state of a trainer: {reason_of(error)}") from error
     if not states:
         return
     _, history, file = max(states, key=lambda state: state[0])
     for row in history:
-        if isinstance(row, dict) and isinstance(row.get("step"), int | float):
-            log.note(int(row["step"]), row)
+        if isinstance(row, dict) and (step := _finite(row.get("step"))) is not None:
+            log.note(int(step), row)
     log.sources.append(f"TRL's {'/'.join(file.parts[-2:])}")
 
 
@@ -159,8 +161,8 @@ def first_is_rollout(row: Mapping[str, Any]) -> bool:
 def _first(file: Path) -> dict[str, Any]:
     """The first row of a file of lines; an empty one if it is none."""
     try:
-        with file.open(encoding="utf-8") as lines:
-            row = json.loads(lines.readline(1 << 24))
+        with opened(file) as lines:
+            row = parse_json(lines.readline(1 << 24).decode("utf-8-sig"))
     except (ValueError, OSError):
         return {}
     return row if isinstance(row, dict) else {}
@@ -173,11 +175,25 @@ def _holds_completions(file: Path) -> bool:
 def _step(row: Mapping[str, Any], file: Path) -> int:
     """The step of a row. Raises DataError without one."""
     step = row.get("step")
-    if isinstance(step, int | float) and math.isfinite(step):
-        return int(step)
+    if (known := _finite(step)) is not None:
+        return int(known)
     raise DataError(
         f"{file} has a row whose step is {step!r:.40}, and not a number: it is damaged, or no trainer's log"
     )
+
+
+def _finite(value: Any) -> float | None:
+    """A number that is known; None for everything else."""
+    number = _float(value) if isinstance(value, int | float) else math.nan
+    return number if math.isfinite(number) else None
+
+
+def _float(value: float) -> float:
+    """A number, and NaN for a whole number that is too large to be one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
 
 
 def _groups(rows: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[Group]:
@@ -196,9 +212,9 @@ def _reward(row: Mapping[str, Any]) -> float:
     """The reward of a row: the score, or the sum of TRL's reward functions, which have a column each."""
     for name in ("score", "reward"):
         if isinstance(row.get(name), int | float):
-            return float(row[name])
+            return _float(row[name])
     each = [
-        float(value)
+        _float(value)
         for name, value in row.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and name not in _NOT_REWARDS
     ]
