@@ -107,6 +107,7 @@ def test_the_example_has_the_published_numbers() -> None:
     assert was["pass@2"]["estimate"] == pytest.approx(0.685305628807012, abs=1e-12)
     assert now["pass@1"]["estimate"] == pytest.approx(0.6801, abs=5e-5)
     assert (len(change["lost"]), len(change["gained"])) == (33, 12)
+    assert str(FILES[0].parent) not in json.dumps(found), "a result that is cited does not say where it was made"
     assert "MIT License" in FILES[0].with_name("LICENSE").read_text(encoding="utf-8")
 
 

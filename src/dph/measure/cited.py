@@ -10,6 +10,7 @@ from typing import Any
 from dph.config import PasskConfig, to_dict
 from dph.errors import SettingsError
 from dph.measure.changes import Comparison
+from dph.measure.example import FILES
 from dph.measure.samples import Samples
 from dph.measure.wording import (
     comparison_as_json,
@@ -51,7 +52,7 @@ def origin(sides: Sequence[Samples], config: PasskConfig) -> dict[str, Any]:
 def _file(path: Path) -> dict[str, Any]:
     regular = path.is_file()
     return {
-        "path": str(path),
+        "path": path.name if path in FILES else str(path),
         "bytes": path.stat().st_size if regular else None,
         "sha256": sha256(path) if regular else None,
     }
