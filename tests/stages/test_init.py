@@ -355,9 +355,14 @@ def quick(path: Path) -> None:
 def test_the_pages_commands_run(shop, shop_model, monkeypatch, capsys):
     Path("my-model").symlink_to(shop_model)
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    variables = dict[str, str]()
     for line in "".join(blocks).splitlines():
-        words = shlex.split(line)
-        if words[0] == "cd":
+        expanded = re.sub(r"\$(\w+)", lambda found: variables[found[1]], line)
+        expanded = expanded.replace("tool-tokens 256", "tool-tokens 48")  # the context of the small model
+        words = shlex.split(expanded, comments=True)
+        if assigned := re.fullmatch(r"(\w+)=(.*)", words[0]):
+            variables[assigned[1]] = assigned[2]
+        elif words[0] == "cd":
             monkeypatch.chdir(words[1])
             quick(Path("dph.toml"))
         else:
@@ -365,6 +370,7 @@ def test_the_pages_commands_run(shop, shop_model, monkeypatch, capsys):
     said = capsys.readouterr()
     rows = read_metrics(Path("runs/dph_js"))
     assert len(rows) == 2 and any(row["grad_norm"] > 0 for row in rows)
+    assert len(read_metrics(Path("runs/dph_js_tool"))) == 2 and Path("runs/eval_tool/manifest.json").exists()
     assert RunDir.open(Path("runs/sft"), "sft").manifest["rows"] == len(problems(Path("problems/train.jsonl"))) - 1
     assert json.loads(Path("runs/presample/manifest.json").read_text())["sizes"]["perfect"] > 0
     assert "weak, empty (no rows, which every query without rows equals): 1 gold: 5" in said.err
