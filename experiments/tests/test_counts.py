@@ -451,7 +451,9 @@ def table_row(runs: Sequence[Results | None], name: str) -> str:
     cells = []
     for metric in ("mean", "pass@32", "styles_correct"):
         scale, places = printed_as(metric)
-        means = [run and mean_value(runs_of(run, name), "test", metric).mean for run in runs]
+        # a base model counts with both of its evaluations
+        of = [run and [*runs_of(run, name), *([run.again["base"]] if name == "base" else [])] for run in runs]
+        means = [found and mean_value(found, "test", metric).mean for found in of]
         cells.append(" / ".join("–" if mean is None else f"{scale * mean:.{places}f}" for mean in means))
     return f"| {' | '.join(cells)} |"
 
