@@ -46,12 +46,15 @@ from helpers import tiny_policy
 # Placing stored rows ------------------------------------------------------------------------------------------------
 
 
-@given(
+any_cut = given(
     ranks=st.integers(1, 4),
     minibatches=st.integers(1, 3),
     share=st.integers(1, 3),
     lengths=st.lists(st.integers(1, 99), min_size=0, max_size=30),
 )
+
+
+@any_cut
 def test_every_cell_gets_its_rollouts_in_order_and_as_many_stored_rows(
     ranks: int, minibatches: int, share: int, lengths: list[int]
 ) -> None:
@@ -67,12 +70,7 @@ def test_every_cell_gets_its_rollouts_in_order_and_as_many_stored_rows(
         assert len([row for row in rows if row >= rollouts]) == len(lengths) // cells
 
 
-@given(
-    ranks=st.integers(1, 4),
-    minibatches=st.integers(1, 3),
-    share=st.integers(1, 3),
-    lengths=st.lists(st.integers(1, 99), min_size=0, max_size=30),
-)
+@any_cut
 def test_every_stored_row_is_in_the_mini_batch_that_verl_cuts(
     ranks: int, minibatches: int, share: int, lengths: list[int]
 ) -> None:
