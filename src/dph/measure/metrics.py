@@ -212,12 +212,23 @@ def tool_use(groups: Iterable[Group]) -> dict[str, float]:
     """How the responses of groups used a tool: calls of a response, the share of the calls that failed, and the share
     of the tokens of responses that a tool wrote. Without calls there is no share of failed ones."""
     drawn = [rollout.completion for group in groups for rollout in group.rollouts]
-    calls, failed = sum(one.calls for one in drawn), sum(one.failed_calls for one in drawn)
-    tokens, own = sum(len(one.token_ids) for one in drawn), sum(one.length for one in drawn)
+    own = sum(one.length for one in drawn)
+    return tool_rates(
+        responses=len(drawn),
+        calls=sum(one.calls for one in drawn),
+        failed=sum(one.failed_calls for one in drawn),
+        written=own,
+        read=sum(len(one.token_ids) for one in drawn) - own,
+    )
+
+
+def tool_rates(*, responses: float, calls: float, failed: float, written: float, read: float) -> dict[str, float]:
+    """`tool_use` from sums over responses: their number, that of their calls and of the calls that failed, and the
+    numbers of the tokens that the policy wrote and that it read."""
     return {
-        "tool_calls": calls / max(1, len(drawn)),
+        "tool_calls": calls / max(1, responses),
         **({"tool_errors": failed / calls} if calls else {}),
-        "tool_share": (tokens - own) / max(1, tokens),
+        "tool_share": read / max(1, written + read),
     }
 
 

@@ -51,7 +51,7 @@ from dph.sampling.rollouts import (
     settled_rows,
     still_usable,
 )
-from dph.types import UNPARSED, Group, Outcome, Rollout, of_policy
+from dph.types import UNPARSED, Group, Outcome, Rollout, of_policy, on_all
 from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
 
@@ -191,14 +191,9 @@ def _rehearsals(
     own = [of_policy(values, written) for values, written in zip(logprobs, marks, strict=True)]
     check_sampler([r.completion.own_logprobs for _, r in stored], own, policy.precision)
     return [
-        Rehearsal(row.prompt_ids, row.response_ids, group.problem.id, _of_own(values, written), r.text, written)
-        for row, (group, r), values, written in zip(rows, stored, logprobs, marks, strict=True)
+        Rehearsal(row.prompt_ids, row.response_ids, group.problem.id, on_all(values, written, 0.0), r.text, written)
+        for row, (group, r), values, written in zip(rows, stored, own, marks, strict=True)
     ]
-
-
-def _of_own(values: Sequence[float], written: Sequence[bool] | None) -> Sequence[float]:
-    """The values of the tokens of a response, and 0 for those that the policy did not write."""
-    return values if written is None else [value * own for value, own in zip(values, written, strict=True)]
 
 
 def _write(

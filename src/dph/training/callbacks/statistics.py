@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from dph.measure.metrics import tool_rates
 from dph.process.distributed import World
 from dph.runs.coverage import Visit
 from dph.training.rollouts import Drawn, is_informative
@@ -103,8 +104,12 @@ def _means(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def _tool_use(sums: Mapping[str, float]) -> dict[str, float]:
-    return {
-        "tool_calls": sums["calls"] / max(1, sums["rollouts"]),
-        "tool_errors": sums["failed_calls"] / max(1, sums["calls"]),
-        "tool_share": sums["read"] / max(1, sums["read"] + sums["tokens"]),
-    }
+    """How responses used the tool. A step without calls has a share of failed ones too, so that every line has it."""
+    rates = tool_rates(
+        responses=sums["rollouts"],
+        calls=sums["calls"],
+        failed=sums["failed_calls"],
+        written=sums["tokens"],
+        read=sums["read"],
+    )
+    return {"tool_calls": 0.0, "tool_errors": 0.0} | rates
